@@ -1,0 +1,40 @@
+# How every target of this project is compiled and where it lands.
+
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+# Installed programs and libraries find each other by relative place and libtorch where it was found.
+set(CMAKE_INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};$ORIGIN")
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+find_program(CCACHE_PROGRAM ccache)
+mark_as_advanced(CCACHE_PROGRAM)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Without this ccache never hits in files that use a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+      CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} "${CCACHE_PROGRAM}")
+endif()
+
+# One flavour of position-independent code everywhere, so that libraries and programs can share a precompiled header.
+add_compile_options(-fPIC -Wall -Wextra)
+if(ACCELERATE_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  find_program(LLD_PROGRAM NAMES ld.lld-19 ld.lld)
+  mark_as_advanced(LLD_PROGRAM)
+  if(LLD_PROGRAM)
+    add_link_options("--ld-path=${LLD_PROGRAM}")
+  endif()
+endif()
+if(ACCELERATE_SANITIZE)
+  add_compile_options(-fsanitize=${ACCELERATE_SANITIZE} -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${ACCELERATE_SANITIZE})
+endif()
+
+# Lets `target` compile with the one precompiled header of the project (made in src/CMakeLists.txt).
+function(accelerate_use_torch_pch target)
+  target_link_libraries(${target} PRIVATE accelerate_torch_usage)
+  target_precompile_headers(${target} REUSE_FROM accelerate_torch_pch)
+endfunction()

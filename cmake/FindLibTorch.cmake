@@ -1,0 +1,168 @@
+# Finds libtorch and makes one imported target, LibTorch::LibTorch, without torch's own CMake package (which asks
+# for nvcc) and without a CUDA toolkit.
+#
+# Searched in this order, the first that is given or found wins:
+#   1. -DTorch_DIR=... or -DLIBTORCH=... (CMake or environment): a torch package or an unpacked libtorch; for
+#      Torch_DIR also its share/cmake/Torch
+#   2. the torch that `python3` would import
+#   3. .deps/python/torch beside the top CMakeLists.txt, where scripts/setup.sh puts the wheel
+#
+# A torch that was named but cannot be used is an error; it is never skipped in favour of another.
+#
+# Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT, LibTorch_LIBRARY_DIR, LibTorch_HAS_CUDA, LibTorch_SOURCE.
+
+include_guard(GLOBAL)
+
+set(LIBTORCH_MINIMUM_VERSION 2.9)
+set(LIBTORCH_FIRST_UNSUPPORTED_VERSION 2.12)
+set(_libtorch_supported "2.9, 2.10 and 2.11")
+
+# Sets `out` to the folder that holds include/ and lib/ of the torch at `folder`, or to "".
+function(_libtorch_root folder out)
+  foreach(candidate IN ITEMS "${folder}" "${folder}/torch" "${folder}/../../..")
+    if(EXISTS "${candidate}/lib/libtorch_cpu.so" AND EXISTS "${candidate}/include/ATen/ATen.h")
+      get_filename_component(candidate "${candidate}" REALPATH)
+      set(${out} "${candidate}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  set(${out} "" PARENT_SCOPE)
+endfunction()
+
+# Sets `out` to MAJOR.MINOR.PATCH as written in the headers of the torch at `root`, or to "".
+function(_libtorch_version root out)
+  set(${out} "" PARENT_SCOPE)
+  foreach(header IN ITEMS torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+    if(NOT EXISTS "${root}/include/${header}")
+      continue()
+    endif()
+    set(parts "")
+    foreach(part IN ITEMS MAJOR MINOR PATCH)
+      file(STRINGS "${root}/include/${header}" line REGEX "#define TORCH_VERSION_${part} [0-9]+" LIMIT_COUNT 1)
+      if(line MATCHES "([0-9]+)$")
+        list(APPEND parts "${CMAKE_MATCH_1}")
+      endif()
+    endforeach()
+    list(LENGTH parts found)
+    if(found EQUAL 3)
+      list(JOIN parts "." version)
+      set(${out} "${version}" PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+endfunction()
+
+# Whether `version` is one that this project is built and tested with.
+function(_libtorch_is_supported version out)
+  if(version VERSION_GREATER_EQUAL LIBTORCH_MINIMUM_VERSION AND version VERSION_LESS LIBTORCH_FIRST_UNSUPPORTED_VERSION)
+    set(${out} TRUE PARENT_SCOPE)
+  else()
+    set(${out} FALSE PARENT_SCOPE)
+  endif()
+endfunction()
+
+# Where python3 would import torch from, asked without importing it; "" if nowhere.
+function(_libtorch_of_python out)
+  set(${out} "" PARENT_SCOPE)
+  find_program(LIBTORCH_PYTHON NAMES python3 python)
+  mark_as_advanced(LIBTORCH_PYTHON)
+  if(NOT LIBTORCH_PYTHON)
+    return()
+  endif()
+  execute_process(
+    COMMAND "${LIBTORCH_PYTHON}" -c
+            "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+    OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
+  if(status EQUAL 0 AND folder)
+    set(${out} "${folder}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+function(_libtorch_locate)
+  foreach(name IN ITEMS Torch_DIR LIBTORCH)
+    set(named "")
+    if(DEFINED ${name} AND NOT "${${name}}" STREQUAL "" AND NOT "${${name}}" MATCHES "-NOTFOUND$")
+      set(named "${${name}}")
+    elseif(DEFINED ENV{${name}} AND NOT "$ENV{${name}}" STREQUAL "")
+      set(named "$ENV{${name}}")
+    endif()
+    if(named STREQUAL "")
+      continue()
+    endif()
+    _libtorch_root("${named}" root)
+    if(root STREQUAL "")
+      message(FATAL_ERROR "${name}=${named} holds no libtorch (no lib/libtorch_cpu.so with include/ATen/ATen.h): point it at an unpacked libtorch or an installed Python package torch, version ${_libtorch_supported}.")
+    endif()
+    _libtorch_version("${root}" version)
+    _libtorch_is_supported("${version}" supported)
+    if(NOT supported)
+      message(FATAL_ERROR "${name}=${named} is torch '${version}', supported are ${_libtorch_supported}: point it at one of these, or leave it out and run 'make deps'.")
+    endif()
+    set(LibTorch_ROOT "${root}" PARENT_SCOPE)
+    set(LibTorch_VERSION "${version}" PARENT_SCOPE)
+    set(LibTorch_SOURCE "${name}" PARENT_SCOPE)
+    return()
+  endforeach()
+
+  set(passed_over "")
+  _libtorch_of_python(python_torch)
+  foreach(pair IN ITEMS "Python|${python_torch}" ".deps|${CMAKE_SOURCE_DIR}/.deps/python/torch")
+    string(REGEX MATCH "^([^|]*)\\|(.*)$" _ "${pair}")
+    set(source "${CMAKE_MATCH_1}")
+    set(folder "${CMAKE_MATCH_2}")
+    if(folder STREQUAL "")
+      continue()
+    endif()
+    _libtorch_root("${folder}" root)
+    if(root STREQUAL "")
+      continue()
+    endif()
+    _libtorch_version("${root}" version)
+    _libtorch_is_supported("${version}" supported)
+    if(supported)
+      set(LibTorch_ROOT "${root}" PARENT_SCOPE)
+      set(LibTorch_VERSION "${version}" PARENT_SCOPE)
+      set(LibTorch_SOURCE "${source}" PARENT_SCOPE)
+      return()
+    endif()
+    string(APPEND passed_over " (${folder} is torch '${version}', not one of ${_libtorch_supported})")
+  endforeach()
+  set(LibTorch_PASSED_OVER "${passed_over}" PARENT_SCOPE)
+endfunction()
+
+_libtorch_locate()
+
+if(NOT LibTorch_ROOT)
+  set(LibTorch_FOUND FALSE)
+  if(LibTorch_FIND_REQUIRED)
+    message(FATAL_ERROR "No libtorch found${LibTorch_PASSED_OVER}: run 'make deps' to fetch it, or give -DTorch_DIR=/path/to/torch, version ${_libtorch_supported}.")
+  endif()
+  return()
+endif()
+
+set(LibTorch_FOUND TRUE)
+set(LibTorch_LIBRARY_DIR "${LibTorch_ROOT}/lib")
+set(LibTorch_HAS_CUDA FALSE)
+if(EXISTS "${LibTorch_LIBRARY_DIR}/libtorch_cuda.so")
+  set(LibTorch_HAS_CUDA TRUE)
+endif()
+
+if(NOT LibTorch_FIND_QUIETLY)
+  message(STATUS "libtorch ${LibTorch_VERSION} from ${LibTorch_SOURCE}: ${LibTorch_ROOT}")
+endif()
+
+if(NOT TARGET LibTorch::LibTorch)
+  add_library(LibTorch::c10 SHARED IMPORTED)
+  set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libc10.so")
+  add_library(LibTorch::torch_cpu SHARED IMPORTED)
+  set_target_properties(LibTorch::torch_cpu PROPERTIES IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libtorch_cpu.so")
+
+  # Only the CPU half is linked: the CUDA half is opened at run time where a GPU is present.
+  add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+  target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE "${LibTorch_ROOT}/include"
+                             "${LibTorch_ROOT}/include/torch/csrc/api/include")
+  target_compile_definitions(LibTorch::LibTorch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+  target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
+  find_package(Threads REQUIRED)
+  target_link_libraries(LibTorch::LibTorch INTERFACE LibTorch::torch_cpu LibTorch::c10 Threads::Threads)
+endif()
