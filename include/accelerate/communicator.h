@@ -1,0 +1,100 @@
+// Collectives among the ranks of one job, on c10d: Gloo for CPU tensors, NCCL or Gloo for CUDA.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace accelerate {
+
+class ProcessState;
+
+enum class ReduceOp { kSum, kMean, kMin, kMax };
+
+// Which library moves CUDA tensors. CPU tensors always go through Gloo.
+enum class CudaBackend { kNccl, kGloo };
+
+struct ProcessGroupOptions {
+  // How long a collective may wait for its peers before it fails.
+  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
+  // How long ranks wait for each other when the group is opened.
+  std::chrono::milliseconds rendezvous_timeout{std::chrono::minutes(10)};
+  // NCCL refuses two ranks on one GPU; Gloo takes them, through host memory.
+  CudaBackend cuda_backend = CudaBackend::kNccl;
+  // Before each collective compare operation, dtype and shape over all ranks, at the price of one
+  // more exchange. Also switched on by ACCELERATE_DEBUG_MODE=true.
+  bool check_collectives = false;
+};
+
+// One group of all ranks of the job. Every collective must be called by all its ranks, in the same
+// order; one thread at a time. At world size 1 nothing is sent and results are the inputs.
+//
+// Where a peer is lost or the timeout passes, a collective throws CommError that names the
+// operation, the ranks that did not arrive and what they did last; the group is then unusable.
+// Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
+class Communicator {
+ public:
+  // Opens the group. Collective: all ranks of `state`; blocks until all have come, at most
+  // `rendezvous_timeout`, then throws CommError that names the missing ranks. Several groups may
+  // be opened in one process, in the same order on all ranks.
+  Communicator(const ProcessState& state, const ProcessGroupOptions& options);
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const;
+  int world_size() const;
+
+  // Returns when all ranks have called it.
+  void barrier();
+
+  // Overwrites `tensor` by the one of `root`. Same shape and dtype on all ranks.
+  void broadcast(at::Tensor& tensor, int root = 0);
+
+  // Replaces `tensor` by the elementwise reduction over all ranks. kMean of an integral tensor is
+  // a UsageError: convert it first. Sends 2 (n-1)/n times its size on each rank.
+  void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
+
+  // The tensors of all ranks, in rank order. Same shape and dtype on all ranks. The results own
+  // their memory.
+  std::vector<at::Tensor> all_gather(const at::Tensor& tensor);
+
+  // The same where the ranks' tensors differ in their first dimension, which may be 0. Other
+  // dimensions and dtype must agree: UsageError on all ranks alike if not. Costs one more exchange
+  // and sends as many rows as the longest has.
+  std::vector<at::Tensor> all_gather_ragged(const at::Tensor& tensor);
+
+  // Reduces `tensor` over all ranks and returns this rank's part of it: the first dimension, which
+  // world_size must divide, is cut in rank order.
+  at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
+
+  // Fills `output` on rank r from `inputs[r]` of `root`; `inputs` is read on `root` only. All have
+  // the shape and dtype of `output`.
+  void scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root = 0);
+
+  // Values of libtorch's own kind (numbers, strings, lists, maps, tensors), copied by value.
+  c10::IValue broadcast_object(const c10::IValue& object, int root = 0);
+  std::vector<c10::IValue> all_gather_object(const c10::IValue& object);
+
+  // Bytes as they are.
+  std::string broadcast_bytes(std::string_view bytes, int root = 0);
+  std::vector<std::string> all_gather_bytes(std::string_view bytes);
+
+  // Runs `operation`, which talks to peers by itself (a backward pass that reduces gradients), and
+  // turns a lost peer inside it into CommError that names `name`. Other exceptions pass unchanged.
+  void guard(std::string_view name, const std::function<void()>& operation);
+
+  class Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace accelerate

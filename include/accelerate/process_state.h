@@ -1,0 +1,86 @@
+// Who this process is among the others: rank, node, device. Read once from the environment.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace accelerate {
+
+enum class DistributedType {
+  kNo,        // one process
+  kMultiCpu,  // several processes, tensors on CPUs
+  kMultiGpu,  // several processes, each with a GPU
+};
+
+// "NO", "MULTI_CPU", "MULTI_GPU": the reference's spelling.
+std::string_view to_string(DistributedType type);
+
+// Looks a variable up; std::nullopt where it is not set. Replaced by a table in tests.
+using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
+
+// The place of a process in its job, as a launcher describes it by environment variables.
+//
+// Read from the first of these families that is there: torchrun's names (RANK, WORLD_SIZE, ...),
+// Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*), MVAPICH (MV2_COMM_WORLD_*), SLURM step
+// (SLURM_PROCID, ...). None of them: one process.
+struct RankEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node_rank = 0;
+  std::string master_address = "127.0.0.1";
+  uint16_t master_port = 29500;
+  // True where another process (torchrun's agent) hosts the store at that address and port.
+  bool store_is_hosted = false;
+  // The family that was read: "torchrun", "Open MPI", "PMI", "MVAPICH", "SLURM" or "none".
+  std::string source = "none";
+
+  // Throws ConfigError that names the variables where the description is half set, out of range,
+  // or where two families contradict each other.
+  static RankEnvironment read(const EnvironmentLookup& lookup);
+};
+
+struct ProcessStateOptions {
+  bool cpu = false;  // stay on the CPU even if there is a GPU
+};
+
+// Rank and device of this process. A value: holds no connection, costs nothing to copy.
+class ProcessState {
+ public:
+  // Reads the real environment. Asks for GPUs, which loads libaccelerate_cuda.so where a driver
+  // is present; must come before the program's own first use of CUDA.
+  static ProcessState from_environment(const ProcessStateOptions& options = {});
+
+  // The same from a table of variables and a number of GPUs: the rule alone, for tests.
+  static ProcessState read(const EnvironmentLookup& lookup, int gpu_count,
+                           const ProcessStateOptions& options);
+
+  int rank() const { return ranks_.rank; }
+  int world_size() const { return ranks_.world_size; }
+  int local_rank() const { return ranks_.local_rank; }
+  int local_world_size() const { return ranks_.local_world_size; }
+  int node_rank() const { return ranks_.node_rank; }
+  const RankEnvironment& ranks() const { return ranks_; }
+
+  bool is_main_process() const { return ranks_.rank == 0; }
+  bool is_local_main_process() const { return ranks_.local_rank == 0; }
+  bool is_last_process() const { return ranks_.rank == ranks_.world_size - 1; }
+
+  // cuda:(local_rank modulo number of GPUs), or cpu.
+  c10::Device device() const { return device_; }
+  int gpu_count() const { return gpu_count_; }
+  DistributedType distributed_type() const;
+
+ private:
+  RankEnvironment ranks_;
+  c10::Device device_{c10::kCPU};
+  int gpu_count_ = 0;
+};
+
+}  // namespace accelerate

@@ -1,0 +1,218 @@
+#include "accelerate/communicator.h"
+
+#include "accelerate/errors.h"
+#include "comm/communicator_impl.h"
+#include "comm/process_group.h"
+
+namespace accelerate {
+namespace {
+
+c10d::ReduceOp to_c10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::kSum:
+    case ReduceOp::kMean:  // Gloo has no mean: sum, then divide
+      return c10d::ReduceOp::SUM;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+void require_mean_exists(const at::Tensor& tensor, ReduceOp op, const char* operation) {
+  if (op != ReduceOp::kMean || tensor.is_floating_point() || tensor.is_complex()) return;
+  throw UsageError({.what = std::string("a mean of ") + c10::toString(tensor.scalar_type()) +
+                            " has no exact result",
+                    .where = operation,
+                    .hint = "convert to a floating-point type first, or use kSum"});
+}
+
+// Gloo and NCCL know no bool: its bytes travel as they are.
+at::Tensor transferable(const at::Tensor& tensor) {
+  const at::Tensor detached = tensor.detach().contiguous();
+  return detached.scalar_type() == at::kBool ? detached.view(at::kByte) : detached;
+}
+
+}  // namespace
+
+Communicator::Communicator(const ProcessState& state, const ProcessGroupOptions& options)
+    : impl_(std::make_unique<Impl>(state, options)) {}
+
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const { return impl_->rank(); }
+int Communicator::world_size() const { return impl_->world_size(); }
+
+void Communicator::barrier() {
+  if (impl_->alone()) return;
+  impl_->collective("barrier", {}, [&] { return impl_->group()->barrier(); });
+}
+
+void Communicator::broadcast(at::Tensor& tensor, int root) {
+  impl_->require_rank(root, "broadcast");
+  impl_->require_tensor(tensor, "broadcast");
+  if (impl_->alone() || tensor.numel() == 0) return;
+  at::NoGradGuard no_grad;
+  std::vector<at::Tensor> buffer{transferable(tensor)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  impl_->collective("broadcast", tensor,
+                    [&] { return impl_->group()->broadcast(buffer, options); });
+  if (!buffer[0].is_alias_of(tensor)) tensor.detach().copy_(buffer[0].view(tensor.scalar_type()));
+}
+
+void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
+  impl_->require_tensor(tensor, "all_reduce");
+  require_mean_exists(tensor, op, "all_reduce");
+  if (impl_->alone() || tensor.numel() == 0) return;
+  at::NoGradGuard no_grad;
+  const at::Tensor target = tensor.detach();
+  const bool is_bool = target.scalar_type() == at::kBool;
+  std::vector<at::Tensor> buffer{is_bool ? target.to(at::kInt) : target.contiguous()};
+  c10d::AllreduceOptions options;
+  options.reduceOp = to_c10d(op);
+  impl_->collective("all_reduce", tensor,
+                    [&] { return impl_->group()->allreduce(buffer, options); });
+  if (op == ReduceOp::kMean) buffer[0].div_(impl_->world_size());
+  if (!buffer[0].is_alias_of(target)) target.copy_(buffer[0]);
+}
+
+std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
+  impl_->require_tensor(tensor, "all_gather");
+  if (impl_->alone()) return {tensor.detach().clone()};
+  at::NoGradGuard no_grad;
+  at::Tensor own = transferable(tensor);
+  std::vector<int64_t> shape{impl_->world_size()};
+  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+  at::Tensor all = at::empty(shape, own.options());
+  if (tensor.numel() > 0) {
+    at::Tensor flat = all.view({-1});
+    at::Tensor own_flat = own.view({-1});
+    impl_->collective("all_gather", tensor,
+                      [&] { return impl_->group()->_allgather_base(flat, own_flat); });
+  }
+  if (tensor.scalar_type() == at::kBool) all = all.view(at::kBool);
+  return all.unbind(0);
+}
+
+std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor) {
+  impl_->require_tensor(tensor, "all_gather_ragged");
+  if (tensor.dim() == 0) {
+    throw UsageError({.what = "a tensor without dimensions has no rows",
+                      .where = "all_gather_ragged",
+                      .hint = "use all_gather, or reshape it to one row"});
+  }
+  if (impl_->alone()) return {tensor.detach().clone()};
+  at::NoGradGuard no_grad;
+
+  // Rows, and what must agree: dtype and the shape of a row.
+  std::string row = std::string(c10::toString(tensor.scalar_type())) + "[";
+  for (int64_t dim = 1; dim < tensor.dim(); ++dim) row += std::to_string(tensor.size(dim)) + ",";
+  row += "]";
+  const std::vector<std::string> headers =
+      all_gather_bytes(std::to_string(tensor.size(0)) + " " + row);
+  std::vector<int64_t> rows;
+  for (size_t rank = 0; rank < headers.size(); ++rank) {
+    const size_t blank = headers[rank].find(' ');
+    if (headers[rank].substr(blank + 1) != row) {
+      throw UsageError({.what = "rows differ: " + headers[rank].substr(blank + 1) + " on rank " +
+                                std::to_string(rank) + ", " + row + " here",
+                        .where = "all_gather_ragged",
+                        .hint = "only the first dimension may differ between ranks"});
+    }
+    rows.push_back(std::stoll(headers[rank].substr(0, blank)));
+  }
+  const int64_t longest = *std::max_element(rows.begin(), rows.end());
+  std::vector<int64_t> padded_shape = tensor.sizes().vec();
+  padded_shape[0] = longest;
+  at::Tensor padded = at::zeros(padded_shape, tensor.options().requires_grad(false));
+  padded.narrow(0, 0, tensor.size(0)).copy_(tensor);
+  std::vector<at::Tensor> gathered = all_gather(padded);
+  for (size_t rank = 0; rank < gathered.size(); ++rank) {
+    gathered[rank] = gathered[rank].narrow(0, 0, rows[rank]);
+  }
+  return gathered;
+}
+
+at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
+  impl_->require_tensor(tensor, "reduce_scatter");
+  require_mean_exists(tensor, op, "reduce_scatter");
+  const int world_size = impl_->world_size();
+  if (tensor.dim() == 0 || tensor.size(0) % world_size != 0) {
+    throw UsageError({.what = "the first dimension cannot be cut into " +
+                              std::to_string(world_size) + " equal parts",
+                      .where = "reduce_scatter",
+                      .hint = "pad it to a multiple of the number of ranks"});
+  }
+  at::NoGradGuard no_grad;
+  const int64_t part = tensor.size(0) / world_size;
+  if (impl_->alone() || tensor.numel() == 0) {
+    return tensor.detach().narrow(0, part * impl_->rank(), part).clone();
+  }
+  at::Tensor input = tensor.detach().contiguous();
+  at::Tensor output = at::empty_like(input.narrow(0, 0, part));
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = to_c10d(op);
+  impl_->collective("reduce_scatter", tensor, [&] {
+    return impl_->group()->_reduce_scatter_base(output, input, options);
+  });
+  if (op == ReduceOp::kMean) output.div_(world_size);
+  return output;
+}
+
+void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
+  impl_->require_rank(root, "scatter");
+  impl_->require_tensor(output, "scatter");
+  const bool is_root = impl_->rank() == root;
+  if (is_root && inputs.size() != static_cast<size_t>(impl_->world_size())) {
+    throw UsageError({.what = std::to_string(inputs.size()) + " inputs for " +
+                              std::to_string(impl_->world_size()) + " ranks",
+                      .where = "scatter",
+                      .hint = "the root passes one tensor for each rank"});
+  }
+  if (is_root) {
+    for (const at::Tensor& input : inputs) {
+      impl_->require_tensor(input, "scatter");
+      if (input.sizes() == output.sizes() && input.scalar_type() == output.scalar_type()) continue;
+      throw UsageError({.what = "an input differs from the output in shape or dtype",
+                        .where = "scatter",
+                        .hint = "all parts must have one shape and dtype"});
+    }
+  }
+  at::NoGradGuard no_grad;
+  const at::Tensor target = output.detach();
+  if (impl_->alone()) {
+    target.copy_(inputs[0]);
+    return;
+  }
+  if (output.numel() == 0) return;
+  std::vector<at::Tensor> outputs{transferable(output)};
+  std::vector<std::vector<at::Tensor>> input_lists;
+  if (is_root) {
+    input_lists.emplace_back();
+    for (const at::Tensor& input : inputs) {
+      input_lists[0].push_back(transferable(input.to(output.device())));
+    }
+  }
+  c10d::ScatterOptions options;
+  options.rootRank = root;
+  impl_->collective("scatter", output, [&] {
+    return impl_->group()->scatter(outputs, input_lists, options);
+  });
+  if (!outputs[0].is_alias_of(target)) target.copy_(outputs[0].view(target.scalar_type()));
+}
+
+void Communicator::guard(std::string_view name, const std::function<void()>& operation) {
+  if (impl_->alone()) return operation();
+  impl_->run(std::string(name), compat::is_communication_failure, operation);
+}
+
+namespace comm {
+
+c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(Communicator& communicator) {
+  return communicator.impl().group();
+}
+
+}  // namespace comm
+}  // namespace accelerate

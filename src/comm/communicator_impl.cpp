@@ -1,0 +1,101 @@
+#include "comm/communicator_impl.h"
+
+#include <c10/util/StringUtil.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "accelerate/errors.h"
+#include "accelerate/process_state.h"
+#include "comm/process_group.h"
+#include "comm/rendezvous.h"
+
+namespace accelerate {
+namespace {
+
+bool debug_mode_is_on() {
+  const char* value = std::getenv("ACCELERATE_DEBUG_MODE");
+  if (value == nullptr) return false;
+  const std::string_view word(value);
+  return word == "1" || word == "true" || word == "True" || word == "TRUE" || word == "yes";
+}
+
+// The first line, without the stack that c10 appends.
+std::string first_line(const char* text) {
+  const std::string_view all(text);
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+}  // namespace
+
+Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& options)
+    : options_(options), rank_(state.rank()), world_size_(state.world_size()) {
+  if (alone()) return;
+  if (options.timeout.count() <= 0 || options.rendezvous_timeout.count() <= 0) {
+    throw UsageError({.what = "a timeout must be positive",
+                      .where = "ProcessGroupOptions",
+                      .hint = "leave it out for the default"});
+  }
+  if (debug_mode_is_on()) options_.check_collectives = true;
+  const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
+  watch_ = std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, rank_, world_size_);
+  group_ = comm::open_process_group(meeting.store, state, options);
+}
+
+std::string Communicator::Impl::describe(const char* name, const at::Tensor& sample) {
+  std::string text(name);
+  if (!sample.defined()) return text;
+  text += ' ';
+  text += c10::toString(sample.scalar_type());
+  text += '[';
+  for (int64_t dim = 0; dim < sample.dim(); ++dim) {
+    if (dim > 0) text += ", ";
+    text += std::to_string(sample.size(dim));
+  }
+  return text + ']';
+}
+
+void Communicator::Impl::require_rank(int root, const char* operation) const {
+  if (root >= 0 && root < world_size_) return;
+  throw UsageError({.what = "root " + std::to_string(root) + " is not a rank",
+                    .where = operation,
+                    .hint = "ranks are 0 to " + std::to_string(world_size_ - 1)});
+}
+
+void Communicator::Impl::require_tensor(const at::Tensor& tensor, const char* operation) const {
+  if (tensor.defined() && tensor.layout() == c10::kStrided) return;
+  throw UsageError({.what = tensor.defined() ? "the tensor is sparse" : "the tensor is undefined",
+                    .where = operation,
+                    .hint = "pass a dense tensor"});
+}
+
+void Communicator::Impl::require_same_on_all_ranks(const std::string& operation) {
+  constexpr int64_t kWidth = 256;
+  at::Tensor own = at::zeros({kWidth}, at::kByte);
+  const size_t length = std::min(operation.size(), static_cast<size_t>(kWidth));
+  std::memcpy(own.data_ptr(), operation.data(), length);
+  at::Tensor all = at::empty({world_size_ * kWidth}, at::kByte);
+  run("comparison before " + operation, [](const std::exception&) { return true; },
+      [&] { group_->_allgather_base(all, own)->wait(); });
+  const auto* bytes = static_cast<const char*>(all.data_ptr());
+  std::string differing;
+  for (int rank = 0; rank < world_size_; ++rank) {
+    const std::string theirs(bytes + rank * kWidth, strnlen(bytes + rank * kWidth, kWidth));
+    differing += (rank == 0 ? "rank " : ", rank ") + std::to_string(rank) + ": " + theirs;
+  }
+  if (at::equal(all.view({world_size_, kWidth}), own.expand({world_size_, kWidth}))) return;
+  throw UsageError({.what = "the ranks call different collectives (" + differing + ")",
+                    .where = operation,
+                    .hint = "all ranks must make the same calls, with the same shapes"});
+}
+
+void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {
+  const comm::CollectiveRecord record = log_.latest();
+  throw CommError({.what = "collective #" + std::to_string(sequence) + " " + record.operation +
+                           " failed: " + watch_->explain_failure(sequence),
+                   .where = first_line(cause.what()),
+                   .hint = "the first failing rank's own message is the cause; if ranks are only "
+                           "slow, raise .process_group = {.timeout = ...}"});
+}
+
+}  // namespace accelerate

@@ -1,0 +1,62 @@
+// The state behind Communicator.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "accelerate/communicator.h"
+#include "comm/collective_log.h"
+#include "comm/peer_watch.h"
+#include "compat/c10d.h"
+
+namespace accelerate {
+
+class Communicator::Impl {
+ public:
+  Impl(const ProcessState& state, const ProcessGroupOptions& options);
+
+  // Runs `work` as the next collective of the log. Exceptions for which `is_failure` holds become
+  // CommError with the ranks that are to blame; others pass.
+  template <class IsFailure, class WorkFunction>
+  void run(std::string operation, IsFailure is_failure, WorkFunction work) {
+    const int64_t sequence = log_.begin(std::move(operation));
+    try {
+      work();
+    } catch (const std::exception& error) {
+      if (!is_failure(error)) throw;
+      throw_comm_error(sequence, error);
+    }
+    log_.end();
+  }
+
+  // One c10d operation that `start` begins, on tensors like `sample`. Waits for it.
+  template <class Start>
+  void collective(const char* name, const at::Tensor& sample, Start start) {
+    const std::string operation = describe(name, sample);
+    if (options_.check_collectives) require_same_on_all_ranks(operation);
+    run(operation, [](const std::exception&) { return true; }, [&] { start()->wait(); });
+  }
+
+  bool alone() const { return world_size_ == 1; }
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+  const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+  // Throws UsageError unless `root` is a rank.
+  void require_rank(int root, const char* operation) const;
+  // Throws UsageError unless `tensor` is a dense tensor with memory.
+  void require_tensor(const at::Tensor& tensor, const char* operation) const;
+
+ private:
+  static std::string describe(const char* name, const at::Tensor& sample);
+  void require_same_on_all_ranks(const std::string& operation);
+  [[noreturn]] void throw_comm_error(int64_t sequence, const std::exception& cause);
+
+  ProcessGroupOptions options_;
+  int rank_;
+  int world_size_;
+  comm::CollectiveLog log_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::unique_ptr<comm::PeerWatch> watch_;  // last: stops before what it reads goes away
+};
+
+}  // namespace accelerate

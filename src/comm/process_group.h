@@ -1,0 +1,21 @@
+// c10d's process groups for the ranks of a job.
+#pragma once
+
+#include "accelerate/communicator.h"
+#include "accelerate/process_state.h"
+#include "compat/c10d.h"
+
+namespace accelerate::comm {
+
+// Opens Gloo for CPU tensors and, where `state` has a GPU, NCCL or Gloo for CUDA tensors.
+// Collective over all ranks. Throws UsageError where NCCL is asked to put two ranks on one GPU,
+// CommError where the connections cannot be made.
+c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
+    const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
+    const ProcessGroupOptions& options);
+
+// The group under `communicator`, for the strategies that drive c10d themselves. Null at world
+// size 1.
+c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(Communicator& communicator);
+
+}  // namespace accelerate::comm

@@ -1,0 +1,21 @@
+// The parts of c10d that this project stands on.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+namespace accelerate::compat {
+
+// True for the exceptions with which c10d, its stores and Gloo report that peers cannot be
+// reached, as opposed to errors in the user's own code.
+bool is_communication_failure(const std::exception& error);
+
+// An IValue as bytes and back. Reading refuses what libtorch's own unpickler refuses; it runs no
+// code.
+std::string to_bytes(const c10::IValue& value);
+c10::IValue from_bytes(const std::string& bytes);
+
+}  // namespace accelerate::compat

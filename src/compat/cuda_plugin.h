@@ -1,0 +1,39 @@
+// The door to libaccelerate_cuda.so: a table of functions, so that no other room needs CUDA
+// headers and a machine without a GPU never loads libtorch_cuda.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace accelerate::compat {
+
+// What libaccelerate_cuda.so offers. All functions may throw c10::Error.
+struct CudaPlugin {
+  // Number of GPUs that this process can see.
+  int (*device_count)();
+  // Makes `device` current for this thread.
+  void (*set_device)(int device);
+  // Gives cached device memory back to the driver.
+  void (*empty_cache)();
+  // Opens NCCL among `size` ranks that meet in `store`. Collective over these ranks.
+  c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
+                                                 int rank, int size, int device,
+                                                 std::chrono::milliseconds timeout);
+};
+
+// Name of the one C entry of the library, of type `const CudaPlugin* ()`.
+inline constexpr const char* kCudaPluginEntry = "accelerate_cuda_plugin";
+
+// The plug-in, or nullptr where there is no NVIDIA driver or the library was not built. Loads it
+// on the first call and keeps it for the life of the process. Must come before libtorch is asked
+// about CUDA: libtorch remembers the answer "none". Logs a warning where a driver is present but
+// the library cannot be loaded.
+const CudaPlugin* cuda_plugin();
+
+}  // namespace accelerate::compat

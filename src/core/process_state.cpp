@@ -1,0 +1,107 @@
+#include "accelerate/process_state.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+
+#include "accelerate/errors.h"
+#include "compat/cuda_plugin.h"
+
+namespace accelerate {
+namespace {
+
+bool truth(const char* name, const std::string& text) {
+  std::string word = text;
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* yes : {"y", "yes", "t", "true", "on", "1"}) {
+    if (word == yes) return true;
+  }
+  for (const char* no : {"n", "no", "f", "false", "off", "0"}) {
+    if (word == no) return false;
+  }
+  throw ConfigError({.what = std::string(name) + "='" + text + "' is neither yes nor no",
+                     .where = std::string("environment variable ") + name,
+                     .hint = "use true or false"});
+}
+
+bool flag(const EnvironmentLookup& lookup, const char* name) {
+  const auto text = lookup(name);
+  return text && !text->empty() && truth(name, *text);
+}
+
+c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int local_rank,
+                          const ProcessStateOptions& options) {
+  const bool cpu = options.cpu || flag(lookup, "ACCELERATE_USE_CPU");
+  const auto named = lookup("ACCELERATE_TORCH_DEVICE");
+  if (named && !named->empty()) {
+    std::optional<c10::Device> device;
+    try {
+      device = c10::Device(*named);
+    } catch (const std::exception&) {  // reported below, with the variable's name
+    }
+    const bool usable = device && (device->is_cpu() || (device->is_cuda() && gpu_count > 0 &&
+                                                        device->index() < gpu_count));
+    if (!usable) {
+      throw ConfigError({.what = "'" + *named + "' is not a device of this machine, which has " +
+                                 std::to_string(gpu_count) + " GPU(s)",
+                         .where = "environment variable ACCELERATE_TORCH_DEVICE",
+                         .hint = "use cpu, cuda or cuda:N"});
+    }
+    if (cpu && !device->is_cpu()) {
+      throw ConfigError({.what = "ACCELERATE_TORCH_DEVICE=" + *named +
+                                 " contradicts " +
+                                 (options.cpu ? "the option cpu" : "ACCELERATE_USE_CPU"),
+                         .where = "environment of the process",
+                         .hint = "drop one of the two"});
+    }
+    if (device->is_cuda() && !device->has_index()) {
+      return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpu_count)};
+    }
+    return *device;
+  }
+  if (cpu || gpu_count == 0) return c10::kCPU;
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpu_count)};
+}
+
+std::optional<std::string> real_environment(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) return std::nullopt;
+  return std::string(value);
+}
+
+}  // namespace
+
+std::string_view to_string(DistributedType type) {
+  switch (type) {
+    case DistributedType::kNo:
+      return "NO";
+    case DistributedType::kMultiCpu:
+      return "MULTI_CPU";
+    case DistributedType::kMultiGpu:
+      return "MULTI_GPU";
+  }
+  return "unknown";
+}
+
+ProcessState ProcessState::read(const EnvironmentLookup& lookup, int gpu_count,
+                                const ProcessStateOptions& options) {
+  ProcessState state;
+  state.ranks_ = RankEnvironment::read(lookup);
+  state.gpu_count_ = gpu_count;
+  state.device_ = choose_device(lookup, gpu_count, state.ranks_.local_rank, options);
+  return state;
+}
+
+ProcessState ProcessState::from_environment(const ProcessStateOptions& options) {
+  const bool cpu = options.cpu || flag(real_environment, "ACCELERATE_USE_CPU");
+  const compat::CudaPlugin* cuda = cpu ? nullptr : compat::cuda_plugin();
+  return read(real_environment, cuda == nullptr ? 0 : cuda->device_count(), options);
+}
+
+DistributedType ProcessState::distributed_type() const {
+  if (world_size() == 1) return DistributedType::kNo;
+  return device_.is_cuda() ? DistributedType::kMultiGpu : DistributedType::kMultiCpu;
+}
+
+}  // namespace accelerate
