@@ -1,1 +1,31 @@
-# Installation and the CMake package.
+# Installation, and the CMake package that lets another project say find_package(Accelerate).
+
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Accelerate")
+set(installable accelerate)
+install(TARGETS accelerate EXPORT AccelerateTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+
+# The CUDA half is opened at run time from the library's own folder; nobody links it, so it is not exported.
+if(TARGET accelerate_cuda)
+  list(APPEND installable accelerate_cuda)
+  install(TARGETS accelerate_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
+if(TARGET accelerate_cli)
+  list(APPEND installable accelerate_cli)
+  install(TARGETS accelerate_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+add_custom_target(installable DEPENDS ${installable})
+
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/accelerate" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+        FILES_MATCHING PATTERN "*.h")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+install(EXPORT AccelerateTargets NAMESPACE Accelerate:: DESTINATION "${package_dir}")
+configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/AccelerateConfig.cmake.in"
+                              "${PROJECT_BINARY_DIR}/package/AccelerateConfig.cmake" INSTALL_DESTINATION "${package_dir}")
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/package/AccelerateConfigVersion.cmake"
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/package/AccelerateConfig.cmake"
+              "${PROJECT_BINARY_DIR}/package/AccelerateConfigVersion.cmake"
+              "${PROJECT_SOURCE_DIR}/cmake/FindLibTorch.cmake" DESTINATION "${package_dir}")

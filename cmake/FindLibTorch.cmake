@@ -4,18 +4,22 @@
 # Searched in this order, the first that is given or found wins:
 #   1. -DTorch_DIR=... or -DLIBTORCH=... (CMake or environment): a torch package or an unpacked libtorch; for
 #      Torch_DIR also its share/cmake/Torch
-#   2. the torch that `python3` would import
-#   3. .deps/python/torch beside the top CMakeLists.txt, where scripts/setup.sh puts the wheel
+#   2. in the installed package: the torch that Accelerate was built with (LibTorch_BUILT_WITH)
+#   3. the torch that `python3` would import
+#   4. .deps/python/torch beside the top CMakeLists.txt, where scripts/setup.sh puts the wheel
 #
 # A torch that was named but cannot be used is an error; it is never skipped in favour of another.
 #
 # Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT, LibTorch_LIBRARY_DIR, LibTorch_HAS_CUDA, LibTorch_SOURCE.
+#
+# Run as a script (cmake -P) it searches beside the current folder and prints one line: the folder that would be used,
+# nothing if there is none, or `error: ` and what is wrong with the torch that was named.
 
 include_guard(GLOBAL)
 
 set(LIBTORCH_MINIMUM_VERSION 2.9)
 set(LIBTORCH_FIRST_UNSUPPORTED_VERSION 2.12)
-set(_libtorch_supported "2.9, 2.10 and 2.11")
+set(_libtorch_supported "2.9, 2.10 or 2.11")
 
 # Sets `out` to the folder that holds include/ and lib/ of the torch at `folder`, or to "".
 function(_libtorch_root folder out)
@@ -78,6 +82,7 @@ function(_libtorch_of_python out)
   endif()
 endfunction()
 
+# Sets LibTorch_ROOT, LibTorch_VERSION and LibTorch_SOURCE, or LibTorch_PROBLEM: one line that says what to do.
 function(_libtorch_locate)
   foreach(name IN ITEMS Torch_DIR LIBTORCH)
     set(named "")
@@ -91,12 +96,20 @@ function(_libtorch_locate)
     endif()
     _libtorch_root("${named}" root)
     if(root STREQUAL "")
-      message(FATAL_ERROR "${name}=${named} holds no libtorch (no lib/libtorch_cpu.so with include/ATen/ATen.h): point it at an unpacked libtorch or an installed Python package torch, version ${_libtorch_supported}.")
+      set(LibTorch_NAMED TRUE PARENT_SCOPE)
+      set(LibTorch_PROBLEM
+          "${name}=${named} holds no libtorch (no lib/libtorch_cpu.so with include/ATen/ATen.h): point it at an unpacked libtorch or an installed Python package torch, version ${_libtorch_supported}."
+          PARENT_SCOPE)
+      return()
     endif()
     _libtorch_version("${root}" version)
     _libtorch_is_supported("${version}" supported)
     if(NOT supported)
-      message(FATAL_ERROR "${name}=${named} is torch '${version}', supported are ${_libtorch_supported}: point it at one of these, or leave it out and run 'make deps'.")
+      set(LibTorch_NAMED TRUE PARENT_SCOPE)
+      set(LibTorch_PROBLEM
+          "${name}=${named} is torch '${version}', supported is ${_libtorch_supported}: point it at one of these, or leave it out."
+          PARENT_SCOPE)
+      return()
     endif()
     set(LibTorch_ROOT "${root}" PARENT_SCOPE)
     set(LibTorch_VERSION "${version}" PARENT_SCOPE)
@@ -106,7 +119,7 @@ function(_libtorch_locate)
 
   set(passed_over "")
   _libtorch_of_python(python_torch)
-  foreach(pair IN ITEMS "Python|${python_torch}" ".deps|${CMAKE_SOURCE_DIR}/.deps/python/torch")
+  foreach(pair IN ITEMS "the build of Accelerate|${LibTorch_BUILT_WITH}" "Python|${python_torch}" ".deps|${CMAKE_SOURCE_DIR}/.deps/python/torch")
     string(REGEX MATCH "^([^|]*)\\|(.*)$" _ "${pair}")
     set(source "${CMAKE_MATCH_1}")
     set(folder "${CMAKE_MATCH_2}")
@@ -127,15 +140,32 @@ function(_libtorch_locate)
     endif()
     string(APPEND passed_over " (${folder} is torch '${version}', not one of ${_libtorch_supported})")
   endforeach()
-  set(LibTorch_PASSED_OVER "${passed_over}" PARENT_SCOPE)
+  set(advice "give -DTorch_DIR=/path/to/torch, version ${_libtorch_supported}")
+  if(EXISTS "${CMAKE_SOURCE_DIR}/scripts/setup.sh")
+    string(PREPEND advice "run 'make deps' to fetch it, or ")
+  endif()
+  set(LibTorch_PROBLEM "No libtorch found${passed_over}: ${advice}." PARENT_SCOPE)
 endfunction()
 
+unset(LibTorch_ROOT)
+set(LibTorch_NAMED FALSE)
 _libtorch_locate()
+
+if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
+  set(_libtorch_answer "${LibTorch_ROOT}")
+  if(LibTorch_NAMED)
+    set(_libtorch_answer "error: ${LibTorch_PROBLEM}")
+  endif()
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${_libtorch_answer}")
+  return()
+endif()
 
 if(NOT LibTorch_ROOT)
   set(LibTorch_FOUND FALSE)
-  if(LibTorch_FIND_REQUIRED)
-    message(FATAL_ERROR "No libtorch found${LibTorch_PASSED_OVER}: run 'make deps' to fetch it, or give -DTorch_DIR=/path/to/torch, version ${_libtorch_supported}.")
+  set(LibTorch_NOT_FOUND_MESSAGE "${LibTorch_PROBLEM}")
+  if(LibTorch_FIND_REQUIRED OR LibTorch_NAMED)
+    # The leading space keeps CMake from breaking the line.
+    message(FATAL_ERROR " ${LibTorch_PROBLEM}")
   endif()
   return()
 endif()

@@ -75,7 +75,8 @@ void Communicator::Impl::require_same_on_all_ranks(const std::string& operation)
   const size_t length = std::min(operation.size(), static_cast<size_t>(kWidth));
   std::memcpy(own.data_ptr(), operation.data(), length);
   at::Tensor all = at::empty({world_size_ * kWidth}, at::kByte);
-  run("comparison before " + operation, [](const std::exception&) { return true; },
+  run(
+      "comparison before " + operation, [](const std::exception&) { return true; },
       [&] { group_->_allgather_base(all, own)->wait(); });
   const auto* bytes = static_cast<const char*>(all.data_ptr());
   std::string differing;
@@ -91,11 +92,13 @@ void Communicator::Impl::require_same_on_all_ranks(const std::string& operation)
 
 void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {
   const comm::CollectiveRecord record = log_.latest();
-  throw CommError({.what = "collective #" + std::to_string(sequence) + " " + record.operation +
-                           " failed: " + watch_->explain_failure(sequence),
-                   .where = first_line(cause.what()),
-                   .hint = "the first failing rank's own message is the cause; if ranks are only "
-                           "slow, raise .process_group = {.timeout = ...}"});
+  CommError failure({.what = "collective #" + std::to_string(sequence) + " " + record.operation +
+                             " failed: " + watch_->explain_failure(sequence),
+                     .where = first_line(cause.what()),
+                     .hint = "the first failing rank's own message is the cause; if ranks are only "
+                             "slow, raise .process_group = {.timeout = ...}"});
+  failure.set_rank(rank_, world_size_);
+  throw failure;
 }
 
 }  // namespace accelerate

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "comm/tcp_probe.h"
 
 namespace accelerate::comm {
 namespace {
@@ -17,6 +18,10 @@ std::string endpoint(const RankEnvironment& ranks) {
   return ranks.master_address + ":" + std::to_string(ranks.master_port);
 }
 
+int64_t seconds(std::chrono::milliseconds duration) {
+  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
+}
+
 StorePtr connect(const RankEnvironment& ranks, bool host, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = ranks.master_port;
@@ -24,6 +29,13 @@ StorePtr connect(const RankEnvironment& ranks, bool host, std::chrono::milliseco
   options.numWorkers = ranks.world_size;
   options.waitWorkers = false;
   options.timeout = timeout;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  if (!host && !wait_until_listening(ranks.master_address, ranks.master_port, deadline)) {
+    throw CommError({.what = "no answer from rank 0 at " + endpoint(ranks) + " within " +
+                             std::to_string(seconds(timeout)) + " s",
+                     .where = "rendezvous (MASTER_ADDR, MASTER_PORT)",
+                     .hint = "check that rank 0 runs and that its machine can be reached"});
+  }
   try {
     return c10::make_intrusive<c10d::TCPStore>(ranks.master_address, options);
   } catch (const std::exception& error) {
@@ -77,9 +89,8 @@ void wait_for_all(c10d::Store& store, int world_size, std::chrono::milliseconds 
                          .hint = "look at the output of rank 0"});
       }
     }
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count();
     throw CommError({.what = list_ranks(missing) + " did not come within " +
-                             std::to_string(seconds) + " s (" +
+                             std::to_string(seconds(timeout)) + " s (" +
                              std::to_string(world_size - missing.size()) + " of " +
                              std::to_string(world_size) + " are here)",
                      .where = "rendezvous",

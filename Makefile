@@ -1,0 +1,51 @@
+# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, asan-ubsan, tsan, gcc or clang16 selects
+# another build than the default, PREFIX where `make install` puts things, LIBTORCH the torch to build with.
+PRESET ?= release
+PREFIX ?= /usr/local
+BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESET)),build-asan,build-$(PRESET)))
+LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
+WHOLE := -DACCELERATE_BUILD_TESTS=ON -DACCELERATE_BUILD_BENCH=ON
+
+.DEFAULT_GOAL := help
+.PHONY: help quickstart deps build test bench lint format install clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+
+quickstart: ## set up, build what the example needs, train it on two processes
+	@scripts/setup.sh quickstart
+	@cmake --preset release $(LEAN)
+	@cmake --build --preset release --target accelerate_cli fashion_mnist
+	build/bin/accelerate launch --cpu --num_processes 2 build/bin/fashion_mnist --epochs 2
+	@echo
+	@echo "Next: read examples/fashion_mnist.cpp, the program that has just run;"
+	@echo "      change it, then run 'make quickstart' again: only what changed is built;"
+	@echo "      'make test' runs all tests, 'make install' makes find_package(Accelerate) work in your own project."
+
+deps: ## install the Debian packages and libtorch that building and testing need
+	@scripts/setup.sh test
+
+build: deps ## build everything
+	@cmake --preset $(PRESET) $(WHOLE)
+	@cmake --build --preset $(PRESET)
+
+test: build ## build everything and run all tests
+	@ctest --preset $(PRESET)
+
+bench: build ## build everything and run the benchmarks
+	@scripts/bench.sh $(BUILD)
+
+lint: build ## check format, include directions, headers and clang-tidy; FULL=1 for all files
+	@FULL=$(FULL) scripts/lint.sh $(BUILD)
+
+format: deps ## rewrite all C++ files with clang-format
+	@scripts/format.sh
+
+install: ## build and install under PREFIX (default /usr/local)
+	@scripts/setup.sh quickstart
+	@cmake --preset $(PRESET) $(LEAN)
+	@cmake --build --preset $(PRESET) --target installable
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove all build folders; the downloaded libtorch stays
+	@rm -rf build build-*

@@ -1,0 +1,180 @@
+// The accelerator: knows the process, the device and the other ranks, and prepares the objects of a
+// training loop for them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "accelerate/communicator.h"
+#include "accelerate/data_loader.h"
+#include "accelerate/detail/preparable.h"
+#include "accelerate/options.h"
+#include "accelerate/prepared_model.h"
+#include "accelerate/prepared_optimizer.h"
+#include "accelerate/process_state.h"
+
+namespace accelerate {
+
+// While it lives, backward passes keep the gradients of `model` on their rank: they add up without
+// being averaged. Ends at the end of its scope. Not collective.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(std::shared_ptr<ModelStrategy> model)
+      : model_(std::move(model)), before_(model_->gradient_sync()) {
+    model_->set_gradient_sync(false);
+  }
+  ~NoSync() { model_->set_gradient_sync(before_); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  std::shared_ptr<ModelStrategy> model_;
+  bool before_;
+};
+
+// One for each training loop; several may live in one process if all ranks make them in the same
+// order. Calls marked collective must be made by all ranks, in the same order. One thread at a
+// time. Errors are accelerate::Error and carry the rank on which they were thrown.
+class Accelerator {
+ public:
+  // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an
+  // environment that makes no sense, UsageError for options that do not go together, CommError if
+  // ranks do not come.
+  explicit Accelerator(AcceleratorOptions options = {});
+  ~Accelerator();
+  Accelerator(Accelerator&&) noexcept;
+  Accelerator& operator=(Accelerator&&) noexcept;
+
+  const ProcessState& state() const;
+  c10::Device device() const { return state().device(); }
+  DistributedType distributed_type() const { return state().distributed_type(); }
+  int num_processes() const { return state().world_size(); }
+  int process_index() const { return state().rank(); }
+  int local_process_index() const { return state().local_rank(); }
+  bool is_main_process() const { return state().is_main_process(); }
+  bool is_local_main_process() const { return state().is_local_main_process(); }
+  bool is_last_process() const { return state().is_last_process(); }
+  // "single" or "ddp".
+  std::string strategy_name() const;
+  Communicator& communicator() const;
+
+  // Prepares any number of objects, in any order, and returns them in that order; one object comes
+  // back bare.
+  //   model      TORCH_MODULE holder, std::shared_ptr of a module, Sequential -> PreparedModel
+  //   optimizer  of torch::optim: an lvalue is referenced and must outlive the result, an rvalue
+  //              is moved in -> PreparedOptimizer
+  //   loader     accelerate::DataLoader -> this rank's share of it, on the device
+  //   others     pass through: an lvalue as a reference, an rvalue by value
+  // What is prepared already comes back as it is. Collective: all ranks, same objects. Models are
+  // moved to the device in place, before the optimizers are looked at.
+  template <class... Ts>
+  auto prepare(Ts&&... objects) {
+    static_assert(sizeof...(Ts) > 0, "prepare() needs at least one object");
+    (place_model(objects), ...);
+    if constexpr (sizeof...(Ts) == 1) {
+      return (prepare_one(std::forward<Ts>(objects)), ...);
+    } else {
+      using Result = std::tuple<decltype(prepare_one(std::forward<Ts>(objects)))...>;
+      return Result{prepare_one(std::forward<Ts>(objects))...};
+    }
+  }
+
+  // Runs backward from `loss` and brings the gradients of the ranks together. Use it instead of
+  // loss.backward(). Collective. Throws CommError if a peer is lost, UsageError if parameters took
+  // no part in the loss and the strategy was not told to expect it.
+  void backward(const at::Tensor& loss);
+
+  // See NoSync.
+  template <class Module>
+  NoSync no_sync(const PreparedModel<Module>& model) const {
+    return NoSync(model.strategy());
+  }
+
+  // The module as the user made it, shared with the prepared model. Calls on it go past the
+  // strategy: use it to save, to inspect, or to run on one rank alone.
+  template <class Module>
+  std::shared_ptr<Module> unwrap_model(const PreparedModel<Module>& model) const {
+    return model.module();
+  }
+
+  // All ranks' `tensor`, one after the other along dimension 0, in rank order; tensors without
+  // dimensions become one row each. Collective, equal shapes.
+  at::Tensor gather(const at::Tensor& tensor) const;
+
+  // The reduction of `tensor` over all ranks; `tensor` is unchanged. Collective, equal shapes.
+  at::Tensor reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+
+  // Returns when all ranks have called it. Collective.
+  void wait_for_everyone() const;
+
+  // Writes its arguments and a newline to standard output, on the main process alone.
+  template <class... Ts>
+  void print(const Ts&... values) const {
+    if (!is_main_process()) return;
+    std::ostringstream text;
+    (text << ... << values);
+    print_line(text.str());
+  }
+
+  // Lets go of everything prepared so far and gives cached device memory back. Models that average
+  // gradients must be prepared again before they run. Not collective.
+  void free_memory();
+
+ private:
+  struct Impl;
+
+  template <class T>
+  void place_model(const T& object) {
+    if constexpr (detail::Model<T>) place_module(*detail::module_of(object));
+  }
+
+  template <class T>
+  decltype(auto) prepare_one(T&& object) {
+    using Object = std::remove_cvref_t<T>;
+    static_assert(!detail::is_module<Object>,
+                  "pass a TORCH_MODULE holder or a std::shared_ptr to prepare()");
+    if constexpr (detail::Model<Object>) {
+      auto module = detail::module_of(object);
+      using Module = typename decltype(module)::element_type;
+      auto strategy = wrap_module(module);
+      return PreparedModel<Module>(std::move(module), std::move(strategy), passes());
+    } else if constexpr (detail::is_optimizer<Object>) {
+      static_assert(!std::is_const_v<std::remove_reference_t<T>>,
+                    "prepare() needs a mutable optimizer");
+      if constexpr (std::is_lvalue_reference_v<T>) {
+        return prepare_optimizer(std::shared_ptr<torch::optim::Optimizer>(
+            std::shared_ptr<torch::optim::Optimizer>(), &object));
+      } else {
+        return prepare_optimizer(std::make_shared<Object>(std::move(object)));
+      }
+    } else if constexpr (detail::is_optimizer<typename detail::PointeeOf<Object>::type>) {
+      return prepare_optimizer(object);
+    } else if constexpr (detail::is_loader<Object>) {
+      return object.is_sharded() ? Object(object) : object.sharded(loader_shard(object.options()));
+    } else if constexpr (detail::is_prepared_model<Object> ||
+                         std::is_same_v<Object, PreparedOptimizer>) {
+      return Object(std::forward<T>(object));
+    } else if constexpr (std::is_lvalue_reference_v<T>) {
+      return static_cast<T>(object);
+    } else {
+      return Object(std::forward<T>(object));
+    }
+  }
+
+  void place_module(torch::nn::Module& module) const;
+  std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
+  PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  LoaderShard loader_shard(const LoaderOptions& options);
+  std::shared_ptr<detail::PassCounter> passes() const;
+  static void print_line(const std::string& text);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace accelerate

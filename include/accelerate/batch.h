@@ -1,0 +1,49 @@
+// What a loader yields: the stacked samples and where they stand in the pass.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace accelerate {
+
+// A sample with its label, or a batch of such samples stacked along a new first dimension.
+struct Sample {
+  at::Tensor data{};
+  at::Tensor target{};
+};
+
+// A batch of samples that are one tensor each.
+struct UnlabelledBatch {
+  at::Tensor data{};
+};
+
+// Where a batch stands. A batch carries this itself: nothing has to be asked of the loader.
+struct BatchInfo {
+  int64_t epoch = 0;     // the pass it belongs to, as DataLoader::epoch() was when it began
+  int64_t index = 0;     // 0, 1, ... among the batches of this rank in this pass
+  bool is_last = false;  // the last one of this rank in this pass
+  int64_t size = 0;      // samples in the batch
+  int64_t valid = 0;     // the leading ones that are real; the rest repeat samples of the pass's
+                         // beginning, only to even out the last batch over the ranks
+
+  // A bool tensor of `size` on the CPU, true for the real samples.
+  at::Tensor valid_mask() const;
+};
+
+// A batch has the fields of the dataset's sample type (`data`, `target`), each with the batch
+// dimension in front. It owns its tensors: keeping a copy after the loop moved on is safe.
+template <class Value>
+class Batch : public Value {
+ public:
+  Batch() = default;
+  Batch(Value value, BatchInfo info) : Value(std::move(value)), info_(info) {}
+
+  const BatchInfo& info() const { return info_; }
+
+ private:
+  BatchInfo info_{};
+};
+
+}  // namespace accelerate

@@ -1,0 +1,62 @@
+// What prepare() can tell apart, and the types it makes of them.
+#pragma once
+
+#include <memory>
+#include <type_traits>
+
+#include "accelerate/data_loader.h"
+#include "accelerate/prepared_model.h"
+#include "accelerate/prepared_optimizer.h"
+
+namespace accelerate::detail {
+
+template <class T>
+inline constexpr bool is_module = std::is_base_of_v<torch::nn::Module, T>;
+
+// A TORCH_MODULE holder: names the module it contains and gives it away by ptr().
+template <class T>
+concept ModuleHolder = requires(const T& holder) {
+  typename T::ContainedType;
+  holder.ptr();
+}
+&&is_module<typename T::ContainedType>;
+
+template <class T>
+struct PointeeOf {
+  using type = void;
+};
+template <class T>
+struct PointeeOf<std::shared_ptr<T>> {
+  using type = T;
+};
+
+template <class T>
+concept SharedModule = is_module<typename PointeeOf<T>::type>;
+
+template <class T>
+inline constexpr bool is_optimizer = std::is_base_of_v<torch::optim::Optimizer, T>;
+
+template <class T>
+inline constexpr bool is_prepared_model = false;
+template <class Module>
+inline constexpr bool is_prepared_model<PreparedModel<Module>> = true;
+
+template <class T>
+inline constexpr bool is_loader = false;
+template <class Dataset>
+inline constexpr bool is_loader<DataLoader<Dataset>> = true;
+
+template <class T>
+concept Model = ModuleHolder<T> || SharedModule<T>;
+
+// The shared_ptr inside a holder, or the pointer itself.
+template <Model T>
+auto module_of(const T& model) {
+  if constexpr (ModuleHolder<T>) {
+    return model.ptr();
+  } else {
+    return model;
+  }
+}
+
+}  // namespace accelerate::detail

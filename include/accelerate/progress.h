@@ -1,0 +1,167 @@
+// A progress bar around any sized range, on the local main process only.
+//
+//   auto bar = accelerate::progress(loader, accelerator, {.description = "epoch 1"});
+//   for (auto& batch : bar) bar.set_postfix("loss 0.312");
+//
+// On a terminal the bar is redrawn in place about ten times a second; elsewhere (a file, a pipe)
+// each pass leaves exactly one line when it ends. A loop that is left early, also by an exception,
+// shows how far it came. Standard headers only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <iterator>
+#include <memory>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace accelerate {
+
+struct ProgressOptions {
+  std::string description{};
+  std::ostream* stream = nullptr;  // where it is drawn; standard error if null. ACCELERATE_TERMINAL
+                                   // = 1 makes any stream count as a terminal, 0 makes none
+};
+
+namespace detail {
+
+// What one drawing shows.
+struct ProgressState {
+  std::string description{};
+  std::string postfix{};
+  int64_t done = 0;
+  int64_t total = 0;
+  double elapsed_seconds = 0;
+};
+
+// "03:07", "1:02:03".
+std::string format_duration(double seconds);
+// "62.13it/s", "2.50s/it" below one a second, "?it/s" while nothing is done.
+std::string format_rate(int64_t done, double elapsed_seconds);
+// "epoch 1:  42%|####      | 197/469 [00:03<00:04, 62.13it/s, loss 0.312]", at most `columns`
+// characters wide: the bar shrinks first, then the end is cut. `blocks` draws with Unicode eighths.
+std::string format_bar(const ProgressState& state, int columns, bool blocks);
+// "epoch 1: 469/469 in 00:07, 62.13it/s, loss 0.312".
+std::string format_line(const ProgressState& state);
+
+// Draws one bar. A disabled one does nothing. Not thread-safe.
+class ProgressBar {
+ public:
+  ProgressBar(bool enabled, ProgressOptions options);
+  ~ProgressBar();
+  ProgressBar(const ProgressBar&) = delete;
+  ProgressBar& operator=(const ProgressBar&) = delete;
+
+  void start(int64_t total);
+  // One more is done. Draws if the last drawing is old enough: a look at the clock, about 25 ns.
+  void advance();
+  void finish();
+  void set_postfix(std::string postfix);
+
+ private:
+  struct Drawing;
+  std::unique_ptr<Drawing> drawing_;  // null: disabled
+};
+
+// Ends the pass of a bar when the loop is left, however it is left.
+class ProgressPass {
+ public:
+  ProgressPass(ProgressBar* bar, int64_t total) : bar_(bar) { bar_->start(total); }
+  ProgressPass(ProgressPass&& other) noexcept : bar_(std::exchange(other.bar_, nullptr)) {}
+  ProgressPass& operator=(ProgressPass&& other) noexcept {
+    std::swap(bar_, other.bar_);
+    return *this;
+  }
+  ~ProgressPass();  // never throws: a bar that cannot be written ends no training run
+
+  void advance() { bar_->advance(); }
+  void finish() {
+    if (bar_ != nullptr) std::exchange(bar_, nullptr)->finish();
+  }
+
+ private:
+  ProgressBar* bar_;
+};
+
+}  // namespace detail
+
+// The range that progress() returns: iterates `Range` (a reference for an lvalue, owned for an
+// rvalue) and counts. One pass at a time; it must outlive its iterators.
+template <class Range>
+class Progress {
+ public:
+  class Iterator;
+
+  Progress(Range&& range, bool enabled, ProgressOptions options)
+      : range_(std::forward<Range>(range)),
+        bar_(std::make_unique<detail::ProgressBar>(enabled, std::move(options))) {}
+
+  // Begins a pass of the inner range and of the bar. Throws what the inner begin() throws.
+  Iterator begin() { return Iterator(range_, bar_.get()); }
+  std::default_sentinel_t end() const { return {}; }
+  auto size() { return std::ranges::size(range_); }
+
+  // Text shown at the end of the bar from the next drawing on. Costs nothing where none is drawn.
+  void set_postfix(std::string postfix) { bar_->set_postfix(std::move(postfix)); }
+
+ private:
+  Range range_;
+  std::unique_ptr<detail::ProgressBar> bar_;
+};
+
+// Move-only input iterator.
+template <class Range>
+class Progress<Range>::Iterator {
+  using Inner = std::remove_reference_t<Range>;
+
+ public:
+  using iterator_concept = std::input_iterator_tag;
+  using value_type = std::ranges::range_value_t<Inner>;
+  using difference_type = std::ptrdiff_t;
+
+  decltype(auto) operator*() const { return *inner_; }
+
+  Iterator& operator++() {
+    ++inner_;
+    pass_.advance();
+    finish_at_end();
+    return *this;
+  }
+  void operator++(int) { ++*this; }
+
+  bool operator==(std::default_sentinel_t) const { return inner_ == end_; }
+
+ private:
+  friend class Progress;
+
+  // The bar starts before the first element is fetched, so that its time is counted.
+  Iterator(Inner& range, detail::ProgressBar* bar)
+      : pass_(bar, static_cast<int64_t>(std::ranges::size(range))),
+        inner_(std::ranges::begin(range)),
+        end_(std::ranges::end(range)) {
+    finish_at_end();
+  }
+
+  void finish_at_end() {
+    if (inner_ == end_) pass_.finish();
+  }
+
+  detail::ProgressPass pass_;
+  std::ranges::iterator_t<Inner> inner_;
+  std::ranges::sentinel_t<Inner> end_;
+};
+
+// Wraps `range` (anything with a size that can be iterated) in a progress bar that is drawn where
+// accelerator.is_local_main_process() and nowhere else. Every rank may call it; no communication.
+template <class Range, class Accelerator>
+requires std::ranges::sized_range<Range> Progress<Range> progress(Range&& range,
+                                                                  const Accelerator& accelerator,
+                                                                  ProgressOptions options = {}) {
+  return Progress<Range>(std::forward<Range>(range), accelerator.is_local_main_process(),
+                         std::move(options));
+}
+
+}  // namespace accelerate

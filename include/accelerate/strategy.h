@@ -1,0 +1,69 @@
+// How a model is spread over the ranks: the seam between the training loop and what happens to
+// parameters and gradients. Adding a strategy adds an implementation, never an `if` elsewhere.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string_view>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace accelerate {
+
+class Communicator;
+
+// Options of the strategy that replicates the model and averages gradients (DDP).
+struct DdpOptions {
+  // Size of the buckets in which gradients are averaged while backward still runs.
+  double bucket_cap_mb = 25.0;
+  // Look, in each backward pass, for parameters that take no part in the loss. Needed where the
+  // graph leaves some out; costs a walk over the graph.
+  bool find_unused_parameters = false;
+  // Promise that all passes have the same graph: unused parameters are found once.
+  bool static_graph = false;
+  // Let gradients live inside the buckets: saves one copy and its memory. Do not detach or replace
+  // .grad() then.
+  bool gradient_as_bucket_view = false;
+  // Take the buffers (running statistics) of rank 0 before each forward pass.
+  bool broadcast_buffers = true;
+};
+
+// One model under a strategy. Owned together by the accelerator and the prepared model.
+class ModelStrategy {
+ public:
+  virtual ~ModelStrategy() = default;
+
+  // Before each forward pass. Collective where the strategy has something to exchange.
+  virtual void before_forward() = 0;
+  // Right before and right after the backward pass of `loss`, with gradients to be synchronised
+  // or not. Collective like the pass itself.
+  virtual void before_backward(const at::Tensor& loss) = 0;
+  virtual void after_backward() = 0;
+
+  // Whether the next backward passes bring the gradients of the ranks together.
+  virtual void set_gradient_sync(bool on) = 0;
+  virtual bool gradient_sync() const = 0;
+  // Lets go of what the strategy holds. Where gradients need it, later passes are a UsageError.
+  virtual void release() = 0;
+  // True where gradients are only right if they went through Accelerator::backward.
+  virtual bool needs_accelerator_backward() const = 0;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual std::string_view name() const = 0;
+
+  // Takes a model whose parameters are on their device. Collective: all ranks, same order, same
+  // model. Throws UsageError on all ranks alike if their models differ.
+  virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;
+};
+
+// The strategy for this communicator: "single" for one process, "ddp" for several.
+std::unique_ptr<Strategy> make_strategy(std::shared_ptr<Communicator> communicator,
+                                        const DdpOptions& options);
+
+}  // namespace accelerate

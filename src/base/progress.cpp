@@ -1,0 +1,227 @@
+#include "accelerate/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string_view>
+
+namespace accelerate::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kRedrawInterval{100};
+constexpr int kSmallestBar = 4;
+
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+// Characters of UTF-8 text, each taken as one column.
+int columns_of(std::string_view text) {
+  return static_cast<int>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }));
+}
+
+std::string cut_to(std::string text, int columns) {
+  int seen = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!continues_character(text[i]) && seen++ == columns) return text.substr(0, i);
+  }
+  return text;
+}
+
+// A line break inside the bar would leave pieces of it behind at each redraw.
+std::string on_one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r' || c == '\t'; }, ' ');
+  return text;
+}
+
+std::string two_decimals(double value, const char* unit) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.2f%s", value, unit);
+  return text.data();
+}
+
+std::string heading(const ProgressState& state) {
+  return state.description.empty() ? "" : on_one_line(state.description) + ": ";
+}
+
+std::string filled_bar(double fraction, int width, bool blocks) {
+  static constexpr std::array<const char*, 8> kEighths{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const int steps = blocks ? 8 : 1;
+  const int filled = static_cast<int>(fraction * width * steps);
+  std::string bar;
+  for (int i = 0; i < filled / steps; ++i) bar += blocks ? "█" : "#";
+  if (blocks) bar += kEighths[static_cast<size_t>(filled % steps)];
+  bar.append(static_cast<size_t>(width - columns_of(bar)), ' ');
+  return bar;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+bool draws_on_terminal(const std::ostream* stream) {
+  const std::string forced = environment("ACCELERATE_TERMINAL");
+  if (forced == "1") return true;
+  if (forced == "0") return false;
+  return stream == nullptr && isatty(STDERR_FILENO) == 1;
+}
+
+int terminal_columns() {
+  const int given = std::atoi(environment("COLUMNS").c_str());
+  if (given > 0) return given;
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+// Whether the locale of the terminal can show the block characters.
+bool terminal_shows_blocks() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const std::string value = environment(name);
+    if (value.empty()) continue;
+    return value.find("UTF-8") != std::string::npos || value.find("utf8") != std::string::npos;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  const auto whole = static_cast<int64_t>(std::max(0.0, seconds));
+  std::array<char, 64> text{};
+  const long long hours = whole / 3600;
+  const int minutes = static_cast<int>(whole / 60 % 60);
+  const int rest = static_cast<int>(whole % 60);
+  if (hours > 0) {
+    std::snprintf(text.data(), text.size(), "%lld:%02d:%02d", hours, minutes, rest);
+  } else {
+    std::snprintf(text.data(), text.size(), "%02d:%02d", minutes, rest);
+  }
+  return text.data();
+}
+
+std::string format_rate(int64_t done, double elapsed_seconds) {
+  if (done <= 0 || elapsed_seconds <= 0) return "?it/s";
+  const double rate = static_cast<double>(done) / elapsed_seconds;
+  return rate >= 1 ? two_decimals(rate, "it/s") : two_decimals(1 / rate, "s/it");
+}
+
+std::string format_bar(const ProgressState& state, int columns, bool blocks) {
+  const double fraction =
+      state.total <= 0
+          ? 1.0
+          : std::clamp(static_cast<double>(state.done) / static_cast<double>(state.total), 0.0,
+                       1.0);
+  std::array<char, 16> percent{};
+  std::snprintf(percent.data(), percent.size(), "%3d%%", static_cast<int>(fraction * 100));
+  std::string remaining = "?";
+  if (state.done > 0) {
+    remaining =
+        format_duration(state.elapsed_seconds * static_cast<double>(state.total - state.done) /
+                        static_cast<double>(state.done));
+  }
+  const std::string left = heading(state) + percent.data() + "|";
+  std::string right = "| " + std::to_string(state.done) + "/" + std::to_string(state.total) + " [" +
+                      format_duration(state.elapsed_seconds) + "<" + remaining + ", " +
+                      format_rate(state.done, state.elapsed_seconds);
+  if (!state.postfix.empty()) right += ", " + on_one_line(state.postfix);
+  right += "]";
+  const int room = columns - columns_of(left) - columns_of(right);
+  if (room < kSmallestBar) return cut_to(left.substr(0, left.size() - 1) + right, columns);
+  return left + filled_bar(fraction, room, blocks) + right;
+}
+
+std::string format_line(const ProgressState& state) {
+  std::string line = heading(state) + std::to_string(state.done) + "/" +
+                     std::to_string(state.total) + " in " + format_duration(state.elapsed_seconds) +
+                     ", " + format_rate(state.done, state.elapsed_seconds);
+  if (!state.postfix.empty()) line += ", " + on_one_line(state.postfix);
+  return line;
+}
+
+struct ProgressBar::Drawing {
+  explicit Drawing(ProgressOptions options)
+      : out(options.stream == nullptr ? std::cerr : *options.stream),
+        terminal(draws_on_terminal(options.stream)),
+        blocks(terminal && terminal_shows_blocks()) {
+    state.description = std::move(options.description);
+  }
+
+  // One write each, so that lines of several processes do not mix.
+  void redraw(Clock::time_point now, const char* end) {
+    state.elapsed_seconds = std::chrono::duration<double>(now - started).count();
+    const std::string bar = format_bar(state, terminal_columns() - 1, blocks);
+    const int columns = columns_of(bar);
+    const auto leftover = static_cast<size_t>(std::max(0, drawn_columns - columns));
+    out << "\r" + bar + std::string(leftover, ' ') + end << std::flush;
+    drawn_columns = columns;
+    next_drawing = now + kRedrawInterval;
+  }
+
+  std::ostream& out;
+  const bool terminal;
+  const bool blocks;
+  ProgressState state;
+  Clock::time_point started;
+  Clock::time_point next_drawing;
+  int drawn_columns = 0;
+};
+
+ProgressBar::ProgressBar(bool enabled, ProgressOptions options) {
+  if (enabled) drawing_ = std::make_unique<Drawing>(std::move(options));
+}
+
+ProgressBar::~ProgressBar() = default;
+
+void ProgressBar::start(int64_t total) {
+  if (!drawing_) return;
+  drawing_->state.done = 0;
+  drawing_->state.total = total;
+  drawing_->state.postfix.clear();
+  drawing_->drawn_columns = 0;
+  drawing_->started = Clock::now();
+  if (drawing_->terminal) drawing_->redraw(drawing_->started, "");
+}
+
+void ProgressBar::advance() {
+  if (!drawing_) return;
+  ++drawing_->state.done;
+  if (!drawing_->terminal) return;
+  const Clock::time_point now = Clock::now();
+  if (now >= drawing_->next_drawing) drawing_->redraw(now, "");
+}
+
+void ProgressBar::finish() {
+  if (!drawing_) return;
+  const Clock::time_point now = Clock::now();
+  if (drawing_->terminal) {
+    drawing_->redraw(now, "\n");
+    return;
+  }
+  drawing_->state.elapsed_seconds = std::chrono::duration<double>(now - drawing_->started).count();
+  drawing_->out << format_line(drawing_->state) + "\n" << std::flush;
+}
+
+ProgressPass::~ProgressPass() {
+  try {
+    finish();
+  } catch (...) {
+    // The stream throws on failure; the loop may be on its way out with an error that matters.
+  }
+}
+
+void ProgressBar::set_postfix(std::string postfix) {
+  if (drawing_) drawing_->state.postfix = std::move(postfix);
+}
+
+}  // namespace accelerate::detail

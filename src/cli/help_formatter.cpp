@@ -1,0 +1,27 @@
+#include "cli/help_formatter.h"
+
+#include <utility>
+
+namespace accelerate::cli {
+
+HelpFormatter::HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(40); }
+
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  std::string help = CLI::Formatter::make_help(app, std::move(name), mode);
+  for (size_t at = help.find("\n\n\n"); at != std::string::npos; at = help.find("\n\n\n", at)) {
+    help.erase(at, 1);
+  }
+  while (help.ends_with("\n\n")) help.pop_back();
+  return help;
+}
+
+std::string HelpFormatter::make_usage(const CLI::App*, std::string) const {
+  return "\nUsage: " + usage_ + "\n";
+}
+
+std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
+  return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
+}
+
+}  // namespace accelerate::cli

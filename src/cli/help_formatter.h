@@ -1,0 +1,25 @@
+// How the help of the program is laid out.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+namespace accelerate::cli {
+
+// CLI11's layout with a usage line that is written by hand, one empty line between groups, and of
+// an option only its name and the kind of its value: limits stand in the description where they
+// matter, and in the error when they are broken.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  explicit HelpFormatter(std::string usage);
+
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+  std::string make_usage(const CLI::App* app, std::string name) const override;
+  std::string make_option_opts(const CLI::Option* option) const override;
+
+ private:
+  std::string usage_;
+};
+
+}  // namespace accelerate::cli

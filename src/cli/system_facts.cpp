@@ -1,0 +1,157 @@
+#include "cli/system_facts.h"
+
+#include <gnu/libc-version.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "cli/captured_command.h"
+#include "launch/command_line.h"
+#include "launch/machine.h"
+#include "launch/worker_environment.h"
+
+namespace accelerate::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::milliseconds kPythonDeadline{1000};
+constexpr std::chrono::milliseconds kNvidiaSmiDeadline{5000};
+
+// Prints the version of Python, and that of torch as its version.py says: importing torch itself
+// takes seconds.
+constexpr const char* kPythonQuestion = R"py(
+import importlib.util, platform, re
+text = platform.python_version()
+spec = importlib.util.find_spec('torch')
+if spec and spec.submodule_search_locations:
+    with open(spec.submodule_search_locations[0] + '/version.py') as file:
+        found = re.search(r"__version__ = ['\"]([^'\"]+)", file.read())
+    text += '\n' + (found.group(1) if found else 'of unknown version')
+print(text)
+)py";
+
+constexpr std::array<std::string_view, 15> kRelevantNames = {
+    "RANK",          "LOCAL_RANK",    "WORLD_SIZE",           "LOCAL_WORLD_SIZE", "NODE_RANK",
+    "GROUP_RANK",    "PYTHON",        "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",  "SLURM_JOB_ID",
+    "SLURM_PROCID",  "SLURM_NTASKS",  "LD_LIBRARY_PATH",      "COLUMNS",          "LD_PRELOAD",
+};
+constexpr std::array<std::string_view, 7> kRelevantPrefixes = {
+    "ACCELERATE_", "MASTER_", "NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "OMPI_COMM_WORLD_"};
+
+// The text after `key` and a colon in the first line of `file` that begins with `key`.
+std::string field_of(const fs::path& file, std::string_view key) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    if (begin == std::string::npos) continue;
+    return line.substr(begin, line.find_last_not_of(" \t") - begin + 1);
+  }
+  return "";
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// For machines whose /proc does not show the driver, as in some containers.
+std::vector<std::string> ask_nvidia_smi(const std::string& fields) {
+  const std::string program = launch::find_in_path("nvidia-smi");
+  if (program.empty() || launch::visible_gpus() == 0) return {};
+  const auto answer = captured_command(
+      {program, "--query-gpu=" + fields, "--format=csv,noheader"}, kNvidiaSmiDeadline);
+  return answer ? lines_of(*answer) : std::vector<std::string>{};
+}
+
+}  // namespace
+
+std::string describe_platform() {
+  utsname name{};
+  uname(&name);
+  return std::string(name.sysname) + " " + name.release + " " + name.machine + ", glibc " +
+         gnu_get_libc_version();
+}
+
+std::string describe_processor() {
+  std::string model = field_of("/proc/cpuinfo", "model name");
+  if (model.empty()) model = "unknown model";
+  const long total = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+  const int usable = launch::available_cores();
+  std::string cores = std::to_string(total) + " logical cores";
+  if (usable != total) cores = std::to_string(usable) + " of " + cores;
+  return model + ", " + cores;
+}
+
+std::string describe_memory() {
+  const double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
+                       static_cast<double>(sysconf(_SC_PAGESIZE));
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
+  return text;
+}
+
+std::vector<std::string> describe_gpus() {
+  std::vector<std::string> gpus;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none)) {
+    const std::string model = field_of(entry.path() / "information", "Model");
+    gpus.push_back((model.empty() ? "unknown model" : model) + " at " +
+                   entry.path().filename().string());
+  }
+  if (gpus.empty()) gpus = ask_nvidia_smi("name");
+  std::sort(gpus.begin(), gpus.end());
+  return gpus;
+}
+
+std::string describe_gpu_driver() {
+  // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ..."
+  std::istringstream words(field_of("/proc/driver/nvidia/version", "NVRM version"));
+  for (std::string word; words >> word;) {
+    if (word.find('.') != std::string::npos && std::isdigit(static_cast<unsigned char>(word[0])))
+      return word;
+  }
+  const std::vector<std::string> answer = ask_nvidia_smi("driver_version");
+  return answer.empty() ? "" : answer.front();
+}
+
+std::string describe_python() {
+  std::string python = launch::find_in_path("python3");
+  if (python.empty()) python = launch::find_in_path("python");
+  if (python.empty()) return "none";
+  const auto answer = captured_command({python, "-c", kPythonQuestion}, kPythonDeadline);
+  if (!answer) return "at " + python + ", which did not answer";
+  const std::vector<std::string> lines = lines_of(*answer);
+  if (lines.empty()) return "at " + python + ", which did not answer";
+  return lines[0] + " at " + python + ", " +
+         (lines.size() > 1 ? "torch " + lines[1] : std::string("no torch"));
+}
+
+std::vector<std::string> relevant_variables() {
+  std::vector<std::string> relevant;
+  for (const std::string& variable : launch::current_environment()) {
+    const std::string name = variable.substr(0, variable.find('='));
+    const bool is_named =
+        std::find(kRelevantNames.begin(), kRelevantNames.end(), name) != kRelevantNames.end();
+    const bool has_prefix = std::any_of(
+        kRelevantPrefixes.begin(), kRelevantPrefixes.end(),
+        [&](std::string_view prefix) { return name.starts_with(prefix); });
+    if (is_named || has_prefix) relevant.push_back(variable);
+  }
+  std::sort(relevant.begin(), relevant.end());
+  return relevant;
+}
+
+}  // namespace accelerate::cli

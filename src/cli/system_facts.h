@@ -1,0 +1,24 @@
+// What can be said about the machine without loading any driver or library.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace accelerate::cli {
+
+std::string describe_platform();   // "Linux 6.1.0-18-amd64 x86_64, glibc 2.36"
+std::string describe_processor();  // "AMD EPYC 7R13, 8 of 96 logical cores"
+std::string describe_memory();     // "30.6 GiB"
+
+// One text a GPU, then nothing about those that CUDA_VISIBLE_DEVICES hides; empty if there is none.
+std::vector<std::string> describe_gpus();
+std::string describe_gpu_driver();  // "" if there is none
+
+// "3.11.2 at /usr/bin/python3, torch 2.11.0"; "none" where there is no Python. Does not import
+// torch; gives up after a second.
+std::string describe_python();
+
+// NAME=value of the variables that change how a job runs, sorted.
+std::vector<std::string> relevant_variables();
+
+}  // namespace accelerate::cli

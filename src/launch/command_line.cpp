@@ -1,0 +1,100 @@
+#include "launch/command_line.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+namespace accelerate::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kNotFound = 127;
+constexpr int kNotExecutable = 126;
+
+bool is_runnable(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+void require_file(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    throw ProgramError(kNotFound, {.what = "program '" + path + "' not found: no such file"});
+  }
+  if (status.type() == fs::file_type::directory) {
+    throw ProgramError(kNotExecutable, {.what = "'" + path + "' is a directory, not a program"});
+  }
+}
+
+void require_executable(const std::string& path) {
+  require_file(path);
+  if (access(path.c_str(), X_OK) == 0) return;
+  throw ProgramError(
+      kNotExecutable,
+      {.what = "'" + path + "' may not be executed",
+       .hint = "run `chmod +x " + path + "`, or name the interpreter before the script"});
+}
+
+std::string resolve_executable(const std::string& program) {
+  if (program.find('/') != std::string::npos) {
+    require_executable(program);
+    return program;
+  }
+  std::string found = find_in_path(program);
+  if (!found.empty()) return found;
+  std::error_code ignored;
+  const bool here = fs::exists(program, ignored);
+  throw ProgramError(
+      kNotFound, {.what = "program '" + program + "' not found in PATH",
+                  .hint = here ? "a file of this name is in the current folder: run ./" + program
+                               : std::string("check the name, or give the path of the file")});
+}
+
+std::string resolve_python() {
+  if (const char* named = std::getenv("PYTHON"); named != nullptr && *named != '\0') {
+    return resolve_executable(named);
+  }
+  for (const char* name : {"python3", "python"}) {
+    if (std::string found = find_in_path(name); !found.empty()) return found;
+  }
+  throw ProgramError(kNotFound, {.what = "no python3 or python in PATH to run a Python program",
+                                 .hint = "install Python, or name it in the variable PYTHON"});
+}
+
+}  // namespace
+
+std::string find_in_path(const std::string& program) {
+  if (program.empty()) return "";
+  if (program.find('/') != std::string::npos) return is_runnable(program) ? program : "";
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+  while (true) {
+    const size_t colon = rest.find(':');
+    const std::string_view folder = rest.substr(0, colon);
+    const fs::path candidate = fs::path(folder.empty() ? "." : folder) / program;
+    if (is_runnable(candidate)) return candidate.string();
+    if (colon == std::string_view::npos) return "";
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+std::vector<std::string> worker_command(ProgramKind kind, const std::string& program,
+                                        const std::vector<std::string>& arguments) {
+  std::vector<std::string> command;
+  if (kind == ProgramKind::kModule) {
+    command = {resolve_python(), "-m", program};
+  } else if (kind == ProgramKind::kAuto && program.ends_with(".py")) {
+    require_file(program);
+    command = {resolve_python(), program};
+  } else {
+    command = {resolve_executable(program)};
+  }
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+}  // namespace accelerate::launch

@@ -1,0 +1,142 @@
+#include "launch/failure_report.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace accelerate::launch {
+namespace {
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+}
+
+// "rank 2", "ranks 0 and 2", "ranks 0, 2 and 3", "ranks 0 to 6".
+std::string describe_ranks(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks.size() == 1) return "rank " + std::to_string(ranks.front());
+  const bool contiguous = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
+  if (contiguous && ranks.size() > 3) {
+    return "ranks " + std::to_string(ranks.front()) + " to " + std::to_string(ranks.back());
+  }
+  std::string text = "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::string were(size_t count) { return count == 1 ? " was " : " were "; }
+
+std::vector<int> ranks_with(const LaunchOutcome& outcome, WorkerFate fate) {
+  std::vector<int> ranks;
+  for (const WorkerEnd& end : outcome.ends) {
+    if (end.fate == fate) ranks.push_back(end.rank);
+  }
+  return ranks;
+}
+
+void append_others(std::string& report, const LaunchOutcome& outcome) {
+  const std::vector<int> succeeded = ranks_with(outcome, WorkerFate::kSucceeded);
+  const std::vector<int> stopped = ranks_with(outcome, WorkerFate::kStopped);
+  const std::vector<int> killed = ranks_with(outcome, WorkerFate::kKilled);
+  if (!succeeded.empty()) {
+    report += "  " + describe_ranks(succeeded) + " had ended without error\n";
+  }
+  if (!stopped.empty()) {
+    report += "  " + describe_ranks(stopped) + were(stopped.size()) + "stopped\n";
+  }
+  if (!killed.empty()) {
+    report += "  " + describe_ranks(killed) + " did not stop within " +
+              describe_duration(outcome.grace) + " and" + were(killed.size()) + "killed\n";
+  }
+}
+
+void append_last_lines(std::string& report, const WorkerEnd& end) {
+  if (end.last_lines.empty()) {
+    report += "  it wrote nothing\n";
+    return;
+  }
+  report += end.last_lines.size() == 1 ? "  its last line:\n" : "  its last lines:\n";
+  for (const std::string& line : end.last_lines) report += "    | " + line + "\n";
+}
+
+}  // namespace
+
+std::string describe_status(int wait_status) {
+  if (WIFEXITED(wait_status)) {
+    return "exited with status " + std::to_string(WEXITSTATUS(wait_status));
+  }
+  const int signal = WTERMSIG(wait_status);
+  return "was killed by signal " + std::to_string(signal) + " (" + signal_name(signal) + ")";
+}
+
+std::string describe_duration(std::chrono::milliseconds duration) {
+  char text[64];
+  const long long milliseconds = duration.count();
+  const long long seconds = milliseconds / 1000;
+  if (seconds < 1) {
+    std::snprintf(text, sizeof text, "%lld ms", milliseconds);
+  } else if (seconds < 10) {
+    std::snprintf(text, sizeof text, "%.2f s", static_cast<double>(milliseconds) / 1000);
+  } else if (seconds < 60) {
+    std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(milliseconds) / 1000);
+  } else if (seconds < 3600) {
+    std::snprintf(text, sizeof text, "%lld min %02lld s", seconds / 60, seconds % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld h %02lld min", seconds / 3600, seconds / 60 % 60);
+  }
+  return text;
+}
+
+const WorkerEnd* LaunchOutcome::first_failure() const {
+  const auto found = std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) {
+    return end.fate == WorkerFate::kFailed;
+  });
+  return found == ends.end() ? nullptr : &*found;
+}
+
+int LaunchOutcome::exit_code() const {
+  if (const WorkerEnd* failure = first_failure()) {
+    const int status = failure->wait_status;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+  const bool all_succeeded = std::all_of(ends.begin(), ends.end(), [](const WorkerEnd& end) {
+    return end.fate == WorkerFate::kSucceeded;
+  });
+  return all_succeeded || !stop_signal ? 0 : 128 + *stop_signal;
+}
+
+std::string failure_report(const LaunchOutcome& outcome) {
+  std::string report;
+  const WorkerEnd* first = outcome.first_failure();
+  if (first == nullptr) {
+    if (!outcome.stop_signal || outcome.exit_code() == 0) return report;
+    report = "accelerate launch: stopped by " + signal_name(*outcome.stop_signal) + "\n";
+    append_others(report, outcome);
+    return report;
+  }
+
+  report = "error: rank " + std::to_string(first->rank) + " of " +
+           std::to_string(outcome.ends.size()) + " " + describe_status(first->wait_status) +
+           " after " + describe_duration(first->after) + " (pid " + std::to_string(first->pid) +
+           ")\n";
+  append_last_lines(report, *first);
+  for (const WorkerEnd& end : outcome.ends) {
+    if (end.fate != WorkerFate::kFailed || &end == first) continue;
+    report += "  then rank " + std::to_string(end.rank) + " " + describe_status(end.wait_status) +
+              ", " + describe_duration(end.after - first->after) + " later\n";
+  }
+  append_others(report, outcome);
+  if (WIFSIGNALED(first->wait_status) && WTERMSIG(first->wait_status) == SIGKILL) {
+    report += "  try  `dmesg | tail`: the kernel kills a process like this when memory runs out\n";
+  }
+  return report;
+}
+
+}  // namespace accelerate::launch

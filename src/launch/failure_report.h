@@ -1,0 +1,21 @@
+// What the user reads when a job breaks.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "launch/launch_outcome.h"
+
+namespace accelerate::launch {
+
+// A few lines that end with a newline: which rank failed first and how, its last lines, what became
+// of the others. After a stop signal: that, and who had to be killed. "" if all went well.
+std::string failure_report(const LaunchOutcome& outcome);
+
+// "exited with status 3", "was killed by signal 9 (SIGKILL)".
+std::string describe_status(int wait_status);
+
+// "420 ms", "1.50 s", "12.3 s", "3 min 05 s", "2 h 05 min".
+std::string describe_duration(std::chrono::milliseconds duration);
+
+}  // namespace accelerate::launch

@@ -1,0 +1,16 @@
+// What the launcher needs to know about the machine that it runs on.
+#pragma once
+
+namespace accelerate::launch {
+
+// Logical processors this process may run on; at least 1.
+int available_cores();
+
+// GPUs a worker would see: those of the NVIDIA driver, cut down by CUDA_VISIBLE_DEVICES. Reads
+// names in /dev only: loads no driver, takes microseconds.
+int visible_gpus();
+
+// How many devices a value of CUDA_VISIBLE_DEVICES names: CUDA stops reading at the first -1.
+int count_visible_devices(const char* cuda_visible_devices);
+
+}  // namespace accelerate::launch

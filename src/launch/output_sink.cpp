@@ -1,0 +1,47 @@
+#include "launch/output_sink.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace accelerate::launch {
+
+OutputSink::OutputSink(int fd) : fd_(fd), max_piece_(PIPE_BUF) {
+  struct stat status {};
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) max_piece_ = kHighWater;
+}
+
+void OutputSink::enqueue(std::string_view bytes) {
+  if (state_ == State::kOpen) queue_ += bytes;
+}
+
+void OutputSink::write_some() {
+  std::string_view piece = std::string_view(queue_).substr(written_);
+  if (piece.size() > max_piece_) {
+    piece = piece.substr(0, max_piece_);
+    const size_t newline = piece.rfind('\n');
+    if (newline != std::string_view::npos) piece = piece.substr(0, newline + 1);
+  }
+  const ssize_t count = ::write(fd_, piece.data(), piece.size());
+  if (count < 0) {
+    if (errno == EAGAIN || errno == EINTR) return;
+    // A full disk must not stop a training run; a reader that left should (as SIGPIPE would).
+    state_ = errno == EPIPE ? State::kBroken : State::kDiscarding;
+    queue_.clear();
+    written_ = 0;
+    return;
+  }
+  written_ += static_cast<size_t>(count);
+  if (written_ == queue_.size()) {
+    queue_.clear();
+    written_ = 0;
+  } else if (written_ > kHighWater) {
+    queue_.erase(0, written_);
+    written_ = 0;
+  }
+}
+
+}  // namespace accelerate::launch

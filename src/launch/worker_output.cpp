@@ -1,0 +1,75 @@
+#include "launch/worker_output.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace accelerate::launch {
+namespace {
+
+// What a worker can have in flight when it ends: the largest pipe that Linux allows by default.
+constexpr size_t kMaxInFlightBytes = size_t{1} << 20;
+
+WorkerChannel open_channel(const OutputOptions& options, StreamKind kind, const OutputSink& sink) {
+  // Behind the prefix only the output stream is a terminal, for the sake of line buffering: bars
+  // are drawn on the error stream.
+  const bool suits = !options.prefix || kind == StreamKind::kOut;
+  if (suits && isatty(sink.fd())) return open_terminal_channel(sink.fd());
+  return open_pipe_channel();
+}
+
+RelayMode relay_mode(const OutputOptions& options, const OutputSink& sink) {
+  if (options.prefix) return RelayMode::kPrefixed;
+  if (options.num_processes == 1) return RelayMode::kImmediate;
+  // In a terminal rank 0 draws bars and asks questions; in a file whole lines matter more.
+  return options.rank == 0 && isatty(sink.fd()) ? RelayMode::kImmediate : RelayMode::kWholeLines;
+}
+
+}  // namespace
+
+WorkerOutput::WorkerOutput(const OutputOptions& options, OutputSinks& sinks)
+    : sinks_(sinks),
+      channels_{open_channel(options, StreamKind::kOut, sinks[0]),
+                open_channel(options, StreamKind::kErr, sinks[1])},
+      relays_{OutputRelay(relay_mode(options, sinks[0]), options.rank, StreamKind::kOut, sinks[0],
+                          tail_),
+              OutputRelay(relay_mode(options, sinks[1]), options.rank, StreamKind::kErr, sinks[1],
+                          tail_)} {}
+
+void WorkerOutput::close_worker_fds() {
+  for (WorkerChannel& channel : channels_) channel.write_end.reset();
+}
+
+size_t WorkerOutput::read_once(StreamKind kind) {
+  char buffer[64 * 1024];
+  const ssize_t count = ::read(fd(kind), buffer, sizeof buffer);
+  if (count > 0) {
+    relays_[static_cast<size_t>(kind)].consume({buffer, static_cast<size_t>(count)});
+    return static_cast<size_t>(count);
+  }
+  // A pseudo terminal says EIO where a pipe says 0.
+  if (count == 0 || (errno != EAGAIN && errno != EINTR)) close(kind);
+  return 0;
+}
+
+void WorkerOutput::read(StreamKind kind) { read_once(kind); }
+
+void WorkerOutput::finish() {
+  for (const StreamKind kind : {StreamKind::kOut, StreamKind::kErr}) {
+    size_t taken = 0;
+    while (fd(kind) >= 0 && taken < kMaxInFlightBytes) {
+      const size_t count = read_once(kind);
+      if (count == 0) break;
+      taken += count;
+    }
+    relays_[static_cast<size_t>(kind)].finish();
+    close(kind);
+  }
+}
+
+void WorkerOutput::copy_terminal_size() {
+  for (size_t i = 0; i < channels_.size(); ++i)
+    launch::copy_terminal_size(sinks_[i].fd(), channels_[i]);
+}
+
+}  // namespace accelerate::launch

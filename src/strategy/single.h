@@ -1,0 +1,31 @@
+// One process: the model as it is.
+#pragma once
+
+#include "accelerate/strategy.h"
+
+namespace accelerate {
+
+// A model whose gradients nobody else has a part in.
+class LocalModel final : public ModelStrategy {
+ public:
+  void before_forward() override {}
+  void before_backward(const at::Tensor&) override {}
+  void after_backward() override {}
+  void set_gradient_sync(bool on) override { gradient_sync_ = on; }
+  bool gradient_sync() const override { return gradient_sync_; }
+  void release() override {}
+  bool needs_accelerator_backward() const override { return false; }
+
+ private:
+  bool gradient_sync_ = true;
+};
+
+class SingleStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "single"; }
+  std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module>) override {
+    return std::make_shared<LocalModel>();
+  }
+};
+
+}  // namespace accelerate

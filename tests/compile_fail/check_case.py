@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Checks that a source is refused by the compiler when MUST_FAIL is defined, and for the right reason.
+
+usage: check_case.py compile_commands.json case.cpp
+
+The command is the build's own for that source, precompiled header included, so that only MUST_FAIL differs from the
+twin that the build has compiled. Every text of the leading `// expect: text` lines must be in the diagnostics.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+
+def command_of(database: Path, source: Path):
+    for entry in json.loads(database.read_text()):
+        if Path(entry["file"]) == source:
+            words = shlex.split(entry["command"])
+            break
+    else:
+        sys.exit(f"{database} does not name {source}")
+    output = words.index("-o")
+    del words[output : output + 2]
+    words.remove("-c")
+    return words + ["-fsyntax-only"], entry["directory"]
+
+
+def expectations_of(source: Path):
+    texts = []
+    for line in source.read_text().splitlines():
+        if not line.startswith("// expect: "):
+            break
+        texts.append(line.removeprefix("// expect: "))
+    return texts or sys.exit(f"{source}: the first line must be `// expect: text of the diagnostic`")
+
+
+def main():
+    database, source = Path(sys.argv[1]), Path(sys.argv[2])
+    expected = expectations_of(source)
+    command, directory = command_of(database, source)
+
+    def compile_with(*flags):
+        return subprocess.run([*command, *flags], cwd=directory, capture_output=True, text=True, timeout=240)
+
+    bad = compile_with("-DMUST_FAIL")
+    if bad.returncode == 0:
+        sys.exit(f"{source.name} compiles with MUST_FAIL, but it must not")
+    missing = [text for text in expected if text not in bad.stderr]
+    if missing:
+        sys.exit(f"{source.name} is refused without the text {missing}:\n{bad.stderr}")
+    good = compile_with()
+    if good.returncode != 0:
+        sys.exit(f"{source.name} must compile without MUST_FAIL:\n{good.stderr}")
+    print(f"{source.name} is refused as it should be")
+
+
+if __name__ == "__main__":
+    main()

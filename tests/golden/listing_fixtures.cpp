@@ -1,0 +1,10 @@
+// The fixture files that have a test. All others in the folder are shown as skipped.
+#include "golden/reference_data.h"
+
+namespace accelerate::test {
+namespace {
+
+[[maybe_unused]] const int kUntested = list_untested(fixtures_folder(), {"ddp_training.json"});
+
+}  // namespace
+}  // namespace accelerate::test

@@ -1,0 +1,13 @@
+// The vector files that have a test. All others in the folder are shown as skipped.
+#include "golden/reference_data.h"
+
+namespace accelerate::test {
+namespace {
+
+[[maybe_unused]] const int kUntested =
+    list_untested(vectors_folder(), {"batch_sampler_shard.json", "batch_sampler_shard_errors.json",
+                                     "golden_training.json", "known_reference_bugs.json",
+                                     "seedable_random_sampler.json"});
+
+}  // namespace
+}  // namespace accelerate::test

@@ -1,0 +1,90 @@
+#include "launch/failure_report.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace accelerate::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+int exited(int code) { return code << 8; }  // as waitpid encodes it
+int signaled(int signal) { return signal; }
+
+WorkerEnd end_of(int rank, int wait_status, WorkerFate fate, milliseconds after = milliseconds(0)) {
+  return {.rank = rank, .pid = 1000 + rank, .wait_status = wait_status, .after = after, .fate = fate};
+}
+
+TEST(FailureReport, NamesTheFirstFailureItsLastLinesAndTheFateOfTheOthers) {
+  WorkerEnd failed = end_of(1, exited(3), WorkerFate::kFailed, milliseconds(12'340));
+  failed.last_lines = {"loading shard 17", "shard 17 is missing"};
+  LaunchOutcome outcome;
+  outcome.ends = {failed, end_of(4, exited(1), WorkerFate::kFailed, milliseconds(12'345)),
+                  end_of(0, signaled(SIGTERM), WorkerFate::kStopped),
+                  end_of(2, signaled(SIGTERM), WorkerFate::kStopped),
+                  end_of(3, signaled(SIGKILL), WorkerFate::kKilled)};
+  outcome.grace = milliseconds(5'000);
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 1 of 5 exited with status 3 after 12.3 s (pid 1001)\n"
+            "  its last lines:\n"
+            "    | loading shard 17\n"
+            "    | shard 17 is missing\n"
+            "  then rank 4 exited with status 1, 5 ms later\n"
+            "  ranks 0 and 2 were stopped\n"
+            "  rank 3 did not stop within 5.00 s and was killed\n");
+  EXPECT_EQ(outcome.exit_code(), 3);
+}
+
+TEST(FailureReport, ExplainsASignal) {
+  LaunchOutcome outcome;
+  outcome.ends = {end_of(0, exited(0), WorkerFate::kSucceeded),
+                  end_of(1, signaled(SIGSEGV), WorkerFate::kFailed, milliseconds(420))};
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 1 of 2 was killed by signal 11 (SIGSEGV) after 420 ms (pid 1001)\n"
+            "  it wrote nothing\n"
+            "  rank 0 had ended without error\n");
+  EXPECT_EQ(outcome.exit_code(), 139);
+}
+
+TEST(FailureReport, PointsAtTheMemoryWhenAWorkerWasKilledFromOutside) {
+  LaunchOutcome outcome;
+  outcome.ends = {end_of(0, signaled(SIGKILL), WorkerFate::kFailed)};
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 0 of 1 was killed by signal 9 (SIGKILL) after 0 ms (pid 1000)\n"
+            "  it wrote nothing\n"
+            "  try  `dmesg | tail`: the kernel kills a process like this when memory runs out\n");
+  EXPECT_EQ(outcome.exit_code(), 137);
+}
+
+TEST(FailureReport, IsShortWhenTheUserStoppedTheJob) {
+  LaunchOutcome outcome;
+  outcome.stop_signal = SIGINT;
+  for (int rank = 0; rank < 5; ++rank) {
+    outcome.ends.push_back(end_of(rank, signaled(SIGINT), WorkerFate::kStopped));
+  }
+  EXPECT_EQ(failure_report(outcome),
+            "accelerate launch: stopped by SIGINT\n"
+            "  ranks 0 to 4 were stopped\n");
+  EXPECT_EQ(outcome.exit_code(), 130);
+}
+
+TEST(FailureReport, SaysNothingWhenAllWentWell) {
+  LaunchOutcome outcome;
+  outcome.ends = {end_of(0, exited(0), WorkerFate::kSucceeded)};
+  EXPECT_EQ(failure_report(outcome), "");
+  EXPECT_EQ(outcome.exit_code(), 0);
+  outcome.stop_signal = SIGTERM;  // and the worker saved its work and left
+  EXPECT_EQ(failure_report(outcome), "");
+  EXPECT_EQ(outcome.exit_code(), 0);
+}
+
+TEST(FailureReport, DurationsReadAsAPersonWouldSayThem) {
+  EXPECT_EQ(describe_duration(milliseconds(7)), "7 ms");
+  EXPECT_EQ(describe_duration(milliseconds(1'500)), "1.50 s");
+  EXPECT_EQ(describe_duration(milliseconds(59'900)), "59.9 s");
+  EXPECT_EQ(describe_duration(milliseconds(185'000)), "3 min 05 s");
+  EXPECT_EQ(describe_duration(milliseconds(7'500'000)), "2 h 05 min");
+}
+
+}  // namespace
+}  // namespace accelerate::launch

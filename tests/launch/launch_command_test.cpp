@@ -1,0 +1,131 @@
+// The command line of the program `accelerate`.
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include "launch/command_line.h"
+#include "launch/launcher_run.h"
+#include "launch/port_reservation.h"
+
+namespace accelerate::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST_F(Launcher, EverythingAfterTheProgramBelongsToIt) {
+  const std::string script = folder_.write("worker.sh", "printf '<%s>' \"$@\"; echo $WORLD_SIZE");
+  const RunResult result = run({"launch", "--num-processes=1", "sh", script, "--cpu", "a b", "",
+                                "--num_processes", "7", "--help", "--", "-m"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "<--cpu><a b><><--num_processes><7><--help><--><-m>1\n");
+}
+
+TEST_F(Launcher, DashesEndTheFlagsOfTheLauncher) {
+  EXPECT_EQ(run({"launch", "--num_processes", "1", "--", "echo", "-n", "a"}).out, "a");
+}
+
+TEST_F(Launcher, AnUnknownFlagIsRefusedWithTheNearestOne) {
+  const RunResult result = run({"launch", "--num_proceses", "2", "true"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err,
+            "error: accelerate launch has no flag --num_proceses\n"
+            "  try  --num_processes? (flags of your program come after it)\n");
+}
+
+TEST_F(Launcher, BadValuesAreUsageErrors) {
+  EXPECT_EQ(run({"launch", "--num_processes", "0", "true"}).exit_code, 2);
+  EXPECT_EQ(run({"launch", "--num_processes", "two", "true"}).exit_code, 2);
+  EXPECT_EQ(run({"launch", "--main_process_port", "65536", "true"}).exit_code, 2);
+  EXPECT_EQ(run({"launch", "--module", "--no_python", "true"}).exit_code, 2);
+  EXPECT_EQ(run({"launch", "--num_processes"}).exit_code, 2);
+  const RunResult precision = run({"launch", "--mixed_precision", "fp12", "true"});
+  EXPECT_EQ(precision.exit_code, 2);
+  EXPECT_THAT(precision.err, StartsWith("error: --mixed_precision: fp12 not in {"));
+}
+
+TEST_F(Launcher, AProgramIsNeeded) {
+  const RunResult result = run({"launch", "--num_processes", "2"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, StartsWith("error: accelerate launch needs a program to run\n"));
+}
+
+TEST_F(Launcher, APortInUseIsRefusedByName) {
+  const int port = launch::PortReservation::any().port();
+  const std::string text = std::to_string(port);
+  // A worker that never serves the port leaves it free for the next run.
+  EXPECT_EQ(run({"launch", "--main_process_port", text, "true"}).exit_code, 0);
+  const launch::UniqueFd server(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(listen(server.get(), 1), 0);  // on a port of the kernel's choice
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ASSERT_EQ(getsockname(server.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  unsigned char high_low[2];
+  memcpy(high_low, reinterpret_cast<char*>(&address) + 2, 2);
+  const std::string taken = std::to_string(high_low[0] * 256 + high_low[1]);
+  const RunResult result = run({"launch", "--main_process_port", taken, "true"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, StartsWith("error: port " + taken +
+                                     " is in use by another process\n"
+                                     "  at   --main_process_port\n"));
+}
+
+TEST_F(Launcher, RunsPythonFilesAndModulesThroughPython) {
+  if (launch::find_in_path("python3").empty()) GTEST_SKIP() << "this machine has no python3";
+  const std::string file =
+      folder_.write("train.py", "import os, sys; print(os.environ['RANK'], *sys.argv[1:])\n");
+  const std::vector<std::string> expected = {"0 --lr 1", "1 --lr 1"};
+  EXPECT_EQ(sorted_lines(run({"launch", "--num_processes", "2", file, "--lr", "1"}).out), expected);
+  EXPECT_EQ(sorted_lines(run({"launch", "--num_processes", "2", "-m", "train", "--lr", "1"},
+                             {.environment = {{"PYTHONPATH", folder_.path().string()}}})
+                             .out),
+            expected);
+}
+
+TEST_F(Launcher, PrintsItsVersion) {
+  const RunResult result = run({"--version"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "accelerate " ACCELERATE_TEST_VERSION "\n");
+}
+
+TEST_F(Launcher, PrintsHelpWithoutArgumentsAndOnRequest) {
+  const RunResult plain = run({});
+  EXPECT_EQ(plain.exit_code, 0);
+  EXPECT_THAT(plain.out, ContainsRegex("launch +Start the workers"));
+  const RunResult launch = run({"launch", "--help"});
+  EXPECT_EQ(launch.exit_code, 0);
+  EXPECT_THAT(launch.out, HasSubstr("Usage: accelerate launch [flags] program"));
+  EXPECT_THAT(launch.out, ContainsRegex("--num_processes N +Workers to start"));
+  EXPECT_THAT(launch.out, HasSubstr("Examples:\n  accelerate launch --num_processes 2 ./train"));
+}
+
+TEST_F(Launcher, AnUnknownCommandIsRefusedWithTheNearestOne) {
+  const RunResult result = run({"lanch", "x"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.err, "error: accelerate has no command lanch\n  try  accelerate launch\n");
+}
+
+TEST_F(Launcher, EnvDescribesTheMachineAlsoWithoutPython) {
+  const RunResult result =
+      run({"env"}, {.environment = {{"PATH", folder_.path().string()}, {"NCCL_DEBUG", "INFO"}}});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, StartsWith("accelerate    " ACCELERATE_TEST_VERSION "\n"));
+  EXPECT_THAT(result.out, ContainsRegex("\nplatform +Linux "));
+  EXPECT_THAT(result.out, ContainsRegex("\nprocessor +.*logical cores\n"));
+  EXPECT_THAT(result.out, ContainsRegex("\nmemory +[0-9.]+ GiB\n"));
+  EXPECT_THAT(result.out, ContainsRegex("\nPython +none\n"));
+  EXPECT_THAT(result.out, ContainsRegex("[ s]NCCL_DEBUG=INFO\n"));
+}
+
+TEST_F(Launcher, EnvNamesTheTorchThatPythonWouldImport) {
+  if (launch::find_in_path("python3").empty()) GTEST_SKIP() << "this machine has no python3";
+  std::filesystem::create_directory(folder_.path() / "torch");
+  folder_.write("torch/__init__.py", "raise RuntimeError('imported')\n");
+  folder_.write("torch/version.py", "__version__ = '9.8.7+cpu'\n");
+  const RunResult result =
+      run({"env"}, {.environment = {{"PYTHONPATH", folder_.path().string()}}});
+  EXPECT_THAT(result.out, HasSubstr(", torch 9.8.7+cpu\n"));
+}
+
+}  // namespace
+}  // namespace accelerate::test

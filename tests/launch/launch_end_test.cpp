@@ -1,0 +1,152 @@
+// Signals to the launcher, and that nothing is left when it ends. Launcher::TearDown looks for
+// processes after each of these tests.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <fstream>
+#include <thread>
+
+#include "launch/launcher_run.h"
+
+namespace accelerate::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// The state letter of a process: R, S, T for stopped, ...
+char state_of(pid_t pid) {
+  std::ifstream stream("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(stream, text);
+  const size_t end = text.rfind(')');
+  return end == std::string::npos ? '?' : text[end + 2];
+}
+
+bool becomes(pid_t pid, bool stopped) {
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (std::chrono::steady_clock::now() < deadline) {
+    if ((state_of(pid) == 'T') == stopped) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
+}
+
+class StopSignal : public Launcher, public ::testing::WithParamInterface<int> {};
+
+TEST_P(StopSignal, ReachesTheWorkersAndBecomesTheExitCode) {
+  auto run = start_script(3, "echo ready; sleep 600; echo never");
+  run->wait_for_output("ready", 3);
+  run->signal(GetParam());
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 128 + GetParam());
+  EXPECT_THAT(result.out, Not(HasSubstr("never")));
+  EXPECT_THAT(result.err, HasSubstr("accelerate launch: stopped by SIG"));
+  EXPECT_THAT(result.err, HasSubstr("  ranks 0, 1 and 2 were stopped\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, StopSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT));
+
+TEST_F(Launcher, WorkersThatSaveTheirWorkOnASignalMakeTheJobASuccess) {
+  auto run = start_script(2, R"(
+trap 'echo saved; exit 0' TERM
+echo ready
+while :; do sleep 0.05; done)");
+  run->wait_for_output("ready", 2);
+  run->signal(SIGTERM);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(sorted_lines(result.out),
+            (std::vector<std::string>{"ready", "ready", "saved", "saved"}));
+  EXPECT_EQ(result.err, "");
+}
+
+constexpr const char* kDeafWorker = R"(
+trap '' INT TERM
+echo ready
+while :; do sleep 0.05; done)";
+
+TEST_F(Launcher, WorkersThatIgnoreASignalAreKilledAfterTheGracePeriod) {
+  auto run = start_script(2, kDeafWorker, {"--grace-period=0.2"});
+  run->wait_for_output("ready", 2);
+  run->signal(SIGTERM);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.err, HasSubstr("  ranks 0 and 1 did not stop within 2"));
+}
+
+TEST_F(Launcher, ASecondInterruptKillsAtOnce) {
+  auto run = start_script(2, kDeafWorker, {"--grace_period", "3600"});
+  run->wait_for_output("ready", 2);
+  run->signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  run->signal(SIGINT);
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGINT);
+}
+
+TEST_F(Launcher, ASignalSentTwiceInARowIsOneSignal) {
+  auto run = start_script(1, R"(
+trap 'sleep 0.5; echo saved; exit 0' INT
+echo ready
+while :; do sleep 0.05; done)");
+  run->wait_for_output("ready");
+  run->signal(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  run->signal(SIGINT);
+  const RunResult result = run->wait();
+  EXPECT_THAT(result.out, HasSubstr("saved"));
+  EXPECT_EQ(result.exit_code, 0);
+}
+
+TEST_F(Launcher, SuspendsTheWorkersWithItself) {
+  auto run = start_script(1, R"(echo "pid=$$."; while [ ! -e "$0.go" ]; do sleep 0.05; done)");
+  run->wait_for_output(".");
+  const pid_t worker = std::stoi(run->out().substr(4));
+  run->signal(SIGTSTP);
+  EXPECT_TRUE(becomes(worker, true));
+  EXPECT_TRUE(becomes(run->pid(), true));
+  run->signal(SIGCONT);
+  EXPECT_TRUE(becomes(worker, false));
+  folder_.write("worker.sh.go", "");
+  EXPECT_EQ(run->wait().exit_code, 0);
+}
+
+TEST_F(Launcher, WorkersAndWhatTheyStartedDieWithAKilledLauncher) {
+  auto run = start_script(2, "sleep 600 & echo ready; sleep 600; echo never");
+  run->wait_for_output("ready", 2);
+  EXPECT_THAT(processes(), SizeIs(8));  // launcher, guard, two shells, four times sleep
+  run->signal(SIGKILL);
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGKILL);
+  expect_no_process_left();
+}
+
+TEST_F(Launcher, ABackgroundProcessThatHoldsTheOutputDoesNotKeepTheJobAlive) {
+  const RunResult result = run_script(2, "sleep 600 & echo done");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "done\ndone\n");
+}
+
+TEST_F(Launcher, AProcessThatLeftItsSessionIsKilledAtTheEnd) {
+  const RunResult result = run_script(2, "setsid sh -c 'sleep 600 & sleep 600' & sleep 0.2; echo done");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "done\ndone\n");
+  EXPECT_THAT(processes(), IsEmpty());  // at once: the launcher waits for them
+}
+
+TEST_F(Launcher, LeavesProcessesAloneThatWereThereBefore) {
+  // The shell becomes the launcher, which so inherits a child that is none of its workers.
+  const std::string script = folder_.write(
+      "outer.sh", "sleep 600 & echo $! > \"$0.pid\"; exec \"$1\" launch --num_processes 1 true");
+  ASSERT_EQ(run({"launch", "--num_processes", "1", "--no_python", "true"}).exit_code, 0);
+  const std::string command = "LAUNCH_TEST_OUTER=1 sh " + script + " " ACCELERATE_PROGRAM;
+  ASSERT_EQ(system(command.c_str()), 0);
+  pid_t before = 0;
+  std::ifstream(script + ".pid") >> before;
+  ASSERT_GT(before, 0);
+  EXPECT_EQ(kill(before, SIGKILL), 0);
+}
+
+}  // namespace
+}  // namespace accelerate::test

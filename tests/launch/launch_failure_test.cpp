@@ -1,0 +1,133 @@
+// Jobs that break.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "launch/launcher_run.h"
+
+namespace accelerate::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST_F(Launcher, AFailingRankStopsTheOthersAndIsNamedWithItsLastLines) {
+  const RunResult result = run_script(3, R"(
+if [ $RANK = 1 ]; then
+  echo loading shard 17
+  echo shard 17 is missing >&2
+  exit 3
+fi
+exec sleep 600)");
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, ContainsRegex("error: rank 1 of 3 exited with status 3 after "));
+  EXPECT_THAT(result.err, HasSubstr("    | loading shard 17\n"));
+  EXPECT_THAT(result.err, HasSubstr("    | shard 17 is missing\n"));
+  EXPECT_THAT(result.err, HasSubstr("  ranks 0 and 2 were stopped\n"));
+}
+
+TEST_F(Launcher, ReportsTheLastTwentyLinesOnly) {
+  const RunResult result = run_script(1, R"(
+i=0
+while [ $i -lt 100 ]; do i=$((i+1)); echo line $i; done
+exit 1)");
+  EXPECT_THAT(result.err, HasSubstr("    | line 81\n"));
+  EXPECT_THAT(result.err, HasSubstr("    | line 100\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("| line 80\n")));
+}
+
+TEST_F(Launcher, ReportsALastLineThatHasNoEnd) {
+  const RunResult result = run_script(2, "[ $RANK = 0 ] || { printf 'half a li' >&2; exit 1; }");
+  EXPECT_THAT(result.err, HasSubstr("    | half a li\n"));
+}
+
+TEST_F(Launcher, AKilledRankIsNamedWithItsSignal) {
+  const RunResult result = run_script(2, "[ $RANK = 0 ] && exec sleep 600; kill -KILL $$");
+  EXPECT_EQ(result.exit_code, 137);
+  EXPECT_THAT(result.err, HasSubstr("error: rank 1 of 2 was killed by signal 9 (SIGKILL) after "));
+  EXPECT_THAT(result.err, HasSubstr("  rank 0 was stopped\n"));
+}
+
+TEST_F(Launcher, ARankThatDoesNotStopIsKilledAfterTheGracePeriod) {
+  auto run = start_script(2, R"(
+if [ $RANK = 0 ]; then
+  trap '' TERM
+  echo deaf
+  while :; do sleep 1; done
+fi
+while [ ! -e "$0.go" ]; do sleep 0.05; done
+exit 5)",
+                          {"--grace_period", "0.2"});
+  run->wait_for_output("deaf");
+  folder_.write("worker.sh.go", "");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.err, ContainsRegex("  rank 0 did not stop within 2[0-9][0-9] ms and was killed"));
+}
+
+TEST_F(Launcher, ARankThatEndedWellBeforeIsNotCalledStopped) {
+  auto run = start_script(2, R"(
+[ $RANK = 0 ] && echo done && exit 0
+while [ ! -e "$0.go" ]; do sleep 0.05; done
+exit 4)");
+  run->wait_for_output("done");
+  // The end of rank 0 follows its last line; rank 1 fails well after it.
+  while (processes().size() > 4) {
+  }
+  folder_.write("worker.sh.go", "");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("error: rank 1 of 2 exited with status 4"));
+}
+
+TEST_F(Launcher, AnotherRankThatFailsOnBeingStoppedIsListedAfterTheFirst) {
+  auto run = start_script(2, R"(
+if [ $RANK = 0 ]; then
+  trap 'exit 9' TERM
+  echo armed
+  while :; do sleep 0.05; done
+fi
+while [ ! -e "$0.go" ]; do sleep 0.05; done
+exit 4)");
+  run->wait_for_output("armed");
+  folder_.write("worker.sh.go", "");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.err, HasSubstr("error: rank 1 of 2 exited with status 4"));
+  EXPECT_THAT(result.err, ContainsRegex("  then rank 0 exited with status 9, [0-9.]+ m?s later"));
+}
+
+TEST_F(Launcher, AMissingProgramIsAClearError) {
+  const RunResult result = run({"launch", "--num_processes", "2", "./no/such/program"});
+  EXPECT_EQ(result.exit_code, 127);
+  EXPECT_EQ(result.err, "error: program './no/such/program' not found: no such file\n");
+}
+
+TEST_F(Launcher, AFileThatMayNotBeExecutedIsAClearError) {
+  const std::string file = folder_.write("data.bin", "no program");
+  const RunResult result = run({"launch", "--num_processes", "2", file});
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_THAT(result.err, HasSubstr("error: '" + file + "' may not be executed\n"));
+}
+
+TEST_F(Launcher, ADirectoryIsAClearError) {
+  const RunResult result = run({"launch", folder_.path().string()});
+  EXPECT_EQ(result.exit_code, 126);
+  EXPECT_EQ(result.err,
+            "error: '" + folder_.path().string() + "' is a directory, not a program\n");
+}
+
+TEST_F(Launcher, AProgramThatTheKernelRefusesIsAClearError) {
+  const std::string text = folder_.write("no_first_line", "just text\n", true);
+  const RunResult refused = run({"launch", "--num_processes", "2", text});
+  EXPECT_EQ(refused.exit_code, 126);
+  EXPECT_THAT(refused.err, HasSubstr("error: cannot run '" + text + "': Exec format error\n"));
+
+  const std::string script = folder_.write("bad_interpreter", "#!/no/such/interpreter\n", true);
+  const RunResult missing = run({"launch", "--num_processes", "2", script});
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_THAT(missing.err, HasSubstr("the interpreter in its first line"));
+}
+
+}  // namespace
+}  // namespace accelerate::test

@@ -1,0 +1,60 @@
+// The launcher in front of a user.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "launch/launcher_run.h"
+
+namespace accelerate::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const RunOptions kTerminal{.in_terminal = true};
+
+TEST_F(Launcher, WorkersSeeTheTerminalOfTheLauncher) {
+  auto run = start_script(
+      1, "[ -t 1 ] && [ -t 2 ] && echo terminal=$ACCELERATE_TERMINAL $(stty size <&1)", {},
+      kTerminal);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "terminal=1 50 123\r\n");
+}
+
+TEST_F(Launcher, PrefixedWorkersDrawNoBars) {
+  auto run = start_script(1, "[ -t 2 ] || echo plain${ACCELERATE_TERMINAL}", {"--prefix_output"},
+                          kTerminal);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "[rank 0] plain\r\n");
+}
+
+TEST_F(Launcher, RankZeroReadsFromTheTerminal) {
+  auto run = start_script(2, "[ $RANK = 1 ] && exit; printf 'name? '; read -r name; echo \"hi $name\"",
+                          {}, kTerminal);
+  run->wait_for_output("name? ");
+  run->type("ada\n");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.out, HasSubstr("hi ada"));
+}
+
+TEST_F(Launcher, ControlCInTheTerminalStopsAllRanks) {
+  auto run = start_script(3, "echo ready; exec sleep 600", {}, kTerminal);
+  run->wait_for_output("ready", 3);
+  run->type("\x03");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  EXPECT_THAT(result.out, HasSubstr("ranks 0, 1 and 2 were stopped"));
+}
+
+TEST_F(Launcher, TheLastLinesOfAFailingWorkerReachTheTerminal) {
+  auto run = start_script(2, "[ $RANK = 1 ] && exec sleep 600; seq 1 5000; echo the end; exit 3", {},
+                          kTerminal);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.out, HasSubstr("\r\n5000\r\nthe end\r\n"));
+  EXPECT_THAT(result.out, HasSubstr("    | the end\r\n"));
+}
+
+}  // namespace
+}  // namespace accelerate::test

@@ -1,0 +1,111 @@
+#include "launch/worker_environment.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace accelerate::launch {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+using Variables = std::map<std::string, std::string>;
+
+Variables variables_of(const LaunchPlan& plan, int rank,
+                       const WorkerSurroundings& surroundings = {}) {
+  Variables variables;
+  for (const std::string& variable : worker_environment(plan, rank, surroundings)) {
+    const size_t equals = variable.find('=');
+    const bool is_new =
+        variables.emplace(variable.substr(0, equals), variable.substr(equals + 1)).second;
+    EXPECT_TRUE(is_new) << variable << " is there twice";
+  }
+  return variables;
+}
+
+LaunchPlan plan_of(int num_processes) {
+  LaunchPlan plan;
+  plan.num_processes = num_processes;
+  plan.main_port = 29501;
+  return plan;
+}
+
+TEST(WorkerEnvironment, NamesRankAndWorldAsTorchrunDoes) {
+  EXPECT_THAT(variables_of(plan_of(3), 2, {.cores = 7}),
+              UnorderedElementsAre(Pair("RANK", "2"), Pair("LOCAL_RANK", "2"),
+                                   Pair("WORLD_SIZE", "3"), Pair("LOCAL_WORLD_SIZE", "3"),
+                                   Pair("NODE_RANK", "0"), Pair("GROUP_RANK", "0"),
+                                   Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "29501"),
+                                   Pair("OMP_NUM_THREADS", "2")));
+}
+
+TEST(WorkerEnvironment, ASingleProcessIsAWorldOfOne) {
+  const Variables variables = variables_of(plan_of(1), 0);
+  EXPECT_THAT(variables, Contains(Pair("RANK", "0")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "1")));
+}
+
+TEST(WorkerEnvironment, KeepsWhatTheUserSetAndReplacesRanksOfAnOuterJob) {
+  const Variables variables =
+      variables_of(plan_of(2), 1,
+                   {.inherited = {"HOME=/home/a", "EMPTY=", "EQUATION=a=b", "RANK=7",
+                                  "WORLD_SIZE=8", "MASTER_PORT=1", "SLURM_JOB_ID=42"}});
+  EXPECT_THAT(variables, Contains(Pair("HOME", "/home/a")));
+  EXPECT_THAT(variables, Contains(Pair("EMPTY", "")));
+  EXPECT_THAT(variables, Contains(Pair("EQUATION", "a=b")));
+  EXPECT_THAT(variables, Contains(Pair("RANK", "1")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "2")));
+  EXPECT_THAT(variables, Contains(Pair("MASTER_PORT", "29501")));
+  EXPECT_THAT(variables, Contains(Pair("SLURM_JOB_ID", "42")));
+}
+
+TEST(WorkerEnvironment, DropsRanksThatOtherLaunchersGave) {
+  const std::vector<std::string> foreign = {
+      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+      "PMI_SIZE",             "PMIX_RANK",            "MV2_COMM_WORLD_RANK",
+      "SLURM_PROCID",         "SLURM_LOCALID",        "SLURM_NTASKS",
+      "SLURM_STEP_NUM_TASKS", "TORCHELASTIC_RUN_ID",  "ROLE_RANK",
+  };
+  WorkerSurroundings surroundings;
+  for (const std::string& name : foreign) surroundings.inherited.push_back(name + "=5");
+  const Variables variables = variables_of(plan_of(2), 0, surroundings);
+  for (const std::string& name : foreign) EXPECT_THAT(variables, Not(Contains(Key(name))));
+}
+
+TEST(WorkerEnvironment, SharesTheCoresOutUnlessTheUserDecided) {
+  EXPECT_THAT(variables_of(plan_of(4), 0, {.cores = 2}), Contains(Pair("OMP_NUM_THREADS", "1")));
+  const WorkerSurroundings user{.inherited = {"OMP_NUM_THREADS=5"}, .cores = 16};
+  EXPECT_THAT(variables_of(plan_of(2), 0, user), Contains(Pair("OMP_NUM_THREADS", "5")));
+  LaunchPlan flag = plan_of(2);
+  flag.num_cpu_threads_per_process = 3;
+  EXPECT_THAT(variables_of(flag, 0, user), Contains(Pair("OMP_NUM_THREADS", "3")));
+}
+
+TEST(WorkerEnvironment, PassesOnOnlyTheSettingsThatWereGiven) {
+  LaunchPlan plan = plan_of(1);
+  EXPECT_THAT(variables_of(plan, 0), Not(Contains(Key("ACCELERATE_USE_CPU"))));
+  EXPECT_THAT(variables_of(plan, 0), Not(Contains(Key("ACCELERATE_MIXED_PRECISION"))));
+  plan.use_cpu = true;
+  plan.mixed_precision = "bf16";
+  EXPECT_THAT(variables_of(plan, 0), Contains(Pair("ACCELERATE_USE_CPU", "true")));
+  EXPECT_THAT(variables_of(plan, 0), Contains(Pair("ACCELERATE_MIXED_PRECISION", "bf16")));
+}
+
+TEST(WorkerEnvironment, TellsWorkersOfATerminalUnlessLinesArePrefixed) {
+  LaunchPlan plan = plan_of(1);
+  EXPECT_THAT(variables_of(plan, 0, {.inherited = {"ACCELERATE_TERMINAL=1"}}),
+              Not(Contains(Key("ACCELERATE_TERMINAL"))));
+  const WorkerSurroundings terminal{.terminal_columns = 132};
+  EXPECT_THAT(variables_of(plan, 0, terminal), Contains(Pair("ACCELERATE_TERMINAL", "1")));
+  EXPECT_THAT(variables_of(plan, 0, terminal), Contains(Pair("COLUMNS", "132")));
+  plan.prefix_output = true;
+  EXPECT_THAT(variables_of(plan, 0, terminal), Not(Contains(Key("ACCELERATE_TERMINAL"))));
+}
+
+}  // namespace
+}  // namespace accelerate::launch

@@ -1,0 +1,252 @@
+// What the ranks that are left say when a peer is lost, late, or does something else.
+#include <thread>
+
+#include "multiproc/group.h"
+
+namespace accelerate::test {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::Eq;
+using testing::HasSubstr;
+
+// Far longer than a test may take: an error that comes in time did not come from the timeout.
+constexpr minutes kTimeout{10};
+constexpr seconds kSoon{45};
+// Short, for the tests that wait for it.
+constexpr seconds kShort{3};
+
+ProcessGroupOptions with_timeout(std::chrono::milliseconds timeout) {
+  return {.timeout = timeout, .rendezvous_timeout = seconds(50)};
+}
+
+struct CommFailures : Ranks {
+  // Starts three ranks that reduce until an error comes, kills one in the middle.
+  void lose(int lost) {
+    spawn(3, [](const Rank& rank) {
+      Group group(with_timeout(kTimeout));
+      at::Tensor tensor = torch::ones({1 << 16});
+      group.comm.all_reduce(tensor);
+      rank.reach(1);
+      for (;;) group.comm.all_reduce(tensor, ReduceOp::kMax);
+    });
+    for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+    kill_rank(lost, SIGKILL);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == lost) continue;
+      EXPECT_EQ(exit_code_of(rank), kExitCommError);
+      EXPECT_THAT(error_of(rank),
+                  AllOf(HasSubstr("all_reduce"), HasSubstr("rank " + std::to_string(lost))));
+    }
+    EXPECT_LT(elapsed(), kSoon);
+  }
+};
+
+TEST_F(CommFailures, SurvivorsNameAKilledPeerAndTheOperationLongBeforeTheTimeout) { lose(1); }
+
+TEST_F(CommFailures, SurvivorsNameRankZeroWhenItIsKilled) { lose(0); }
+
+TEST_F(CommFailures, APeerThatEndsInPeaceIsNamedToo) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    group.comm.barrier();
+    if (rank.rank == 1) return;
+    group.comm.barrier();
+  });
+  EXPECT_EQ(exit_code_of(1), kExitPassed);
+  EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_THAT(error_of(0), AllOf(HasSubstr("barrier"), HasSubstr("rank 1")));
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+TEST_F(CommFailures, APeerThatNeverComesIsNamedWithItsLastOperation) {
+  spawn(3, [](const Rank& rank) {
+    Group group(with_timeout(kShort));
+    at::Tensor tensor = torch::ones({2, 5});
+    group.comm.broadcast(tensor);
+    if (rank.rank == 1) {
+      rank.wait_for(0, 1);
+      rank.wait_for(2, 1);
+      return;
+    }
+    try {
+      group.comm.all_reduce(tensor);
+    } catch (const CommError&) {
+      rank.reach(1);
+      throw;
+    }
+  });
+  EXPECT_EQ(exit_code_of(1), kExitPassed);
+  for (int rank : {0, 2}) {
+    EXPECT_EQ(exit_code_of(rank), kExitCommError);
+    EXPECT_THAT(error_of(rank),
+                AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1"), HasSubstr("broadcast")));
+  }
+  EXPECT_GE(elapsed(), kShort);
+}
+
+TEST_F(CommFailures, AStoppedPeerIsNamedAfterTheTimeout) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kShort));
+    group.comm.barrier();
+    rank.reach(1);
+    for (;;) group.comm.barrier();
+  });
+  ASSERT_TRUE(wait_for_stage(0, 1));
+  ASSERT_TRUE(wait_for_stage(1, 1));
+  stop_rank(1);
+  EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_THAT(error_of(0), AllOf(HasSubstr("barrier"), HasSubstr("rank 1")));
+  kill_rank(1, SIGKILL);
+}
+
+TEST_F(CommFailures, AStoppedRankZeroIsNamedAfterTheTimeout) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kShort));
+    group.comm.barrier();
+    rank.reach(1);
+    for (;;) group.comm.barrier();
+  });
+  ASSERT_TRUE(wait_for_stage(0, 1));
+  ASSERT_TRUE(wait_for_stage(1, 1));
+  stop_rank(0);
+  EXPECT_EQ(exit_code_of(1), kExitCommError);
+  EXPECT_THAT(error_of(1), AllOf(HasSubstr("barrier"), HasSubstr("rank 0")));
+  kill_rank(0, SIGKILL);
+}
+
+TEST_F(CommFailures, AMissingRankIsNamedWhenTheRanksMeet) {
+  spawn(4,
+        [](const Rank& rank) {
+          try {
+            Group group({.rendezvous_timeout = kShort});
+          } catch (const CommError&) {
+            rank.reach(1);
+            rank.wait_for(2 - rank.rank, 1);  // both tell what they found before one ends
+            throw;
+          }
+        },
+        {.only = {0, 2}});
+  for (int rank : {0, 2}) {
+    EXPECT_EQ(exit_code_of(rank), kExitCommError);
+    EXPECT_THAT(error_of(rank), HasSubstr("ranks 1 and 3 did not come"));
+  }
+}
+
+TEST_F(CommFailures, AMissingRankZeroIsNamedWhenTheRanksMeet) {
+  spawn(2, [](const Rank&) { Group group({.rendezvous_timeout = kShort}); }, {.only = {1}});
+  EXPECT_EQ(exit_code_of(1), kExitCommError);
+  EXPECT_THAT(error_of(1), HasSubstr("rank 0"));
+}
+
+TEST_F(CommFailures, AfterAFailureTheGroupRefusesFurtherUse) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    group.comm.barrier();
+    if (rank.rank == 1) return;
+    EXPECT_THROW(group.comm.barrier(), CommError);
+    EXPECT_THROW(group.comm.barrier(), CommError);
+    at::Tensor tensor = torch::ones({2});
+    EXPECT_THROW(group.comm.all_reduce(tensor), CommError);
+  });
+  EXPECT_EQ(exit_code_of(0), kExitPassed);
+  EXPECT_EQ(exit_code_of(1), kExitPassed);
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+TEST_F(CommFailures, ALostPeerInsideAGuardedOperationIsNamed) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    group.comm.barrier();
+    if (rank.rank == 1) return;
+    at::Tensor tensor = torch::ones({2});
+    group.comm.guard("gradient exchange", [&] { group.comm.all_reduce(tensor); });
+  });
+  EXPECT_EQ(exit_code_of(1), kExitPassed);
+  EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_THAT(error_of(0), HasSubstr("rank 1"));
+}
+
+TEST_F(CommFailures, RaggedGatherOfTensorsThatDoNotFitIsRefusedOnAllRanks) {
+  run(3, [](const Rank& rank) {
+    Group group;
+    EXPECT_THAT(usage_error([&] {
+                  (void)group.comm.all_gather_ragged(torch::ones({2, rank.rank == 2 ? 5 : 4}));
+                }),
+                HasSubstr(rank.rank == 2 ? "rank 0" : "rank 2"));
+    EXPECT_THAT(usage_error([&] {
+                  (void)group.comm.all_gather_ragged(
+                      torch::ones({2}, rank.rank == 1 ? at::kDouble : at::kFloat));
+                }),
+                HasSubstr(rank.rank == 1 ? "rank 0" : "rank 1"));
+    EXPECT_NE(usage_error([&] {
+                (void)group.comm.all_gather_ragged(rank.rank == 1 ? torch::ones({2, 2})
+                                                                  : torch::ones({2}));
+              }),
+              "");
+    group.comm.barrier();
+  });
+}
+
+// With check_collectives every difference is found before anything is sent.
+TEST_F(CommFailures, CheckedCollectivesRefuseADifferenceOnAllRanksAndNameIt) {
+  run(3, [](const Rank& rank) {
+    ProcessGroupOptions options = patient();
+    options.check_collectives = true;
+    Group group(options);
+    at::Tensor shape = torch::ones({2, rank.rank == 1 ? 3 : 2});
+    EXPECT_THAT(usage_error([&] { group.comm.all_reduce(shape); }), HasSubstr("rank 1"));
+    at::Tensor dtype = torch::ones({2}, rank.rank == 2 ? at::kLong : at::kInt);
+    EXPECT_THAT(usage_error([&] { group.comm.all_reduce(dtype); }), HasSubstr("rank 2"));
+    at::Tensor fine = torch::ones({2});
+    EXPECT_NE(usage_error([&] {
+                group.comm.all_reduce(fine, rank.rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
+              }),
+              "");
+    EXPECT_NE(usage_error([&] {
+                if (rank.rank == 0) {
+                  group.comm.barrier();
+                } else {
+                  group.comm.all_reduce(fine);
+                }
+              }),
+              "");
+    EXPECT_NE(usage_error([&] { group.comm.broadcast(fine, rank.rank); }), "");
+    group.comm.all_reduce(fine);
+    EXPECT_TRUE(same(fine, torch::full({2}, 3.0)));
+  });
+}
+
+// Unchecked, a difference may be found late, or by Gloo, which aborts the process; but it never
+// hangs and never passes.
+TEST_F(CommFailures, UncheckedCollectivesOfDifferentSizesEndInAnError) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kShort));
+    at::Tensor tensor = torch::ones({rank.rank == 1 ? 3 : 200'000});
+    group.comm.all_reduce(tensor);
+    group.comm.barrier();
+  });
+  for (int rank : {0, 1}) {
+    EXPECT_THAT(exit_code_of(rank),
+                AnyOf(Eq(kExitCommError), Eq(kExitUsageError), Eq(128 + SIGABRT)));
+  }
+}
+
+TEST_F(CommFailures, WrongInputsOfScatterOnTheRootAreAnErrorOnEveryRank) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    at::Tensor output = torch::zeros({2});
+    std::vector<at::Tensor> inputs;
+    if (rank.rank == 0) inputs = {torch::ones({2})};  // one is missing
+    group.comm.scatter(output, inputs);
+  });
+  EXPECT_EQ(exit_code_of(0), kExitUsageError);
+  EXPECT_THAT(exit_code_of(1), AnyOf(Eq(kExitCommError), Eq(kExitUsageError)));
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+}  // namespace
+}  // namespace accelerate::test

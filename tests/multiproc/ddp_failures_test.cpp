@@ -1,0 +1,138 @@
+// Training goes wrong on one rank: the others say so soon, and nobody hangs.
+#include "multiproc/training.h"
+
+namespace accelerate::test {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr seconds kSoon{45};
+
+AcceleratorOptions with_long_timeout() {
+  AcceleratorOptions options = on_cpu();
+  options.process_group.timeout = minutes(10);
+  return options;
+}
+
+struct Refusal : std::runtime_error {
+  Refusal() : std::runtime_error("the input is not to my taste") {}
+};
+
+// Fails in forward or in backward where it is told to.
+struct ThrowInBackward : torch::autograd::Function<ThrowInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& input) {
+    return input.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    throw Refusal();
+  }
+};
+
+struct Fragile : torch::nn::Module {
+  Fragile()
+      : first(register_module("first", torch::nn::Linear(6, 5))),
+        second(register_module("second", torch::nn::Linear(5, 3))) {}
+  at::Tensor forward(at::Tensor input, const std::string& fail_in) {
+    if (fail_in == "forward") throw Refusal();
+    at::Tensor hidden = first(input);
+    if (fail_in == "backward") hidden = ThrowInBackward::apply(hidden);
+    return second(hidden);
+  }
+
+  torch::nn::Linear first, second;
+};
+
+struct DdpFailures : Ranks {
+  // Rank 1 of three fails in its third step.
+  void fail_in(const std::string& where) {
+    spawn(3, [where](const Rank& rank) {
+      Accelerator accelerator(with_long_timeout());
+      auto net = std::make_shared<Fragile>();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (int step = 0; step < 10; ++step) {
+        optimizer.zero_grad();
+        const bool now = step == 2 && rank.rank == 1;
+        accelerator.backward(model(torch::ones({2, 6}), now ? where : "").sum());
+        optimizer.step();
+      }
+    });
+    EXPECT_EQ(exit_code_of(1), kExitOtherException);
+    EXPECT_THAT(error_of(1), HasSubstr("the input is not to my taste"));
+    for (int rank : {0, 2}) {
+      EXPECT_EQ(exit_code_of(rank), kExitCommError);
+      EXPECT_THAT(error_of(rank), AllOf(HasSubstr("[rank " + std::to_string(rank) + " of 3]"),
+                                        HasSubstr("backward"), HasSubstr("rank 1 ")));
+    }
+    EXPECT_LT(elapsed(), kSoon);
+  }
+};
+
+TEST_F(DdpFailures, AnExceptionInForwardOnOneRankIsACommErrorOnTheOthers) { fail_in("forward"); }
+
+TEST_F(DdpFailures, AnExceptionInAutogradOnOneRankIsACommErrorOnTheOthers) { fail_in("backward"); }
+
+TEST_F(DdpFailures, ARankThatIsKilledWhileTrainingIsNamedByTheOthers) {
+  spawn(3, [](const Rank& rank) {
+    Accelerator accelerator(with_long_timeout());
+    auto net = std::make_shared<Fragile>();
+    torch::optim::SGD sgd(net->parameters(), 0.001);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    for (int step = 0;; ++step) {
+      optimizer.zero_grad();
+      accelerator.backward(model(torch::ones({2, 6}), "").sum());
+      optimizer.step();
+      if (step == 3) rank.reach(1);
+    }
+  });
+  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+  kill_rank(2, SIGKILL);
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(exit_code_of(rank), kExitCommError);
+    EXPECT_THAT(error_of(rank), AllOf(HasSubstr("backward"), HasSubstr("rank 2 ")));
+  }
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+TEST_F(DdpFailures, ARankThatTrainsFewerStepsIsNamedByTheOthers) {
+  spawn(2, [](const Rank& rank) {
+    Accelerator accelerator(with_long_timeout());
+    auto model = accelerator.prepare(std::make_shared<Fragile>());
+    for (int step = 0; step < 5 - rank.rank; ++step) {
+      accelerator.backward(model(torch::ones({2, 6}), "").sum());
+    }
+  });
+  EXPECT_EQ(exit_code_of(1), kExitPassed);
+  EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_THAT(error_of(0), AllOf(HasSubstr("backward"), HasSubstr("rank 1 ")));
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+TEST_F(DdpFailures, ARankThatNeverPreparesIsNamedAfterTheTimeout) {
+  spawn(2, [](const Rank& rank) {
+    AcceleratorOptions options = on_cpu();
+    options.process_group.timeout = seconds(3);
+    Accelerator accelerator(options);
+    accelerator.wait_for_everyone();
+    if (rank.rank == 1) {
+      rank.wait_for(0, 1);
+      return;
+    }
+    try {
+      (void)accelerator.prepare(std::make_shared<Fragile>());
+    } catch (const CommError&) {
+      rank.reach(1);
+      throw;
+    }
+  });
+  EXPECT_EQ(exit_code_of(1), kExitPassed);
+  EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_THAT(error_of(0), AllOf(HasSubstr("rank 1 "), HasSubstr("barrier")));
+}
+
+}  // namespace
+}  // namespace accelerate::test

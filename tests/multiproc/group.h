@@ -1,0 +1,56 @@
+// What the tests of collectives start from.
+#pragma once
+
+#include <accelerate/communicator.h>
+#include <accelerate/errors.h>
+#include <accelerate/process_state.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <chrono>
+
+#include "support/ranks.h"
+
+namespace accelerate::test {
+
+// Timeouts that no test should ever reach, yet shorter than the deadline of the fixture.
+inline ProcessGroupOptions patient() {
+  return {.timeout = std::chrono::seconds(50), .rendezvous_timeout = std::chrono::seconds(50)};
+}
+
+// The ranks of the fixture, connected.
+struct Group {
+  explicit Group(const ProcessGroupOptions& options = patient()) : comm(state, options) {}
+
+  ProcessState state = ProcessState::from_environment({.cpu = true});
+  Communicator comm;
+};
+
+// Equal in dtype, shape and every value.
+inline testing::AssertionResult same(const at::Tensor& actual, const at::Tensor& expected) {
+  if (actual.scalar_type() == expected.scalar_type() && actual.sizes() == expected.sizes() &&
+      actual.equal(expected)) {
+    return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure()
+         << "got " << actual.toString() << actual.sizes() << "\n"
+         << actual << "\nexpected " << expected.toString() << expected.sizes() << "\n"
+         << expected;
+}
+
+// The text of the UsageError that `action` throws; "" and a failure if it throws none.
+template <typename Action>
+std::string usage_error(Action action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "expected a UsageError, got: " << error.what();
+    return {};
+  }
+  ADD_FAILURE() << "expected a UsageError, nothing was thrown";
+  return {};
+}
+
+}  // namespace accelerate::test

@@ -1,0 +1,97 @@
+// Models, data and loops that the tests of training share.
+#pragma once
+
+#include <accelerate/accelerate.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/ranks.h"
+
+namespace accelerate::test {
+
+// Rows of one rank's batch in the tests of training.
+inline constexpr int64_t kRows = 4;
+
+// Any network from one tensor to one tensor.
+struct Net : torch::nn::Module {
+  virtual at::Tensor forward(at::Tensor input) = 0;
+};
+
+struct Mlp : Net {
+  explicit Mlp(int64_t hidden = 8)
+      : first(register_module("first", torch::nn::Linear(6, hidden))),
+        second(register_module("second", torch::nn::Linear(hidden, 3))) {}
+  at::Tensor forward(at::Tensor input) override { return second(torch::tanh(first(input))); }
+
+  torch::nn::Linear first, second;
+};
+
+// Options that no test should run into by waiting.
+inline AcceleratorOptions on_cpu(DdpOptions ddp = {}) {
+  return {.cpu = true,
+          .ddp = ddp,
+          .process_group = {.timeout = std::chrono::seconds(50),
+                            .rendezvous_timeout = std::chrono::seconds(50)}};
+}
+
+// Inputs and targets of `total_rows` rows for one step, the same on whichever rank asks.
+struct StepData {
+  at::Tensor input, target;
+};
+inline StepData data_of_step(int step, int64_t total_rows, at::IntArrayRef shape = {6}) {
+  auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + step));
+  std::vector<int64_t> sizes{total_rows};
+  sizes.insert(sizes.end(), shape.begin(), shape.end());
+  return {torch::randn(sizes, generator), torch::randn({total_rows, 3}, generator)};
+}
+
+// The rows of `whole` that rank `rank` trains on.
+inline at::Tensor rows_of(const at::Tensor& whole, int rank, int64_t rows = kRows) {
+  return whole.narrow(0, rank * rows, rows);
+}
+
+inline at::Tensor loss_of(const at::Tensor& output, const at::Tensor& target) {
+  return torch::mse_loss(output, target);
+}
+
+// All values of the tensors one after the other, an undefined one as nothing.
+inline std::vector<double> flat(const std::vector<at::Tensor>& tensors) {
+  std::vector<double> values;
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    const at::Tensor dense = tensor.is_sparse() ? tensor.to_dense() : tensor;
+    const at::Tensor doubles = dense.detach().to(at::kDouble).contiguous();
+    values.insert(values.end(), doubles.data_ptr<double>(),
+                  doubles.data_ptr<double>() + doubles.numel());
+  }
+  return values;
+}
+
+inline std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& parameter : parameters) result.push_back(parameter.grad());
+  return result;
+}
+
+// Within 1e-5 of each other, relative to one where values are small.
+inline testing::AssertionResult near(const std::vector<double>& actual,
+                                     const std::vector<double>& expected, double tolerance = 1e-5) {
+  if (actual.size() != expected.size()) {
+    return testing::AssertionFailure() << actual.size() << " values, expected " << expected.size();
+  }
+  for (size_t i = 0; i < actual.size(); ++i) {
+    if (std::abs(actual[i] - expected[i]) <= tolerance * std::max(1.0, std::abs(expected[i]))) {
+      continue;  // NaN does not come here
+    }
+    return testing::AssertionFailure()
+           << "value " << i << " is " << actual[i] << ", expected " << expected[i];
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace accelerate::test

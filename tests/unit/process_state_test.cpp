@@ -1,0 +1,311 @@
+#include "accelerate/process_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "accelerate/errors.h"
+
+namespace accelerate {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+using testing::HasSubstr;
+
+EnvironmentLookup table(const Variables& variables) {
+  return [variables](const char* name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+RankEnvironment read(const Variables& variables) { return RankEnvironment::read(table(variables)); }
+
+ProcessState state_of(const Variables& variables, int gpu_count, bool cpu = false) {
+  return ProcessState::read(table(variables), gpu_count, {.cpu = cpu});
+}
+
+// The message of the ConfigError that `variables` cause.
+std::string refusal(const Variables& variables) {
+  try {
+    read(variables);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+const Variables kTorchrunRank3 = {{"RANK", "3"},       {"WORLD_SIZE", "4"},
+                                  {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
+                                  {"NODE_RANK", "1"},  {"MASTER_ADDR", "10.0.0.7"},
+                                  {"MASTER_PORT", "1234"}};
+
+Variables with(Variables variables, const Variables& more) {
+  for (const auto& [name, value] : more) variables[name] = value;
+  return variables;
+}
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+TEST(RankEnvironment, IsOneProcessWhereNothingIsSet) {
+  const RankEnvironment ranks = read({});
+  EXPECT_EQ(ranks.rank, 0);
+  EXPECT_EQ(ranks.world_size, 1);
+  EXPECT_EQ(ranks.local_rank, 0);
+  EXPECT_EQ(ranks.local_world_size, 1);
+  EXPECT_EQ(ranks.source, "none");
+}
+
+TEST(RankEnvironment, ReadsTorchrunsNames) {
+  const RankEnvironment ranks = read(kTorchrunRank3);
+  EXPECT_EQ(ranks.rank, 3);
+  EXPECT_EQ(ranks.world_size, 4);
+  EXPECT_EQ(ranks.local_rank, 1);
+  EXPECT_EQ(ranks.local_world_size, 2);
+  EXPECT_EQ(ranks.node_rank, 1);
+  EXPECT_EQ(ranks.master_address, "10.0.0.7");
+  EXPECT_EQ(ranks.master_port, 1234);
+  EXPECT_FALSE(ranks.store_is_hosted);
+  EXPECT_EQ(ranks.source, "torchrun");
+}
+
+TEST(RankEnvironment, LetsTorchrunsAgentHostTheStore) {
+  EXPECT_TRUE(read(with(kTorchrunRank3, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).store_is_hosted);
+}
+
+TEST(RankEnvironment, TakesGroupRankForTheNode) {
+  const auto variables = with(without(kTorchrunRank3, "NODE_RANK"), {{"GROUP_RANK", "1"}});
+  EXPECT_EQ(read(variables).node_rank, 1);
+}
+
+TEST(RankEnvironment, PutsAllRanksOnThisMachineIfNothingIsSaidAboutMachines) {
+  const RankEnvironment ranks = read(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "9"}});
+  EXPECT_EQ(ranks.local_rank, 1);
+  EXPECT_EQ(ranks.local_world_size, 2);
+  EXPECT_EQ(ranks.node_rank, 0);
+}
+
+TEST(RankEnvironment, FindsTheRanksOfAMachineByTheNumberOfTheNode) {
+  EXPECT_EQ(read(without(kTorchrunRank3, "LOCAL_WORLD_SIZE")).local_world_size, 2);
+}
+
+TEST(RankEnvironment, ReadsOpenMpi) {
+  const RankEnvironment ranks = read({{"OMPI_COMM_WORLD_RANK", "2"},
+                                      {"OMPI_COMM_WORLD_SIZE", "3"},
+                                      {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                                      {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}});
+  EXPECT_EQ(ranks.rank, 2);
+  EXPECT_EQ(ranks.world_size, 3);
+  EXPECT_EQ(ranks.local_rank, 2);
+  EXPECT_EQ(ranks.local_world_size, 3);
+  EXPECT_EQ(ranks.master_address, "127.0.0.1");
+  EXPECT_EQ(ranks.master_port, 29500);
+  EXPECT_EQ(ranks.source, "Open MPI");
+}
+
+TEST(RankEnvironment, ReadsPmi) {
+  const RankEnvironment ranks = read({{"PMI_RANK", "1"},
+                                      {"PMI_SIZE", "2"},
+                                      {"MPI_LOCALRANKID", "0"},
+                                      {"MPI_LOCALNRANKS", "1"},
+                                      {"MASTER_ADDR", "head"}});
+  EXPECT_EQ(ranks.rank, 1);
+  EXPECT_EQ(ranks.world_size, 2);
+  EXPECT_EQ(ranks.local_rank, 0);
+  EXPECT_EQ(ranks.local_world_size, 1);
+  EXPECT_EQ(ranks.node_rank, 1);
+  EXPECT_EQ(ranks.master_address, "head");
+  EXPECT_EQ(ranks.source, "PMI");
+}
+
+TEST(RankEnvironment, ReadsMvapich) {
+  const RankEnvironment ranks = read({{"MV2_COMM_WORLD_RANK", "1"},
+                                      {"MV2_COMM_WORLD_SIZE", "2"},
+                                      {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                                      {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}});
+  EXPECT_EQ(ranks.rank, 1);
+  EXPECT_EQ(ranks.local_rank, 1);
+  EXPECT_EQ(ranks.source, "MVAPICH");
+}
+
+const Variables kSlurmStep = {{"SLURM_PROCID", "5"},
+                              {"SLURM_NTASKS", "7"},
+                              {"SLURM_LOCALID", "2"},
+                              {"SLURM_NODEID", "1"},
+                              {"SLURM_STEP_ID", "0"},
+                              {"SLURM_STEP_TASKS_PER_NODE", "3(x2),1"},
+                              {"SLURM_STEP_NODELIST", "node[07-08,12]"},
+                              {"SLURM_JOB_ID", "12345"}};
+
+TEST(RankEnvironment, ReadsASlurmStep) {
+  const RankEnvironment ranks = read(kSlurmStep);
+  EXPECT_EQ(ranks.rank, 5);
+  EXPECT_EQ(ranks.world_size, 7);
+  EXPECT_EQ(ranks.local_rank, 2);
+  EXPECT_EQ(ranks.local_world_size, 3);
+  EXPECT_EQ(ranks.node_rank, 1);
+  EXPECT_EQ(ranks.master_address, "node07");
+  EXPECT_EQ(ranks.master_port, 20000 + 2345);
+  EXPECT_EQ(ranks.source, "SLURM");
+}
+
+TEST(RankEnvironment, TakesTheFirstHostOfAPlainSlurmList) {
+  EXPECT_EQ(read(with(kSlurmStep, {{"SLURM_STEP_NODELIST", "alpha,beta"}})).master_address, "alpha");
+}
+
+TEST(RankEnvironment, RunsAloneInsideASlurmBatchScript) {
+  const RankEnvironment ranks = read(without(kSlurmStep, "SLURM_STEP_ID"));
+  EXPECT_EQ(ranks.world_size, 1);
+  EXPECT_EQ(ranks.source, "none");
+}
+
+TEST(RankEnvironment, PrefersTheWorkersNamesToThoseOfTheSlurmStepAroundThem) {
+  const RankEnvironment ranks = read(with(kSlurmStep, kTorchrunRank3));
+  EXPECT_EQ(ranks.rank, 3);
+  EXPECT_EQ(ranks.source, "torchrun");
+}
+
+TEST(RankEnvironment, AcceptsMpiNamesThatAgree) {
+  EXPECT_EQ(read(with(kTorchrunRank3,
+                      {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}))
+                .rank,
+            3);
+}
+
+struct Refusal {
+  const char* name;
+  Variables variables;
+  std::vector<const char*> named;  // all of these stand in the message
+};
+
+void PrintTo(const Refusal& refusal, std::ostream* out) { *out << refusal.name; }
+
+class RefusedEnvironment : public testing::TestWithParam<Refusal> {};
+
+TEST_P(RefusedEnvironment, IsAConfigErrorThatNamesTheVariables) {
+  const std::string message = refusal(GetParam().variables);
+  EXPECT_THAT(message, HasSubstr("ConfigError"));
+  for (const char* name : GetParam().named) EXPECT_THAT(message, HasSubstr(name));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    HalfSet, RefusedEnvironment,
+    testing::Values(
+        Refusal{"RankWithoutSize", {{"RANK", "0"}}, {"RANK", "WORLD_SIZE"}},
+        Refusal{"SizeWithoutRank", {{"WORLD_SIZE", "2"}}, {"RANK", "WORLD_SIZE"}},
+        Refusal{"LocalRankAlone", {{"LOCAL_RANK", "0"}}, {"LOCAL_RANK", "RANK", "WORLD_SIZE"}},
+        Refusal{"NoMasterAddress", without(kTorchrunRank3, "MASTER_ADDR"), {"MASTER_ADDR"}},
+        Refusal{"NoMasterPort", without(kTorchrunRank3, "MASTER_PORT"), {"MASTER_PORT"}},
+        Refusal{"LocalSizeWithoutLocalRank",
+                without(kTorchrunRank3, "LOCAL_RANK"),
+                {"LOCAL_WORLD_SIZE", "LOCAL_RANK"}},
+        Refusal{"OpenMpiRankWithoutSize",
+                {{"OMPI_COMM_WORLD_RANK", "0"}},
+                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
+        Refusal{"SlurmTaskWithoutNumber", {{"SLURM_PROCID", "0"}}, {"SLURM_PROCID", "SLURM_NTASKS"}},
+        Refusal{"ManyMachinesWithoutAddress",
+                {{"PMI_RANK", "1"},
+                 {"PMI_SIZE", "2"},
+                 {"MPI_LOCALRANKID", "0"},
+                 {"MPI_LOCALNRANKS", "1"}},
+                {"MASTER_ADDR"}},
+        Refusal{"MachineUnknown",
+                without(without(kTorchrunRank3, "LOCAL_WORLD_SIZE"), "NODE_RANK"),
+                {"LOCAL_RANK", "RANK", "LOCAL_WORLD_SIZE"}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Contradicting, RefusedEnvironment,
+    testing::Values(
+        Refusal{"RankNotBelowSize", with(kTorchrunRank3, {{"RANK", "4"}}), {"RANK=4", "WORLD_SIZE=4"}},
+        Refusal{"LocalRankNotBelowLocalSize",
+                with(kTorchrunRank3, {{"LOCAL_RANK", "2"}}),
+                {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}},
+        Refusal{"MoreHereThanAnywhere",
+                with(kTorchrunRank3, {{"LOCAL_WORLD_SIZE", "8"}}),
+                {"LOCAL_WORLD_SIZE=8", "WORLD_SIZE=4"}},
+        Refusal{"LocalRankOfAnother",
+                with(kTorchrunRank3, {{"LOCAL_WORLD_SIZE", "4"}}),
+                {"LOCAL_RANK=1", "RANK=3"}},
+        Refusal{"TwoNodes",
+                with(kTorchrunRank3, {{"GROUP_RANK", "0"}}),
+                {"NODE_RANK=1", "GROUP_RANK=0"}},
+        Refusal{"MpiSaysAnotherRank",
+                with(kTorchrunRank3,
+                     {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+                {"RANK=3", "OMPI_COMM_WORLD_RANK=1"}},
+        Refusal{"MpiSaysAnotherSize",
+                with(kTorchrunRank3, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}),
+                {"WORLD_SIZE=4", "PMI_SIZE=8"}},
+        Refusal{"TwoKindsOfMpi",
+                {{"OMPI_COMM_WORLD_RANK", "0"},
+                 {"OMPI_COMM_WORLD_SIZE", "2"},
+                 {"MV2_COMM_WORLD_RANK", "1"},
+                 {"MV2_COMM_WORLD_SIZE", "2"}},
+                {"OMPI_COMM_WORLD_RANK=0", "MV2_COMM_WORLD_RANK=1"}}),
+    [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    NotANumber, RefusedEnvironment,
+    testing::Values(Refusal{"Word", with(kTorchrunRank3, {{"RANK", "three"}}), {"RANK='three'"}},
+                    Refusal{"Negative", with(kTorchrunRank3, {{"RANK", "-1"}}), {"RANK='-1'"}},
+                    Refusal{"Trailing", with(kTorchrunRank3, {{"WORLD_SIZE", "4x"}}), {"'4x'"}},
+                    Refusal{"NoRanks", with(kTorchrunRank3, {{"WORLD_SIZE", "0"}}), {"'0'"}},
+                    Refusal{"Overflow",
+                            with(kTorchrunRank3, {{"WORLD_SIZE", "99999999999"}}),
+                            {"WORLD_SIZE"}},
+                    Refusal{"Port", with(kTorchrunRank3, {{"MASTER_PORT", "70000"}}), {"MASTER_PORT"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST(ProcessState, StaysOnTheCpuWithoutGpu) {
+  const ProcessState state = state_of(kTorchrunRank3, 0);
+  EXPECT_TRUE(state.device().is_cpu());
+  EXPECT_EQ(state.distributed_type(), DistributedType::kMultiCpu);
+}
+
+TEST(ProcessState, TakesTheGpuOfItsLocalRankModuloTheirNumber) {
+  EXPECT_EQ(state_of(kTorchrunRank3, 4).device().str(), "cuda:1");
+  EXPECT_EQ(state_of(kTorchrunRank3, 1).device().str(), "cuda:0");
+  EXPECT_EQ(state_of(kTorchrunRank3, 4).distributed_type(), DistributedType::kMultiGpu);
+  EXPECT_EQ(state_of({}, 2).device().str(), "cuda:0");
+  EXPECT_EQ(state_of({}, 2).distributed_type(), DistributedType::kNo);
+}
+
+TEST(ProcessState, StaysOnTheCpuIfToldTo) {
+  EXPECT_TRUE(state_of({}, 2, /*cpu=*/true).device().is_cpu());
+  EXPECT_TRUE(state_of({{"ACCELERATE_USE_CPU", "True"}}, 2).device().is_cpu());
+  EXPECT_FALSE(state_of({{"ACCELERATE_USE_CPU", "off"}}, 2).device().is_cpu());
+}
+
+TEST(ProcessState, TakesTheDeviceThatTheEnvironmentNames) {
+  EXPECT_EQ(state_of({{"ACCELERATE_TORCH_DEVICE", "cuda:1"}}, 2).device().str(), "cuda:1");
+  EXPECT_EQ(state_of({{"ACCELERATE_TORCH_DEVICE", "cuda"}}, 2).device().str(), "cuda:0");
+  EXPECT_TRUE(state_of({{"ACCELERATE_TORCH_DEVICE", "cpu"}}, 2).device().is_cpu());
+}
+
+TEST(ProcessState, RefusesDevicesThatAreNotThereOrContradict) {
+  EXPECT_THROW(state_of({{"ACCELERATE_TORCH_DEVICE", "cuda:2"}}, 2), ConfigError);
+  EXPECT_THROW(state_of({{"ACCELERATE_TORCH_DEVICE", "cuda"}}, 0), ConfigError);
+  EXPECT_THROW(state_of({{"ACCELERATE_TORCH_DEVICE", "abacus"}}, 2), ConfigError);
+  EXPECT_THROW(state_of({{"ACCELERATE_TORCH_DEVICE", "cuda"}}, 2, /*cpu=*/true), ConfigError);
+  EXPECT_THROW(state_of({{"ACCELERATE_USE_CPU", "perhaps"}}, 2), ConfigError);
+}
+
+TEST(ProcessState, KnowsWhoIsMainAndLast) {
+  const ProcessState last = state_of(kTorchrunRank3, 0);
+  EXPECT_FALSE(last.is_main_process());
+  EXPECT_FALSE(last.is_local_main_process());
+  EXPECT_TRUE(last.is_last_process());
+  EXPECT_TRUE(state_of({}, 0).is_main_process());
+  EXPECT_EQ(to_string(last.distributed_type()), "MULTI_CPU");
+}
+
+}  // namespace
+}  // namespace accelerate
