@@ -17,6 +17,13 @@ if(TARGET accelerate_cli)
 endif()
 add_custom_target(installable DEPENDS ${installable})
 
+# Named here because CMake leaves folders inside the source tree, as .deps is, out of the link path that it installs.
+foreach(target IN LISTS installable)
+  if(NOT target STREQUAL "accelerate_cli")
+    set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "${LibTorch_LIBRARY_DIR}")
+  endif()
+endforeach()
+
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/accelerate" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
         FILES_MATCHING PATTERN "*.h")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -12,7 +12,7 @@
 struct Arguments {
   int64_t epochs = 2;
   int64_t batch_size = 64;  // of each process
-  double lr = 2e-3;
+  double lr = 3e-3;
   uint64_t seed = 1;
   std::filesystem::path data = "/usr/share/datasets/fashion-mnist";
 };

@@ -17,7 +17,8 @@ namespace {
 
 constexpr int kMaxProcesses = 4096;
 
-constexpr const char* kExamples = R"(Flags of the launcher come before the program; all that follows the program is its own.
+constexpr const char* kExamples =
+    R"(Flags of the launcher come before the program; all that follows the program is its own.
 Long flags may be spelled with - or with _.
 
 Examples:
@@ -37,8 +38,8 @@ int default_num_processes(const LaunchOptions& options) {
 
 launch::LaunchPlan make_plan(const LaunchOptions& options, int main_port) {
   launch::LaunchPlan plan;
-  plan.command = launch::worker_command(program_kind(options), options.program,
-                                        options.program_arguments);
+  plan.command =
+      launch::worker_command(program_kind(options), options.program, options.program_arguments);
   plan.num_processes = options.num_processes.value_or(default_num_processes(options));
   plan.main_port = main_port;
   plan.use_cpu = options.cpu;

@@ -58,8 +58,7 @@ int run(std::vector<std::string> arguments) {
   CLI::App app("Train libtorch models on any number of devices.");
   app.formatter(std::make_shared<HelpFormatter>("accelerate command [flags]"));
   app.set_help_flag("-h,--help", "Print this help and exit");
-  app.set_version_flag("--version", "accelerate " ACCELERATE_VERSION,
-                       "Print the version and exit");
+  app.set_version_flag("--version", "accelerate " ACCELERATE_VERSION, "Print the version and exit");
   app.footer("accelerate command --help tells more about a command.");
   LaunchOptions launch_options;
   CLI::App* launch = accelerate::cli::setup_launch(app, launch_options);
@@ -68,8 +67,8 @@ int run(std::vector<std::string> arguments) {
   if (arguments.empty()) arguments = {"--help"};
   refuse_unknown_command(app, arguments.front());
   if (arguments.front() == launch->get_name()) {
-    LaunchArguments split = accelerate::cli::split_launch_arguments(
-        *launch, {arguments.begin() + 1, arguments.end()});
+    LaunchArguments split =
+        accelerate::cli::split_launch_arguments(*launch, {arguments.begin() + 1, arguments.end()});
     launch_options.program = std::move(split.program);
     launch_options.program_arguments = std::move(split.program_arguments);
     arguments = std::move(split.flags);
@@ -83,8 +82,7 @@ int run(std::vector<std::string> arguments) {
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = launch->parsed() ? *launch : env->parsed() ? *env : app;
     const std::string name = &command == &app ? "" : " " + command.get_name();
-    throw accelerate::UsageError(
-        {.what = error.what(), .hint = "accelerate" + name + " --help"});
+    throw accelerate::UsageError({.what = error.what(), .hint = "accelerate" + name + " --help"});
   }
   if (launch->parsed()) return accelerate::cli::run_launch(launch_options);
   return accelerate::cli::run_env();

@@ -39,9 +39,9 @@ print(text)
 )py";
 
 constexpr std::array<std::string_view, 15> kRelevantNames = {
-    "RANK",          "LOCAL_RANK",    "WORLD_SIZE",           "LOCAL_WORLD_SIZE", "NODE_RANK",
-    "GROUP_RANK",    "PYTHON",        "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",  "SLURM_JOB_ID",
-    "SLURM_PROCID",  "SLURM_NTASKS",  "LD_LIBRARY_PATH",      "COLUMNS",          "LD_PRELOAD",
+    "RANK",         "LOCAL_RANK",   "WORLD_SIZE",           "LOCAL_WORLD_SIZE", "NODE_RANK",
+    "GROUP_RANK",   "PYTHON",       "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",  "SLURM_JOB_ID",
+    "SLURM_PROCID", "SLURM_NTASKS", "LD_LIBRARY_PATH",      "COLUMNS",          "LD_PRELOAD",
 };
 constexpr std::array<std::string_view, 7> kRelevantPrefixes = {
     "ACCELERATE_", "MASTER_", "NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "OMPI_COMM_WORLD_"};
@@ -71,8 +71,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 std::vector<std::string> ask_nvidia_smi(const std::string& fields) {
   const std::string program = launch::find_in_path("nvidia-smi");
   if (program.empty() || launch::visible_gpus() == 0) return {};
-  const auto answer = captured_command(
-      {program, "--query-gpu=" + fields, "--format=csv,noheader"}, kNvidiaSmiDeadline);
+  const auto answer = captured_command({program, "--query-gpu=" + fields, "--format=csv,noheader"},
+                                       kNvidiaSmiDeadline);
   return answer ? lines_of(*answer) : std::vector<std::string>{};
 }
 
@@ -96,8 +96,8 @@ std::string describe_processor() {
 }
 
 std::string describe_memory() {
-  const double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
-                       static_cast<double>(sysconf(_SC_PAGESIZE));
+  const double bytes =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   char text[32];
   std::snprintf(text, sizeof text, "%.1f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
   return text;
@@ -145,9 +145,9 @@ std::vector<std::string> relevant_variables() {
     const std::string name = variable.substr(0, variable.find('='));
     const bool is_named =
         std::find(kRelevantNames.begin(), kRelevantNames.end(), name) != kRelevantNames.end();
-    const bool has_prefix = std::any_of(
-        kRelevantPrefixes.begin(), kRelevantPrefixes.end(),
-        [&](std::string_view prefix) { return name.starts_with(prefix); });
+    const bool has_prefix =
+        std::any_of(kRelevantPrefixes.begin(), kRelevantPrefixes.end(),
+                    [&](std::string_view prefix) { return name.starts_with(prefix); });
     if (is_named || has_prefix) relevant.push_back(variable);
   }
   std::sort(relevant.begin(), relevant.end());

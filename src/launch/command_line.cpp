@@ -33,10 +33,9 @@ void require_file(const std::string& path) {
 void require_executable(const std::string& path) {
   require_file(path);
   if (access(path.c_str(), X_OK) == 0) return;
-  throw ProgramError(
-      kNotExecutable,
-      {.what = "'" + path + "' may not be executed",
-       .hint = "run `chmod +x " + path + "`, or name the interpreter before the script"});
+  throw ProgramError(kNotExecutable, {.what = "'" + path + "' may not be executed",
+                                      .hint = "run `chmod +x " + path +
+                                              "`, or name the interpreter before the script"});
 }
 
 std::string resolve_executable(const std::string& program) {

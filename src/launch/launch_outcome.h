@@ -21,15 +21,15 @@ enum class WorkerFate {
 struct WorkerEnd {
   int rank = 0;
   pid_t pid = 0;
-  int wait_status = 0;                  // as waitpid gives it
-  std::chrono::milliseconds after{0};   // since the job began
+  int wait_status = 0;                 // as waitpid gives it
+  std::chrono::milliseconds after{0};  // since the job began
   WorkerFate fate = WorkerFate::kSucceeded;
   std::deque<std::string> last_lines{};  // of both streams, oldest first
 };
 
 struct LaunchOutcome {
-  std::vector<WorkerEnd> ends{};      // one for each worker, in the order in which they ended
-  std::optional<int> stop_signal{};   // the launcher was told to stop by this signal
+  std::vector<WorkerEnd> ends{};       // one for each worker, in the order in which they ended
+  std::optional<int> stop_signal{};    // the launcher was told to stop by this signal
   std::chrono::milliseconds grace{0};  // how long the others were given
 
   // The first worker that failed, or nothing.

@@ -186,7 +186,7 @@ void LocalJob::handle_signals() {
 void LocalJob::handle_stop_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const bool is_repetition = signal == SIGINT && since(last_interrupt_) < kSameSignalWithin;
-  if (signal == SIGINT) last_interrupt_ = Clock::now();
+  if (signal == SIGINT && !is_repetition) last_interrupt_ = Clock::now();
   if (state_ == State::kRunning) {
     outcome_.stop_signal = signal;
     // What the terminal sends it has sent to our whole group.

@@ -24,9 +24,7 @@ std::set<pid_t> children() {
 
 }  // namespace
 
-OrphanReaper::OrphanReaper() : older_children_(children()) {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);
-}
+OrphanReaper::OrphanReaper() : older_children_(children()) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 OrphanReaper::~OrphanReaper() { prctl(PR_SET_CHILD_SUBREAPER, 0); }
 

@@ -11,9 +11,20 @@ namespace accelerate::launch {
 namespace {
 
 constexpr std::array<std::string_view, 14> kForeignPrefixes = {
-    "OMPI_COMM_WORLD_", "PMI_",          "PMIX_",      "MV2_COMM_WORLD_",  "SLURM_NTASKS",
-    "SLURM_STEP",       "TORCHELASTIC_", "ROLE_",      "MPI_LOCALNRANKS",  "MPI_LOCALRANKID",
-    "PALS_",            "JSM_NAMESPACE", "FLUX_TASK_", "GROUP_WORLD_SIZE",
+    "OMPI_COMM_WORLD_",
+    "PMI_",
+    "PMIX_",
+    "MV2_COMM_WORLD_",
+    "SLURM_NTASKS",
+    "SLURM_STEP",
+    "TORCHELASTIC_",
+    "ROLE_",
+    "MPI_LOCALNRANKS",
+    "MPI_LOCALRANKID",
+    "PALS_",
+    "JSM_NAMESPACE",
+    "FLUX_TASK_",
+    "GROUP_WORLD_SIZE",
 };
 constexpr std::array<std::string_view, 8> kForeignNames = {
     "SLURM_PROCID", "SLURM_LOCALID",  "SLURM_NODEID",         "SLURM_NPROCS",

@@ -11,8 +11,8 @@ namespace accelerate::launch {
 // What the launcher knows of its surroundings when it starts workers.
 struct WorkerSurroundings {
   std::vector<std::string> inherited{};  // the launcher's own environment as NAME=value
-  int cores = 1;                       // shared out as OMP_NUM_THREADS
-  int terminal_columns = 0;            // > 0: the launcher's error stream is a terminal this wide
+  int cores = 1;                         // shared out as OMP_NUM_THREADS
+  int terminal_columns = 0;              // > 0: the launcher's error stream is a terminal this wide
 };
 
 // The environment of worker `rank` of `plan`, as NAME=value in no particular order: the inherited

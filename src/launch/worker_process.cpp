@@ -92,9 +92,9 @@ void WorkerProcess::confirm_started(const std::string& program) {
   } else if (error == ENOENT) {
     hint = "the interpreter in its first line, or the loader of the binary, does not exist";
   }
-  throw ProgramError(error == ENOENT ? 127 : 126, {.what = "cannot run '" + program +
-                                                           "': " + std::strerror(error),
-                                                   .hint = std::move(hint)});
+  throw ProgramError(
+      error == ENOENT ? 127 : 126,
+      {.what = "cannot run '" + program + "': " + std::strerror(error), .hint = std::move(hint)});
 }
 
 void WorkerProcess::send(int signal) const {

@@ -21,7 +21,22 @@ at::Tensor PreparedOptimizer::step(LossClosure closure) {
   return loss;
 }
 
-void PreparedOptimizer::zero_grad(bool set_to_none) { optimizer_->zero_grad(set_to_none); }
+// Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
+// (DdpOptions::gradient_as_bucket_view) do not allow.
+void PreparedOptimizer::zero_grad(bool set_to_none) {
+  for (auto& group : optimizer_->param_groups()) {
+    for (at::Tensor& parameter : group.params()) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (set_to_none) {
+        gradient.reset();
+      } else {
+        gradient = gradient.detach();
+        gradient.zero_();
+      }
+    }
+  }
+}
 
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
   return optimizer_->param_groups();

@@ -92,10 +92,14 @@ std::vector<int64_t> integers_of(const at::Tensor& tensor) {
   return {whole.data_ptr<int64_t>(), whole.data_ptr<int64_t>() + whole.numel()};
 }
 
+DataLoader<TensorDataset> indices(int64_t n, LoaderOptions options) {
+  return data_loader(TensorDataset(torch::arange(n), torch::arange(n)), options);
+}
+
 // One case on one rank. The samples of the loaders are indices into the recorded data.
-class Run {
+class TrainingRun {
  public:
-  Run(const json& all, const json& recorded, CaseLog& log)
+  TrainingRun(const json& all, const json& recorded, CaseLog& log)
       : recorded_(recorded),
         log_(log),
         accelerator_({.cpu = true,
@@ -138,10 +142,6 @@ class Run {
   }
 
  private:
-  static auto indices(int64_t n, LoaderOptions options) {
-    return data_loader(TensorDataset(torch::arange(n), torch::arange(n)), options);
-  }
-
   template <typename Model>
   void step(Model& model, PreparedOptimizer& optimizer, const at::Tensor& samples,
             const json& expected, size_t rank, size_t count) {
@@ -233,7 +233,7 @@ TEST_F(FixturesOnRanks, DdpTraining) {
         [&](const Rank&) {
           CaseLog log;
           for (const json& recorded : cases) {
-            log.run(inputs_of(recorded), [&] { Run(fixture, recorded, log).train(); });
+            log.run(inputs_of(recorded), [&] { TrainingRun(fixture, recorded, log).train(); });
           }
           log.report();
         },

@@ -1,7 +1,7 @@
 # Installs the build into a fresh prefix, moves the prefix, then builds and runs the README's first program against it
 # from a folder of its own, alone and under the installed `accelerate launch`.
 #
-# Given: BUILD, SNIPPETS, CXX, BUILD_TYPE, TORCH (what BUILD was configured with), VERSION.
+# Given: BUILD (the build folder), SNIPPETS (the folder of the README's programs), and CXX, BUILD_TYPE, VERSION of BUILD.
 
 set(CMAKE_EXECUTE_PROCESS_COMMAND_ECHO STDOUT)
 set(work "${BUILD}/install_test")

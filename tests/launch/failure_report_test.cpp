@@ -12,7 +12,8 @@ int exited(int code) { return code << 8; }  // as waitpid encodes it
 int signaled(int signal) { return signal; }
 
 WorkerEnd end_of(int rank, int wait_status, WorkerFate fate, milliseconds after = milliseconds(0)) {
-  return {.rank = rank, .pid = 1000 + rank, .wait_status = wait_status, .after = after, .fate = fate};
+  return {
+      .rank = rank, .pid = 1000 + rank, .wait_status = wait_status, .after = after, .fate = fate};
 }
 
 TEST(FailureReport, NamesTheFirstFailureItsLastLinesAndTheFateOfTheOthers) {

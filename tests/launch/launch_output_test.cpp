@@ -1,7 +1,11 @@
 // What workers are told, what they read and what becomes of what they write.
 #include <gmock/gmock.h>
+#include <signal.h>
+
+#include <algorithm>
 
 #include "launch/launcher_run.h"
+#include "launch/port_reservation.h"
 
 namespace accelerate::test {
 namespace {
@@ -29,10 +33,11 @@ TEST_F(Launcher, AllRanksAreToldTheSamePort) {
 TEST_F(Launcher, PassesTheSettingsOfItsFlagsOn) {
   const std::string script =
       "echo $ACCELERATE_USE_CPU $ACCELERATE_MIXED_PRECISION $OMP_NUM_THREADS $MASTER_PORT";
+  const std::string port = std::to_string(launch::PortReservation::any().port());
   const RunResult result = run_script(1, script,
                                       {"--cpu", "--mixed-precision", "bf16", "--main_process_port",
-                                       "29567", "--num_cpu_threads_per_process=3"});
-  EXPECT_EQ(result.out, "true bf16 3 29567\n");
+                                       port, "--num_cpu_threads_per_process=3"});
+  EXPECT_EQ(result.out, "true bf16 3 " + port + "\n");
 }
 
 TEST_F(Launcher, HidesTheRanksOfASchedulerFromWorkers) {
@@ -50,10 +55,10 @@ TEST_F(Launcher, KeepsOutputAndErrorsApart) {
 }
 
 TEST_F(Launcher, PrefixesEachLineWithItsRankWhenAsked) {
-  const RunResult result = run_script(2, "echo out; echo err >&2; printf 'no end'",
-                                      {"--prefix_output"});
-  EXPECT_THAT(sorted_lines(result.out), ElementsAre("[rank 0] no end", "[rank 0] out",
-                                                    "[rank 1] no end", "[rank 1] out"));
+  const RunResult result =
+      run_script(2, "echo out; echo err >&2; printf 'no end'", {"--prefix_output"});
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("[rank 0] no end", "[rank 0] out", "[rank 1] no end", "[rank 1] out"));
   EXPECT_THAT(sorted_lines(result.err), ElementsAre("[rank 0] err", "[rank 1] err"));
 }
 

@@ -12,9 +12,9 @@ using ::testing::HasSubstr;
 const RunOptions kTerminal{.in_terminal = true};
 
 TEST_F(Launcher, WorkersSeeTheTerminalOfTheLauncher) {
-  auto run = start_script(
-      1, "[ -t 1 ] && [ -t 2 ] && echo terminal=$ACCELERATE_TERMINAL $(stty size <&1)", {},
-      kTerminal);
+  auto run =
+      start_script(1, "[ -t 1 ] && [ -t 2 ] && echo terminal=$ACCELERATE_TERMINAL $(stty size <&2)",
+                   {}, kTerminal);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "terminal=1 50 123\r\n");
@@ -29,8 +29,8 @@ TEST_F(Launcher, PrefixedWorkersDrawNoBars) {
 }
 
 TEST_F(Launcher, RankZeroReadsFromTheTerminal) {
-  auto run = start_script(2, "[ $RANK = 1 ] && exit; printf 'name? '; read -r name; echo \"hi $name\"",
-                          {}, kTerminal);
+  auto run = start_script(
+      2, "[ $RANK = 1 ] && exit; printf 'name? '; read -r name; echo \"hi $name\"", {}, kTerminal);
   run->wait_for_output("name? ");
   run->type("ada\n");
   const RunResult result = run->wait();
@@ -48,8 +48,8 @@ TEST_F(Launcher, ControlCInTheTerminalStopsAllRanks) {
 }
 
 TEST_F(Launcher, TheLastLinesOfAFailingWorkerReachTheTerminal) {
-  auto run = start_script(2, "[ $RANK = 1 ] && exec sleep 600; seq 1 5000; echo the end; exit 3", {},
-                          kTerminal);
+  auto run = start_script(2, "[ $RANK = 1 ] && exec sleep 600; seq 1 5000; echo the end; exit 3",
+                          {}, kTerminal);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.out, HasSubstr("\r\n5000\r\nthe end\r\n"));

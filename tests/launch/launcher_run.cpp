@@ -97,6 +97,7 @@ void LauncherRun::type(const std::string& text) const {
 }
 
 bool LauncherRun::pump() {
+  if (!out_ && !err_) return false;
   pollfd fds[] = {{out_.get(), POLLIN, 0}, {err_.get(), POLLIN, 0}};
   poll(fds, 2, 100);
   char buffer[65536];

@@ -177,8 +177,8 @@ TEST(LineTail, CutsLongLinesAndTakesTerminalControlOut) {
   LineTail tail;
   tail.append(StreamKind::kErr, std::string(100'000, 'x') + "\n");
   tail.append(StreamKind::kErr, std::string("\x1b[1;31mred\x1b[0m\tbell\a nul") + '\0' + "\n");
-  EXPECT_THAT(tail.lines(), ElementsAre(std::string(LineTail::kMaxLineBytes, 'x') + " [...]",
-                                        "red\tbell? nul?"));
+  EXPECT_THAT(tail.lines(),
+              ElementsAre(std::string(LineTail::kMaxLineBytes, 'x') + " [...]", "red\tbell? nul?"));
 }
 
 }  // namespace

@@ -36,12 +36,12 @@ LaunchPlan plan_of(int num_processes) {
 }
 
 TEST(WorkerEnvironment, NamesRankAndWorldAsTorchrunDoes) {
-  EXPECT_THAT(variables_of(plan_of(3), 2, {.cores = 7}),
-              UnorderedElementsAre(Pair("RANK", "2"), Pair("LOCAL_RANK", "2"),
-                                   Pair("WORLD_SIZE", "3"), Pair("LOCAL_WORLD_SIZE", "3"),
-                                   Pair("NODE_RANK", "0"), Pair("GROUP_RANK", "0"),
-                                   Pair("MASTER_ADDR", "127.0.0.1"), Pair("MASTER_PORT", "29501"),
-                                   Pair("OMP_NUM_THREADS", "2")));
+  EXPECT_THAT(
+      variables_of(plan_of(3), 2, {.cores = 7}),
+      UnorderedElementsAre(Pair("RANK", "2"), Pair("LOCAL_RANK", "2"), Pair("WORLD_SIZE", "3"),
+                           Pair("LOCAL_WORLD_SIZE", "3"), Pair("NODE_RANK", "0"),
+                           Pair("GROUP_RANK", "0"), Pair("MASTER_ADDR", "127.0.0.1"),
+                           Pair("MASTER_PORT", "29501"), Pair("OMP_NUM_THREADS", "2")));
 }
 
 TEST(WorkerEnvironment, ASingleProcessIsAWorldOfOne) {
@@ -66,10 +66,18 @@ TEST(WorkerEnvironment, KeepsWhatTheUserSetAndReplacesRanksOfAnOuterJob) {
 
 TEST(WorkerEnvironment, DropsRanksThatOtherLaunchersGave) {
   const std::vector<std::string> foreign = {
-      "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
-      "PMI_SIZE",             "PMIX_RANK",            "MV2_COMM_WORLD_RANK",
-      "SLURM_PROCID",         "SLURM_LOCALID",        "SLURM_NTASKS",
-      "SLURM_STEP_NUM_TASKS", "TORCHELASTIC_RUN_ID",  "ROLE_RANK",
+      "OMPI_COMM_WORLD_RANK",
+      "OMPI_COMM_WORLD_SIZE",
+      "PMI_RANK",
+      "PMI_SIZE",
+      "PMIX_RANK",
+      "MV2_COMM_WORLD_RANK",
+      "SLURM_PROCID",
+      "SLURM_LOCALID",
+      "SLURM_NTASKS",
+      "SLURM_STEP_NUM_TASKS",
+      "TORCHELASTIC_RUN_ID",
+      "ROLE_RANK",
   };
   WorkerSurroundings surroundings;
   for (const std::string& name : foreign) surroundings.inherited.push_back(name + "=5");

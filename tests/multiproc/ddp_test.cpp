@@ -314,8 +314,7 @@ TEST_F(Ddp, RunningStatisticsAreThoseOfRankZero) {
 
 TEST_F(Ddp, TwoModelsTrainInTurnLikeOneProcess) {
   // A generator and a discriminator; the second loss runs through both.
-  const auto train = [](const Rank& rank, auto&& prepare, auto&& backward, int64_t row0,
-                        int64_t rows) {
+  const auto train = [](auto&& prepare, auto&& backward, int64_t row0, int64_t rows) {
     torch::manual_seed(3);
     auto generator = std::make_shared<Mlp>();
     torch::nn::Linear judge(3, 1);
@@ -340,9 +339,8 @@ TEST_F(Ddp, TwoModelsTrainInTurnLikeOneProcess) {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   };
-  const auto alone = run_collect(1, [&](const Rank& rank) {
+  const auto alone = run_collect(1, [&](const Rank&) {
     return train(
-        rank,
         [](auto& g, auto& d, auto& og, auto& od, auto loop) {
           auto forward = [&](const at::Tensor& x) { return g->forward(x); };
           loop(forward, d, og, od);
@@ -352,7 +350,6 @@ TEST_F(Ddp, TwoModelsTrainInTurnLikeOneProcess) {
   const auto ranks = run_collect(2, [&](const Rank& rank) {
     Accelerator accelerator(on_cpu());
     return train(
-        rank,
         [&](auto& g, auto& d, auto& og, auto& od, auto loop) {
           auto [pg, pd, pog, pod] = accelerator.prepare(g, d, og, od);
           loop(pg, pd, pog, pod);

@@ -56,6 +56,9 @@ TEST(BatchShard, WithoutEvenBatchesTheTailIsRaggedAndRanksMayHaveFewerRounds) {
   EXPECT_THAT(
       batches_of({.n = 5, .batch_size = 2, .even_batches = false, .world_size = 2, .rank = 1}),
       ElementsAre(ElementsAre(2, 3)));
+  EXPECT_EQ(BatchShard({.n = 1, .batch_size = 2, .even_batches = false, .world_size = 2, .rank = 1})
+                .rounds(),
+            0);
 }
 
 TEST(BatchShard, DropLastKeepsOnlyRoundsThatAreCompleteOnEveryRank) {

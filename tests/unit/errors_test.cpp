@@ -6,9 +6,10 @@ namespace accelerate {
 namespace {
 
 TEST(Error, SaysWhatWhereAndWhatToDo) {
-  const CheckpointError error({.what = "optimizer.bin holds 148 tensors, the prepared AdamW has 150",
-                               .where = "runs/a/step_400/optimizer.bin",
-                               .hint = "prepare the model that was saved"});
+  const CheckpointError error(
+      {.what = "optimizer.bin holds 148 tensors, the prepared AdamW has 150",
+       .where = "runs/a/step_400/optimizer.bin",
+       .hint = "prepare the model that was saved"});
   EXPECT_STREQ(error.what(),
                "CheckpointError: optimizer.bin holds 148 tensors, the prepared AdamW has 150\n"
                "  at   runs/a/step_400/optimizer.bin\n"

@@ -38,9 +38,9 @@ std::string refusal(const Variables& variables) {
   return "accepted";
 }
 
-const Variables kTorchrunRank3 = {{"RANK", "3"},       {"WORLD_SIZE", "4"},
-                                  {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "2"},
-                                  {"NODE_RANK", "1"},  {"MASTER_ADDR", "10.0.0.7"},
+const Variables kTorchrunRank3 = {{"RANK", "3"},          {"WORLD_SIZE", "4"},
+                                  {"LOCAL_RANK", "1"},    {"LOCAL_WORLD_SIZE", "2"},
+                                  {"NODE_RANK", "1"},     {"MASTER_ADDR", "10.0.0.7"},
                                   {"MASTER_PORT", "1234"}};
 
 Variables with(Variables variables, const Variables& more) {
@@ -76,7 +76,8 @@ TEST(RankEnvironment, ReadsTorchrunsNames) {
 }
 
 TEST(RankEnvironment, LetsTorchrunsAgentHostTheStore) {
-  EXPECT_TRUE(read(with(kTorchrunRank3, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).store_is_hosted);
+  EXPECT_TRUE(
+      read(with(kTorchrunRank3, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}})).store_is_hosted);
 }
 
 TEST(RankEnvironment, TakesGroupRankForTheNode) {
@@ -157,7 +158,8 @@ TEST(RankEnvironment, ReadsASlurmStep) {
 }
 
 TEST(RankEnvironment, TakesTheFirstHostOfAPlainSlurmList) {
-  EXPECT_EQ(read(with(kSlurmStep, {{"SLURM_STEP_NODELIST", "alpha,beta"}})).master_address, "alpha");
+  EXPECT_EQ(read(with(kSlurmStep, {{"SLURM_STEP_NODELIST", "alpha,beta"}})).master_address,
+            "alpha");
 }
 
 TEST(RankEnvironment, RunsAloneInsideASlurmBatchScript) {
@@ -173,10 +175,10 @@ TEST(RankEnvironment, PrefersTheWorkersNamesToThoseOfTheSlurmStepAroundThem) {
 }
 
 TEST(RankEnvironment, AcceptsMpiNamesThatAgree) {
-  EXPECT_EQ(read(with(kTorchrunRank3,
-                      {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}))
-                .rank,
-            3);
+  EXPECT_EQ(
+      read(with(kTorchrunRank3, {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}))
+          .rank,
+      3);
 }
 
 struct Refusal {
@@ -209,7 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"OpenMpiRankWithoutSize",
                 {{"OMPI_COMM_WORLD_RANK", "0"}},
                 {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}},
-        Refusal{"SlurmTaskWithoutNumber", {{"SLURM_PROCID", "0"}}, {"SLURM_PROCID", "SLURM_NTASKS"}},
+        Refusal{
+            "SlurmTaskWithoutNumber", {{"SLURM_PROCID", "0"}}, {"SLURM_PROCID", "SLURM_NTASKS"}},
         Refusal{"ManyMachinesWithoutAddress",
                 {{"PMI_RANK", "1"},
                  {"PMI_SIZE", "2"},
@@ -223,45 +226,45 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Contradicting, RefusedEnvironment,
-    testing::Values(
-        Refusal{"RankNotBelowSize", with(kTorchrunRank3, {{"RANK", "4"}}), {"RANK=4", "WORLD_SIZE=4"}},
-        Refusal{"LocalRankNotBelowLocalSize",
-                with(kTorchrunRank3, {{"LOCAL_RANK", "2"}}),
-                {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}},
-        Refusal{"MoreHereThanAnywhere",
-                with(kTorchrunRank3, {{"LOCAL_WORLD_SIZE", "8"}}),
-                {"LOCAL_WORLD_SIZE=8", "WORLD_SIZE=4"}},
-        Refusal{"LocalRankOfAnother",
-                with(kTorchrunRank3, {{"LOCAL_WORLD_SIZE", "4"}}),
-                {"LOCAL_RANK=1", "RANK=3"}},
-        Refusal{"TwoNodes",
-                with(kTorchrunRank3, {{"GROUP_RANK", "0"}}),
-                {"NODE_RANK=1", "GROUP_RANK=0"}},
-        Refusal{"MpiSaysAnotherRank",
-                with(kTorchrunRank3,
-                     {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
-                {"RANK=3", "OMPI_COMM_WORLD_RANK=1"}},
-        Refusal{"MpiSaysAnotherSize",
-                with(kTorchrunRank3, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}),
-                {"WORLD_SIZE=4", "PMI_SIZE=8"}},
-        Refusal{"TwoKindsOfMpi",
-                {{"OMPI_COMM_WORLD_RANK", "0"},
-                 {"OMPI_COMM_WORLD_SIZE", "2"},
-                 {"MV2_COMM_WORLD_RANK", "1"},
-                 {"MV2_COMM_WORLD_SIZE", "2"}},
-                {"OMPI_COMM_WORLD_RANK=0", "MV2_COMM_WORLD_RANK=1"}}),
+    testing::Values(Refusal{"RankNotBelowSize",
+                            with(kTorchrunRank3, {{"RANK", "4"}}),
+                            {"RANK=4", "WORLD_SIZE=4"}},
+                    Refusal{"LocalRankNotBelowLocalSize",
+                            with(kTorchrunRank3, {{"LOCAL_RANK", "2"}}),
+                            {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"}},
+                    Refusal{"MoreHereThanAnywhere",
+                            with(kTorchrunRank3, {{"LOCAL_WORLD_SIZE", "8"}}),
+                            {"LOCAL_WORLD_SIZE=8", "WORLD_SIZE=4"}},
+                    Refusal{"LocalRankOfAnother",
+                            with(kTorchrunRank3, {{"LOCAL_WORLD_SIZE", "4"}}),
+                            {"LOCAL_RANK=1", "RANK=3"}},
+                    Refusal{"TwoNodes",
+                            with(kTorchrunRank3, {{"GROUP_RANK", "0"}}),
+                            {"NODE_RANK=1", "GROUP_RANK=0"}},
+                    Refusal{"MpiSaysAnotherRank",
+                            with(kTorchrunRank3,
+                                 {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+                            {"RANK=3", "OMPI_COMM_WORLD_RANK=1"}},
+                    Refusal{"MpiSaysAnotherSize",
+                            with(kTorchrunRank3, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}),
+                            {"WORLD_SIZE=4", "PMI_SIZE=8"}},
+                    Refusal{"TwoKindsOfMpi",
+                            {{"OMPI_COMM_WORLD_RANK", "0"},
+                             {"OMPI_COMM_WORLD_SIZE", "2"},
+                             {"MV2_COMM_WORLD_RANK", "1"},
+                             {"MV2_COMM_WORLD_SIZE", "2"}},
+                            {"OMPI_COMM_WORLD_RANK=0", "MV2_COMM_WORLD_RANK=1"}}),
     [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     NotANumber, RefusedEnvironment,
-    testing::Values(Refusal{"Word", with(kTorchrunRank3, {{"RANK", "three"}}), {"RANK='three'"}},
-                    Refusal{"Negative", with(kTorchrunRank3, {{"RANK", "-1"}}), {"RANK='-1'"}},
-                    Refusal{"Trailing", with(kTorchrunRank3, {{"WORLD_SIZE", "4x"}}), {"'4x'"}},
-                    Refusal{"NoRanks", with(kTorchrunRank3, {{"WORLD_SIZE", "0"}}), {"'0'"}},
-                    Refusal{"Overflow",
-                            with(kTorchrunRank3, {{"WORLD_SIZE", "99999999999"}}),
-                            {"WORLD_SIZE"}},
-                    Refusal{"Port", with(kTorchrunRank3, {{"MASTER_PORT", "70000"}}), {"MASTER_PORT"}}),
+    testing::Values(
+        Refusal{"Word", with(kTorchrunRank3, {{"RANK", "three"}}), {"RANK='three'"}},
+        Refusal{"Negative", with(kTorchrunRank3, {{"RANK", "-1"}}), {"RANK='-1'"}},
+        Refusal{"Trailing", with(kTorchrunRank3, {{"WORLD_SIZE", "4x"}}), {"'4x'"}},
+        Refusal{"NoRanks", with(kTorchrunRank3, {{"WORLD_SIZE", "0"}}), {"'0'"}},
+        Refusal{"Overflow", with(kTorchrunRank3, {{"WORLD_SIZE", "99999999999"}}), {"WORLD_SIZE"}},
+        Refusal{"Port", with(kTorchrunRank3, {{"MASTER_PORT", "70000"}}), {"MASTER_PORT"}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(ProcessState, StaysOnTheCpuWithoutGpu) {

@@ -77,6 +77,8 @@ TEST(ProgressFormat, LineBreaksInTheTextsStayOnTheLine) {
       format_line(
           {.description = "a\nb", .postfix = "c\rd", .done = 1, .total = 2, .elapsed_seconds = 1}),
       "a b: 1/2 in 00:01, 1.00it/s, c d");
+  EXPECT_EQ(format_bar({.description = "a\nb", .postfix = "c\rd", .total = 2}, 44, false),
+            "a b:   0%|       | 0/2 [00:00<?, ?it/s, c d]");
 }
 
 class ProgressRange : public testing::Test {
@@ -139,6 +141,16 @@ TEST_F(ProgressRange, AnExceptionShowsHowFarTheLoopCameOnceAndPasses) {
     }
   };
   EXPECT_THROW(loop(), std::runtime_error);
+  EXPECT_THAT(out_.str(), MatchesRegex("epoch 1: 1/4 in [0-9:]+, [0-9.]+it/s\n"));
+}
+
+TEST_F(ProgressRange, AnIteratorThatIsMovedEndsItsPassOnce) {
+  auto bar = progress(items_, Rank{}, options());
+  {
+    auto first = bar.begin();
+    auto second = std::move(first);
+    ++second;
+  }
   EXPECT_THAT(out_.str(), MatchesRegex("epoch 1: 1/4 in [0-9:]+, [0-9.]+it/s\n"));
 }
 

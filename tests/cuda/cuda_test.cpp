@@ -1,0 +1,180 @@
+// What needs a GPU. Every test is skipped, visibly, where there is none. One GPU suffices: NCCL,
+// which refuses two ranks on one GPU, is tested at world size 1 and several ranks through Gloo.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "accelerate/accelerate.h"
+#include "comm/process_group.h"
+#include "comm/rendezvous.h"
+#include "compat/cuda_plugin.h"
+#include "compat/reducer.h"
+#include "support/ranks.h"
+
+namespace accelerate {
+namespace {
+
+using test::Rank;
+using test::Ranks;
+using testing::HasSubstr;
+
+#define REQUIRE_GPU()                                                                 \
+  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
+  GTEST_SKIP() << "no GPU"
+
+struct NetImpl : torch::nn::Module {
+  torch::nn::Linear first{8, 32};
+  torch::nn::Linear second{32, 3};
+  NetImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+};
+TORCH_MODULE(Net);
+
+TensorDataset some_data() {
+  torch::manual_seed(11);
+  return {torch::randn({96, 8}), torch::randint(3, {96})};
+}
+
+// Trains and returns all parameters in one row on the CPU.
+at::Tensor train(AcceleratorOptions options, int64_t batch_size) {
+  Accelerator accelerator(options);
+  torch::manual_seed(7);
+  Net net;
+  torch::optim::AdamW adamw(net->parameters(), 1e-2);
+  auto [optimizer, model, loader] = accelerator.prepare(
+      adamw, net, data_loader(some_data(), {.batch_size = batch_size, .shuffle = true, .seed = 3}));
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (auto& batch : loader) {
+      EXPECT_EQ(batch.data.device(), accelerator.device());
+      optimizer.zero_grad();
+      auto loss = torch::nn::functional::cross_entropy(model(batch.data), batch.target);
+      accelerator.backward(loss);
+      optimizer.step();
+    }
+  }
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& parameter : model->parameters()) {
+    EXPECT_EQ(parameter.device(), accelerator.device());
+    rows.push_back(parameter.detach().cpu().reshape(-1));
+  }
+  return torch::cat(rows);
+}
+
+TEST_F(Ranks, OneProcessTrainsOnTheGpuAsOnTheCpu) {
+  run(1, [](const Rank&) {
+    REQUIRE_GPU();
+    const at::Tensor on_gpu = train({}, 32);
+    const at::Tensor on_cpu = train({.cpu = true}, 32);
+    EXPECT_LT((on_gpu - on_cpu).abs().max().item<double>(), 1e-4);
+  });
+}
+
+TEST_F(Ranks, TheDeviceIsTheGpuOfTheLocalRank) {
+  run(1, [](const Rank&) {
+    REQUIRE_GPU();
+    const Accelerator accelerator;
+    EXPECT_EQ(accelerator.device().str(), "cuda:0");
+    EXPECT_TRUE(Accelerator({.cpu = true}).device().is_cpu());
+  });
+}
+
+TEST_F(Ranks, StateOfAnOptimizerThatHasSteppedMovesToTheGpu) {
+  run(1, [](const Rank&) {
+    REQUIRE_GPU();
+    Accelerator accelerator;
+    Net net;
+    torch::optim::Adagrad adagrad(net->parameters());
+    auto [optimizer, model] = accelerator.prepare(adagrad, net);
+    accelerator.backward(model(torch::randn({4, 8}, accelerator.device())).sum());
+    optimizer.step();
+    for (const auto& [key, state] : adagrad.state()) {
+      EXPECT_TRUE(static_cast<torch::optim::AdagradParamState&>(*state).sum().is_cuda());
+    }
+  });
+}
+
+TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
+  run(1, [](const Rank&) {
+    REQUIRE_GPU();
+    const ProcessState state = ProcessState::from_environment();
+    const comm::Meeting meeting = comm::meet(state.ranks(), std::chrono::seconds(30));
+    const auto group = comm::open_process_group(meeting.store, state, {});
+    std::vector<at::Tensor> tensors{torch::arange(5, state.device()).to(torch::kFloat)};
+    group->allreduce(tensors)->wait();
+    EXPECT_EQ(tensors[0].sum().item<float>(), 10.0F);
+    EXPECT_EQ(group->getBackend(c10::kCUDA)->getBackendName(), "nccl");
+    EXPECT_EQ(group->getBackend(c10::kCPU)->getBackendName(), "gloo");
+
+    torch::nn::Linear linear(4, 2);
+    linear->to(state.device());
+    auto reducer =
+        compat::make_reducer(linear->parameters(), {"weight", "bias"}, {false, false}, group, {});
+    for (int step = 0; step < 3; ++step) {
+      linear->zero_grad();
+      auto loss = linear(torch::ones({3, 4}, state.device())).sum();
+      reducer->prepare_for_forward();
+      reducer->rebuild_buckets();
+      reducer->prepare_for_backward({});
+      loss.backward();
+      EXPECT_TRUE(torch::allclose(linear->bias.grad(), torch::full({2}, 3.0, state.device())));
+    }
+  });
+}
+
+TEST_F(Ranks, NcclRefusesTwoRanksOnOneGpuWithAnExplanation) {
+  run(2, [](const Rank&) {
+    REQUIRE_GPU();
+    if (compat::cuda_plugin()->device_count() > 1) GTEST_SKIP() << "more than one GPU";
+    try {
+      const Accelerator accelerator;
+      FAIL() << "two ranks were put on one GPU";
+    } catch (const UsageError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("2 ranks on this machine share 1 GPU(s)"));
+      EXPECT_THAT(error.what(), HasSubstr("kGloo"));
+    }
+  });
+}
+
+constexpr ProcessGroupOptions kGlooOnCuda{.cuda_backend = CudaBackend::kGloo};
+
+TEST_F(Ranks, GlooTakesCudaTensors) {
+  run(2, [](const Rank& rank) {
+    REQUIRE_GPU();
+    Accelerator accelerator({.process_group = kGlooOnCuda});
+    const at::Tensor own =
+        torch::full({3}, rank.rank + 1.0, torch::TensorOptions().device(accelerator.device()));
+    EXPECT_TRUE(torch::equal(accelerator.reduce(own), torch::full({3}, 3.0, own.options())));
+    EXPECT_TRUE(torch::equal(accelerator.reduce(own, ReduceOp::kMax),
+                             torch::full({3}, 2.0, own.options())));
+    const at::Tensor gathered = accelerator.gather(own);
+    EXPECT_TRUE(gathered.is_cuda());
+    EXPECT_EQ(gathered.sum().item<double>(), 9.0);
+    at::Tensor sent = own.clone();
+    accelerator.communicator().broadcast(sent, 1);
+    EXPECT_EQ(sent[0].item<double>(), 2.0);
+    accelerator.wait_for_everyone();
+  });
+}
+
+TEST_F(Ranks, TwoRanksOnOneGpuTrainLikeOneWithTheJoinedBatch) {
+  const auto two = run_collect(2, [](const Rank&) {
+    if (compat::cuda_plugin() == nullptr) return std::vector<float>();
+    const at::Tensor row = train({.process_group = kGlooOnCuda}, 16);
+    return std::vector<float>(row.data_ptr<float>(), row.data_ptr<float>() + row.numel());
+  });
+  const auto one = run_collect(1, [](const Rank&) {
+    if (compat::cuda_plugin() == nullptr) return std::vector<float>();
+    const at::Tensor row = train({}, 32);
+    return std::vector<float>(row.data_ptr<float>(), row.data_ptr<float>() + row.numel());
+  });
+  if (one[0].empty()) GTEST_SKIP() << "no GPU";
+  ASSERT_EQ(one[0].size(), two[0].size());
+  EXPECT_EQ(two[0], two[1]);
+  for (size_t i = 0; i < one[0].size(); ++i) EXPECT_NEAR(one[0][i], two[0][i], 1e-4) << i;
+}
+
+}  // namespace
+}  // namespace accelerate
