@@ -102,6 +102,7 @@ struct Recipe {
   std::string net = "mlp";
   std::string optimizer = "sgd";
   DdpOptions ddp{};
+  bool set_to_none = true;  // in zero_grad()
 };
 
 // Plain torch on all rows.
@@ -126,7 +127,7 @@ std::vector<double> train_on_rank(const Recipe& recipe, const Rank& rank) {
   auto [model, optimizer] = accelerator.prepare(net, *adam);
   for (int step = 0; step < kSteps; ++step) {
     const StepData data = data_for(recipe.net, step, kRows * rank.world_size);
-    optimizer.zero_grad();
+    optimizer.zero_grad(recipe.set_to_none);
     const at::Tensor output = model(rows_of(data.input, rank.rank));
     accelerator.backward(loss_of(output, rows_of(data.target, rank.rank)));
     optimizer.step();
@@ -175,6 +176,10 @@ TEST_F(DdpOptionsTest, ManySmallBucketsGiveTheSameResult) {
 
 TEST_F(DdpOptionsTest, GradientsInsideTheBucketsGiveTheSameResult) {
   expect_same_parameters(2, {.optimizer = "adamw", .ddp = {.gradient_as_bucket_view = true}});
+}
+
+TEST_F(DdpOptionsTest, GradientsInsideTheBucketsCanBeZeroedInPlace) {
+  expect_same_parameters(2, {.ddp = {.gradient_as_bucket_view = true}, .set_to_none = false});
 }
 
 TEST_F(DdpOptionsTest, AStaticGraphGivesTheSameResult) {
