@@ -67,8 +67,8 @@ class Accelerator {
   // Prepares any number of objects, in any order, and returns them in that order; one object comes
   // back bare.
   //   model      TORCH_MODULE holder, std::shared_ptr of a module, Sequential -> PreparedModel
-  //   optimizer  of torch::optim: an lvalue is referenced and must outlive the result, an rvalue
-  //              is moved in -> PreparedOptimizer
+  //   optimizer  of torch::optim, or a smart pointer to one: an lvalue is referenced and must
+  //              outlive the result, an rvalue is moved in -> PreparedOptimizer
   //   loader     accelerate::DataLoader -> this rank's share of it, on the device
   //   others     pass through: an lvalue as a reference, an rvalue by value
   // What is prepared already comes back as it is. Collective: all ranks, same objects. Models are
@@ -148,13 +148,16 @@ class Accelerator {
       static_assert(!std::is_const_v<std::remove_reference_t<T>>,
                     "prepare() needs a mutable optimizer");
       if constexpr (std::is_lvalue_reference_v<T>) {
-        return prepare_optimizer(std::shared_ptr<torch::optim::Optimizer>(
-            std::shared_ptr<torch::optim::Optimizer>(), &object));
+        return prepare_optimizer(detail::borrowed(object));
       } else {
         return prepare_optimizer(std::make_shared<Object>(std::move(object)));
       }
-    } else if constexpr (detail::is_optimizer<typename detail::PointeeOf<Object>::type>) {
-      return prepare_optimizer(object);
+    } else if constexpr (detail::is_optimizer_pointer<Object>) {
+      if constexpr (std::is_lvalue_reference_v<T> && !detail::is_shared_ptr<Object>) {
+        return prepare_optimizer(detail::borrowed(*object));
+      } else {
+        return prepare_optimizer(std::forward<T>(object));
+      }
     } else if constexpr (detail::is_loader<Object>) {
       return object.is_sharded() ? Object(object) : object.sharded(loader_shard(object.options()));
     } else if constexpr (detail::is_prepared_model<Object> ||

@@ -154,9 +154,8 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
   at::Tensor output = at::empty_like(input.narrow(0, 0, part));
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_c10d(op);
-  impl_->collective("reduce_scatter", tensor, [&] {
-    return impl_->group()->_reduce_scatter_base(output, input, options);
-  });
+  impl_->collective("reduce_scatter", tensor,
+                    [&] { return impl_->group()->_reduce_scatter_base(output, input, options); });
   if (op == ReduceOp::kMean) output.div_(world_size);
   return output;
 }
@@ -197,9 +196,8 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
-  impl_->collective("scatter", output, [&] {
-    return impl_->group()->scatter(outputs, input_lists, options);
-  });
+  impl_->collective("scatter", output,
+                    [&] { return impl_->group()->scatter(outputs, input_lists, options); });
   if (!outputs[0].is_alias_of(target)) target.copy_(outputs[0].view(target.scalar_type()));
 }
 

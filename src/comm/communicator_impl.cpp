@@ -2,23 +2,17 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "accelerate/errors.h"
 #include "accelerate/process_state.h"
+#include "base/environment.h"
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
 
 namespace accelerate {
 namespace {
-
-bool debug_mode_is_on() {
-  const char* value = std::getenv("ACCELERATE_DEBUG_MODE");
-  if (value == nullptr) return false;
-  const std::string_view word(value);
-  return word == "1" || word == "true" || word == "True" || word == "TRUE" || word == "yes";
-}
 
 // The first line, without the stack that c10 appends.
 std::string first_line(const char* text) {
@@ -36,7 +30,7 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
                       .where = "ProcessGroupOptions",
                       .hint = "leave it out for the default"});
   }
-  if (debug_mode_is_on()) options_.check_collectives = true;
+  if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
   const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
   watch_ = std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, rank_, world_size_);
   group_ = comm::open_process_group(meeting.store, state, options);

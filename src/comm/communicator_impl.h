@@ -34,7 +34,8 @@ class Communicator::Impl {
   void collective(const char* name, const at::Tensor& sample, Start start) {
     const std::string operation = describe(name, sample);
     if (options_.check_collectives) require_same_on_all_ranks(operation);
-    run(operation, [](const std::exception&) { return true; }, [&] { start()->wait(); });
+    run(
+        operation, [](const std::exception&) { return true; }, [&] { start()->wait(); });
   }
 
   bool alone() const { return world_size_ == 1; }

@@ -69,8 +69,8 @@ c10::intrusive_ptr<c10d::Backend> open_nccl(const c10::intrusive_ptr<c10d::Store
          .hint = "start one rank a GPU, or set .process_group = {.cuda_backend = kGloo}"});
   }
   return compat::cuda_plugin()->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", store),
-                                          state.rank(), state.world_size(),
-                                          state.device().index(), timeout);
+                                          state.rank(), state.world_size(), state.device().index(),
+                                          timeout);
 }
 
 }  // namespace

@@ -39,15 +39,15 @@ StorePtr connect(const RankEnvironment& ranks, bool host, std::chrono::milliseco
   try {
     return c10::make_intrusive<c10d::TCPStore>(ranks.master_address, options);
   } catch (const std::exception& error) {
-    const bool busy = host && std::string_view(error.what()).find("EADDRINUSE") !=
-                                  std::string_view::npos;
-    throw CommError(
-        {.what = host ? std::string("rank 0 cannot listen at ") + endpoint(ranks)
-                      : "no answer from rank 0 at " + endpoint(ranks),
-         .where = "rendezvous (MASTER_ADDR, MASTER_PORT): " + std::string(error.what()),
-         .hint = busy   ? "another program has the port: choose another MASTER_PORT"
-                 : host ? "MASTER_ADDR must be an address of the machine of rank 0"
-                        : "check that rank 0 runs and that its machine can be reached"});
+    const bool busy =
+        host && std::string_view(error.what()).find("EADDRINUSE") != std::string_view::npos;
+    throw CommError({.what = host ? std::string("rank 0 cannot listen at ") + endpoint(ranks)
+                                  : "no answer from rank 0 at " + endpoint(ranks),
+                     .where = "rendezvous (MASTER_ADDR, MASTER_PORT): " + std::string(error.what()),
+                     .hint = busy ? "another program has the port: choose another MASTER_PORT"
+                             : host
+                                 ? "MASTER_ADDR must be an address of the machine of rank 0"
+                                 : "check that rank 0 runs and that its machine can be reached"});
   }
 }
 

@@ -5,23 +5,23 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/environment.h"
 #include "compat/cuda_plugin.h"
 #include "core/optimizer_placement.h"
 
 namespace accelerate {
 namespace {
 
-// A precision that was asked for at launch must not be ignored in silence.
-void require_known_precision() {
-  const char* value = std::getenv("ACCELERATE_MIXED_PRECISION");
-  if (value == nullptr || *value == '\0' || std::string(value) == "no") return;
-  throw ConfigError({.what = "mixed precision '" + std::string(value) + "' is not available",
-                     .where = "environment variable ACCELERATE_MIXED_PRECISION",
-                     .hint = "launch with --mixed_precision no"});
+// What was asked for at launch must not be ignored in silence.
+void require_default(const char* name, const std::string& only_value) {
+  const auto value = environment_variable(name);
+  if (!value || value->empty() || *value == only_value) return;
+  throw ConfigError({.what = std::string(name) + "=" + *value + " is not available",
+                     .where = std::string("environment variable ") + name,
+                     .hint = "leave it unset, or launch without the flag that sets it"});
 }
 
 }  // namespace
@@ -54,7 +54,8 @@ struct Accelerator::Impl {
 };
 
 Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Impl>()) {
-  require_known_precision();
+  require_default("ACCELERATE_MIXED_PRECISION", "no");
+  require_default("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1");
   impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->passes->rank = impl_->state.rank();

@@ -1,33 +1,15 @@
 #include "accelerate/process_state.h"
 
-#include <algorithm>
-#include <cctype>
-#include <cstdlib>
-
 #include "accelerate/errors.h"
+#include "base/environment.h"
 #include "compat/cuda_plugin.h"
 
 namespace accelerate {
 namespace {
 
-bool truth(const char* name, const std::string& text) {
-  std::string word = text;
-  std::transform(word.begin(), word.end(), word.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* yes : {"y", "yes", "t", "true", "on", "1"}) {
-    if (word == yes) return true;
-  }
-  for (const char* no : {"n", "no", "f", "false", "off", "0"}) {
-    if (word == no) return false;
-  }
-  throw ConfigError({.what = std::string(name) + "='" + text + "' is neither yes nor no",
-                     .where = std::string("environment variable ") + name,
-                     .hint = "use true or false"});
-}
-
 bool flag(const EnvironmentLookup& lookup, const char* name) {
   const auto text = lookup(name);
-  return text && !text->empty() && truth(name, *text);
+  return text && !text->empty() && parse_flag(name, *text);
 }
 
 c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int local_rank,
@@ -40,8 +22,9 @@ c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int lo
       device = c10::Device(*named);
     } catch (const std::exception&) {  // reported below, with the variable's name
     }
-    const bool usable = device && (device->is_cpu() || (device->is_cuda() && gpu_count > 0 &&
-                                                        device->index() < gpu_count));
+    const bool usable =
+        device &&
+        (device->is_cpu() || (device->is_cuda() && gpu_count > 0 && device->index() < gpu_count));
     if (!usable) {
       throw ConfigError({.what = "'" + *named + "' is not a device of this machine, which has " +
                                  std::to_string(gpu_count) + " GPU(s)",
@@ -49,8 +32,7 @@ c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int lo
                          .hint = "use cpu, cuda or cuda:N"});
     }
     if (cpu && !device->is_cpu()) {
-      throw ConfigError({.what = "ACCELERATE_TORCH_DEVICE=" + *named +
-                                 " contradicts " +
+      throw ConfigError({.what = "ACCELERATE_TORCH_DEVICE=" + *named + " contradicts " +
                                  (options.cpu ? "the option cpu" : "ACCELERATE_USE_CPU"),
                          .where = "environment of the process",
                          .hint = "drop one of the two"});
@@ -62,12 +44,6 @@ c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int lo
   }
   if (cpu || gpu_count == 0) return c10::kCPU;
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpu_count)};
-}
-
-std::optional<std::string> real_environment(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr) return std::nullopt;
-  return std::string(value);
 }
 
 }  // namespace
@@ -94,9 +70,9 @@ ProcessState ProcessState::read(const EnvironmentLookup& lookup, int gpu_count,
 }
 
 ProcessState ProcessState::from_environment(const ProcessStateOptions& options) {
-  const bool cpu = options.cpu || flag(real_environment, "ACCELERATE_USE_CPU");
+  const bool cpu = options.cpu || environment_flag("ACCELERATE_USE_CPU");
   const compat::CudaPlugin* cuda = cpu ? nullptr : compat::cuda_plugin();
-  return read(real_environment, cuda == nullptr ? 0 : cuda->device_count(), options);
+  return read(environment_variable, cuda == nullptr ? 0 : cuda->device_count(), options);
 }
 
 DistributedType ProcessState::distributed_type() const {

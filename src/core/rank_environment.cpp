@@ -21,8 +21,8 @@ struct Family {
   const char* node_rank;
 };
 
-constexpr Family kTorchrun = {"torchrun",   "RANK",           "WORLD_SIZE",
-                              "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"};
+constexpr Family kTorchrun = {"torchrun",         "RANK",     "WORLD_SIZE", "LOCAL_RANK",
+                              "LOCAL_WORLD_SIZE", "NODE_RANK"};
 constexpr std::array<Family, 3> kMpi = {{
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr},
@@ -30,8 +30,8 @@ constexpr std::array<Family, 3> kMpi = {{
     {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
      "MV2_COMM_WORLD_LOCAL_SIZE", nullptr},
 }};
-constexpr Family kSlurm = {"SLURM", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr,
-                           "SLURM_NODEID"};
+constexpr Family kSlurm = {"SLURM",         "SLURM_PROCID", "SLURM_NTASKS",
+                           "SLURM_LOCALID", nullptr,        "SLURM_NODEID"};
 
 int to_int(const char* name, const std::string& text, int lowest, int highest) {
   int value = 0;
@@ -79,9 +79,10 @@ std::optional<std::pair<int, int>> rank_and_size(const EnvironmentLookup& lookup
 }
 
 [[noreturn]] void throw_contradiction(const std::string& left, const std::string& right) {
-  throw ConfigError({.what = left + " contradicts " + right,
-                     .where = "environment of the process",
-                     .hint = "unset the variables of the launcher that did not start this process"});
+  throw ConfigError(
+      {.what = left + " contradicts " + right,
+       .where = "environment of the process",
+       .hint = "unset the variables of the launcher that did not start this process"});
 }
 
 std::string assignment(const char* name, int value) {
@@ -237,12 +238,12 @@ void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvi
       return;
     }
   }
-  throw ConfigError({.what = std::string(family.source) + " started " +
-                             std::to_string(result.world_size) + " ranks, " +
-                             std::to_string(result.local_world_size) +
-                             " of them on this machine, and MASTER_ADDR is not set",
-                     .where = "environment of the process",
-                     .hint = "set MASTER_ADDR to the machine of rank 0, e.g. mpirun -x MASTER_ADDR"});
+  throw ConfigError(
+      {.what = std::string(family.source) + " started " + std::to_string(result.world_size) +
+               " ranks, " + std::to_string(result.local_world_size) +
+               " of them on this machine, and MASTER_ADDR is not set",
+       .where = "environment of the process",
+       .hint = "set MASTER_ADDR to the machine of rank 0, e.g. mpirun -x MASTER_ADDR"});
 }
 
 RankEnvironment from_family(const EnvironmentLookup& lookup, const Family& family, int rank,
@@ -263,14 +264,13 @@ RankEnvironment from_slurm(const EnvironmentLookup& lookup, int rank, int size) 
   if (!tasks || tasks->empty()) tasks = lookup("SLURM_TASKS_PER_NODE");
   std::optional<int> on_node;
   if (tasks) on_node = slurm_tasks_on_node(*tasks, node);
-  const EnvironmentLookup with_local_size =
-      [&](const char* name) -> std::optional<std::string> {
+  const EnvironmentLookup with_local_size = [&](const char* name) -> std::optional<std::string> {
     if (std::string_view(name) == "SLURM_TASKS_PER_NODE") {
       return on_node ? std::optional(std::to_string(*on_node)) : std::nullopt;
     }
     return lookup(name);
   };
-  static constexpr Family kStep = {"SLURM",         "SLURM_PROCID",             "SLURM_NTASKS",
+  static constexpr Family kStep = {"SLURM",         "SLURM_PROCID",         "SLURM_NTASKS",
                                    "SLURM_LOCALID", "SLURM_TASKS_PER_NODE", "SLURM_NODEID"};
   RankEnvironment result;
   result.source = kStep.source;
@@ -314,9 +314,8 @@ RankEnvironment RankEnvironment::read(const EnvironmentLookup& lookup) {
     const auto step = lookup("SLURM_STEP_ID");
     if (step && !step->empty()) return from_slurm(lookup, slurm->first, slurm->second);
     if (slurm->second > 1) {
-      log(LogLevel::kWarning,
-          "SLURM_NTASKS=" + std::to_string(slurm->second) +
-              " but this process was not started by srun: running alone");
+      log(LogLevel::kWarning, "SLURM_NTASKS=" + std::to_string(slurm->second) +
+                                  " but this process was not started by srun: running alone");
     }
   }
   return {};

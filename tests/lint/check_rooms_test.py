@@ -12,7 +12,8 @@ RIGHT = {
     "include/accelerate/errors.h": "#include <string>\n",
     "include/accelerate/batch.h": '#include <ATen/core/Tensor.h>\n#include "accelerate/errors.h"\n',
     "src/compat/c10d.h": "#include <torch/csrc/distributed/c10d/Store.hpp>\n",
-    "src/comm/group.h": '#include "accelerate/batch.h"\n#include "compat/c10d.h"\n',
+    "src/base/environment.h": "#include <string>\n",
+    "src/comm/group.h": '#include "accelerate/batch.h"\n#include "base/environment.h"\n#include "compat/c10d.h"\n',
     "src/core/accelerator.cpp": '#include "comm/group.h"\n',
     "src/launch/plan.h": "#include <accelerate/errors.h>\n",
     "src/cli/main.cpp": '#include <CLI/CLI.hpp>\n#include "launch/plan.h"\n',
@@ -39,7 +40,7 @@ class CheckRooms(unittest.TestCase):
     def test_upward_include_is_refused(self):
         self.assertEqual(
             self.run_on({"src/core/state.h": "", "src/comm/store.cpp": '#include "core/state.h"\n'}),
-            (1, ['src/comm/store.cpp:1: src/comm must not include "core/state.h" (it may include compat)']),
+            (1, ['src/comm/store.cpp:1: src/comm must not include "core/state.h" (it may include base, compat)']),
         )
 
     def test_internal_header_outside_compat_is_refused(self):

@@ -220,16 +220,25 @@ TEST(DataLoader, RefusesSamplesOfDifferentShapes) {
 }
 
 TEST(ShardedLoader, EachRankYieldsItsShareOfTheSameShuffledOrder) {
-  auto loader = data_loader(integers_below(10), {.batch_size = 2, .shuffle = true});
-  // torch.randperm(10) of seed 42 is 2 6 1 8 4 5 0 9 3 7.
-  auto first = loader.sharded({.rank = 0, .world_size = 2, .seed = 42});
-  auto second = loader.sharded({.rank = 1, .world_size = 2, .seed = 42});
+  auto loader = data_loader(integers_below(10), {.batch_size = 2, .shuffle = true, .seed = 7});
+  // torch.randperm(10) of seed 43 is 8 4 9 0 5 1 6 7 2 3.
+  auto first = loader.sharded({.rank = 0, .world_size = 2, .seed = 43});
+  auto second = loader.sharded({.rank = 1, .world_size = 2, .seed = 43});
   EXPECT_TRUE(first.is_sharded());
   EXPECT_EQ(first.size(), 3);
   EXPECT_THAT(batches_of(first),
-              ElementsAre(ElementsAre(2, 6), ElementsAre(4, 5), ElementsAre(3, 7)));
+              ElementsAre(ElementsAre(8, 4), ElementsAre(5, 1), ElementsAre(2, 3)));
   EXPECT_THAT(batches_of(second),
-              ElementsAre(ElementsAre(1, 8), ElementsAre(0, 9), ElementsAre(2, 6)));
+              ElementsAre(ElementsAre(9, 0), ElementsAre(6, 7), ElementsAre(8, 4)));
+}
+
+TEST(ShardedLoader, StartsAtTheEpochOfTheLoaderAndThenCountsForItself) {
+  auto loader = data_loader(integers_below(2), {.batch_size = 2});
+  loader.set_epoch(3);
+  auto sharded = loader.sharded({});
+  batches_of(sharded);
+  EXPECT_EQ(sharded.epoch(), 4);
+  EXPECT_EQ(loader.epoch(), 3);
 }
 
 TEST(ShardedLoader, SamplesThatOnlyEvenOutAreMarked) {
@@ -274,6 +283,15 @@ TEST(ShardedLoader, PutsTheBatchOnItsDevice) {
 TEST(ShardedLoader, RefusesToBeShardedTwice) {
   auto loader = data_loader(integers_below(4), {.batch_size = 2}).sharded({});
   EXPECT_THROW(loader.sharded({}), UsageError);
+}
+
+TEST(TensorDataset, KeepsDataAndTargetTogether) {
+  const TensorDataset dataset = integers_below(4);
+  const std::vector<size_t> indices{3, 1};
+  EXPECT_THAT(values(dataset.get_batch(indices).data), ElementsAre(3, 1));
+  EXPECT_THAT(values(dataset.get_batch(indices).target), ElementsAre(30, 10));
+  EXPECT_THAT(values(dataset.get(2).data), ElementsAre(2));
+  EXPECT_THAT(values(dataset.get(2).target), ElementsAre(20));
 }
 
 TEST(TensorDataset, RefusesTensorsThatDoNotMatch) {

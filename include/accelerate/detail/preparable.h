@@ -30,11 +30,24 @@ struct PointeeOf<std::shared_ptr<T>> {
   using type = T;
 };
 
+template <class T, class Deleter>
+struct PointeeOf<std::unique_ptr<T, Deleter>> {
+  using type = T;
+};
+
 template <class T>
-concept SharedModule = is_module<typename PointeeOf<T>::type>;
+inline constexpr bool is_shared_ptr = false;
+template <class T>
+inline constexpr bool is_shared_ptr<std::shared_ptr<T>> = true;
+
+template <class T>
+concept SharedModule = is_shared_ptr<T> && is_module<typename PointeeOf<T>::type>;
 
 template <class T>
 inline constexpr bool is_optimizer = std::is_base_of_v<torch::optim::Optimizer, T>;
+
+template <class T>
+inline constexpr bool is_optimizer_pointer = is_optimizer<typename PointeeOf<T>::type>;
 
 template <class T>
 inline constexpr bool is_prepared_model = false;
@@ -57,6 +70,12 @@ auto module_of(const T& model) {
   } else {
     return model;
   }
+}
+
+// A pointer that owns nothing: whoever made `object` keeps it alive.
+template <class T>
+std::shared_ptr<T> borrowed(T& object) {
+  return std::shared_ptr<T>(std::shared_ptr<T>(), &object);
 }
 
 }  // namespace accelerate::detail
