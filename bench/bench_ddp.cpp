@@ -23,23 +23,34 @@ struct Settings {
 
 void barrier(const c10::intrusive_ptr<c10d::ProcessGroup>& group) { group->barrier()->wait(); }
 
-// Both loops in turns, each on connections of its own.
+// All loops in turns, each on connections of its own. The hand-written loop is also measured
+// against a second one of its kind: the noise of the method.
 nlohmann::json compare_in_turns(const Settings& settings) {
-  PairedTimes times;
+  PairedTimes prepared_times;
+  PairedTimes control_times;
+  const Place place = Place::from_environment();
   for (int round = 0; round < settings.rounds; ++round) {
     accelerate::Accelerator accelerator({.cpu = true});
     const auto store = accelerate::comm::process_group_of(accelerator.communicator())->getStore();
-    const auto group =
-        open_gloo(c10::make_intrusive<c10d::PrefixStore>("hand", store), Place::from_environment());
+    const auto group = [&](const char* name) {
+      return open_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), place);
+    };
+    const auto hand_group = group("hand");
     PreparedLoop prepared(accelerator, settings.task);
-    ReducerLoop hand(group, settings.task);
-    warm_up(prepared);
-    warm_up(hand);
-    require_equal_parameters(prepared, hand);
-    times.measure(prepared, hand, settings.pairs, [&] { barrier(group); });
+    ReducerLoop hand(hand_group, settings.task);
+    ReducerLoop control(group("control"), settings.task);
+    for (TrainingLoop* loop : std::initializer_list<TrainingLoop*>{&prepared, &hand, &control}) {
+      warm_up(*loop);
+      require_equal_parameters(*loop, prepared);
+    }
+    const auto align = [&] { barrier(hand_group); };
+    prepared_times.measure(prepared, hand, settings.pairs, align);
+    control_times.measure(control, hand, settings.pairs, align);
+    align();
   }
   return {{"name", "prepared data-parallel loop against hand-written reducer loop"},
-          {"prepared_against_hand", times.report()}};
+          {"prepared_against_hand", prepared_times.report()},
+          {"hand_against_hand", control_times.report()}};
 }
 
 // One loop that has the processes to itself.

@@ -17,7 +17,7 @@ def load(build: Path):
 
 
 def uses_torch(words):
-    return any("cmake_pch" in word for word in words)
+    return any(word.endswith("torch/csrc/api/include") for word in words)
 
 
 def without_output(words):

@@ -20,6 +20,20 @@ c10d::ReduceOp to_c10d(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMean:
+      return "mean";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  return "?";
+}
+
 void require_mean_exists(const at::Tensor& tensor, ReduceOp op, const char* operation) {
   if (op != ReduceOp::kMean || tensor.is_floating_point() || tensor.is_complex()) return;
   throw UsageError({.what = std::string("a mean of ") + c10::toString(tensor.scalar_type()) +
@@ -57,7 +71,7 @@ void Communicator::broadcast(at::Tensor& tensor, int root) {
   std::vector<at::Tensor> buffer{transferable(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  impl_->collective("broadcast", tensor,
+  impl_->collective("broadcast from " + std::to_string(root), tensor,
                     [&] { return impl_->group()->broadcast(buffer, options); });
   if (!buffer[0].is_alias_of(tensor)) tensor.detach().copy_(buffer[0].view(tensor.scalar_type()));
 }
@@ -72,7 +86,7 @@ void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
   std::vector<at::Tensor> buffer{is_bool ? target.to(at::kInt) : target.contiguous()};
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op);
-  impl_->collective("all_reduce", tensor,
+  impl_->collective(std::string("all_reduce ") + name_of(op), tensor,
                     [&] { return impl_->group()->allreduce(buffer, options); });
   if (op == ReduceOp::kMean) buffer[0].div_(impl_->world_size());
   if (!buffer[0].is_alias_of(target)) target.copy_(buffer[0]);
@@ -154,7 +168,7 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
   at::Tensor output = at::empty_like(input.narrow(0, 0, part));
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_c10d(op);
-  impl_->collective("reduce_scatter", tensor,
+  impl_->collective(std::string("reduce_scatter ") + name_of(op), tensor,
                     [&] { return impl_->group()->_reduce_scatter_base(output, input, options); });
   if (op == ReduceOp::kMean) output.div_(world_size);
   return output;
@@ -196,7 +210,7 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
-  impl_->collective("scatter", output,
+  impl_->collective("scatter from " + std::to_string(root), output,
                     [&] { return impl_->group()->scatter(outputs, input_lists, options); });
   if (!outputs[0].is_alias_of(target)) target.copy_(outputs[0].view(target.scalar_type()));
 }

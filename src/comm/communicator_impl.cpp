@@ -36,8 +36,8 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
   group_ = comm::open_process_group(meeting.store, state, options);
 }
 
-std::string Communicator::Impl::describe(const char* name, const at::Tensor& sample) {
-  std::string text(name);
+std::string Communicator::Impl::describe(const std::string& name, const at::Tensor& sample) {
+  std::string text = name;
   if (!sample.defined()) return text;
   text += ' ';
   text += c10::toString(sample.scalar_type());
@@ -85,10 +85,19 @@ void Communicator::Impl::require_same_on_all_ranks(const std::string& operation)
 }
 
 void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {
-  const comm::CollectiveRecord record = log_.latest();
-  CommError failure({.what = "collective #" + std::to_string(sequence) + " " + record.operation +
-                             " failed: " + watch_->explain_failure(sequence),
-                     .where = first_line(cause.what()),
+  const comm::CollectiveRecord record = log_->latest();
+  failure_ = "collective #" + std::to_string(sequence) + " " + record.operation +
+             " failed: " + watch_->explain_failure(sequence);
+  throw_unusable(failure_, first_line(cause.what()));
+}
+
+void Communicator::Impl::require_usable() const {
+  if (!failure_.empty()) throw_unusable("the group is unusable: " + failure_, "an earlier call");
+}
+
+void Communicator::Impl::throw_unusable(const std::string& what, const std::string& where) const {
+  CommError failure({.what = what,
+                     .where = where,
                      .hint = "the first failing rank's own message is the cause; if ranks are only "
                              "slow, raise .process_group = {.timeout = ...}"});
   failure.set_rank(rank_, world_size_);

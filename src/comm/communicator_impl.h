@@ -19,19 +19,21 @@ class Communicator::Impl {
   // CommError with the ranks that are to blame; others pass.
   template <class IsFailure, class WorkFunction>
   void run(std::string operation, IsFailure is_failure, WorkFunction work) {
-    const int64_t sequence = log_.begin(std::move(operation));
+    require_usable();
+    const int64_t sequence = log_->begin(std::move(operation));
     try {
       work();
     } catch (const std::exception& error) {
       if (!is_failure(error)) throw;
       throw_comm_error(sequence, error);
     }
-    log_.end();
+    log_->end();
   }
 
-  // One c10d operation that `start` begins, on tensors like `sample`. Waits for it.
+  // One c10d operation that `start` begins, on tensors like `sample`. Waits for it. `name` says all
+  // in which ranks must agree: the operation, its root, how it reduces.
   template <class Start>
-  void collective(const char* name, const at::Tensor& sample, Start start) {
+  void collective(const std::string& name, const at::Tensor& sample, Start start) {
     const std::string operation = describe(name, sample);
     if (options_.check_collectives) require_same_on_all_ranks(operation);
     run(
@@ -48,16 +50,20 @@ class Communicator::Impl {
   void require_tensor(const at::Tensor& tensor, const char* operation) const;
 
  private:
-  static std::string describe(const char* name, const at::Tensor& sample);
+  static std::string describe(const std::string& name, const at::Tensor& sample);
   void require_same_on_all_ranks(const std::string& operation);
+  // Throws the CommError of an earlier call, if there was one.
+  void require_usable() const;
   [[noreturn]] void throw_comm_error(int64_t sequence, const std::exception& cause);
+  [[noreturn]] void throw_unusable(const std::string& what, const std::string& where) const;
 
   ProcessGroupOptions options_;
   int rank_;
   int world_size_;
-  comm::CollectiveLog log_;
+  std::string failure_;  // what ended the group; empty while it is usable
+  const std::shared_ptr<comm::CollectiveLog> log_ = std::make_shared<comm::CollectiveLog>();
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::unique_ptr<comm::PeerWatch> watch_;  // last: stops before what it reads goes away
+  std::unique_ptr<comm::PeerWatch> watch_;  // last: says goodbye before the connections close
 };
 
 }  // namespace accelerate

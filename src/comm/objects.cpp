@@ -3,6 +3,7 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
+#include "comm/communicator_impl.h"
 #include "compat/c10d.h"
 
 namespace accelerate {
@@ -56,6 +57,7 @@ std::vector<std::string> Communicator::all_gather_bytes(std::string_view bytes) 
 }
 
 c10::IValue Communicator::broadcast_object(const c10::IValue& object, int root) {
+  impl_->require_rank(root, "broadcast_object");
   if (world_size() == 1) return object;
   const std::string own = rank() == root ? serialized(object, "broadcast_object") : "";
   return compat::from_bytes(broadcast_bytes(own, root));

@@ -1,5 +1,9 @@
 #include "comm/peer_watch.h"
 
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,122 +12,29 @@
 namespace accelerate::comm {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Records = std::map<int, CollectiveRecord>;
+
 constexpr const char* kEventKey = "event";  // the alarm, or the goodbye of rank 0
 constexpr const char* kAlarm = "alarm";
 constexpr const char* kGoodbye = "goodbye";
 constexpr const char* kLeftKey = "left";  // counts the ranks that need the store no more
 constexpr const char* kDiagnosisKey = "diagnosis";
+constexpr const char* kInformedKey = "informed";  // counts the ranks that have read it
 constexpr std::chrono::milliseconds kAlarmedPollInterval{50};
 constexpr std::chrono::milliseconds kGoodbyePollInterval{2};
+// What the user's thread grants the watching one on top of the time that its work takes.
+constexpr std::chrono::milliseconds kSlack{500};
 
 std::string record_key(int rank) { return "record/" + std::to_string(rank); }
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
-}  // namespace
-
-PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, const CollectiveLog& log, int rank,
-                     int world_size)
-    : store_(std::move(store)), log_(log), rank_(rank), world_size_(world_size) {
-  thread_ = std::thread([this] { watch(); });
-}
-
-PeerWatch::~PeerWatch() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
-  thread_.join();
-  if (store_state_ != StoreState::kQuiet) return;
-  try {
-    say_goodbye();
-  } catch (const std::exception&) {  // NOLINT: the others are gone already, which is all we ask
-  }
-}
-
-void PeerWatch::say_goodbye() {
-  if (rank_ != 0) {
-    store_->add(kLeftKey, 1);
-    return;
-  }
-  store_->set(kEventKey, std::string(kGoodbye));
-  const auto give_up = std::chrono::steady_clock::now() + kGoodbyeTimeout;
-  while (store_->add(kLeftKey, 0) < world_size_ - 1 && std::chrono::steady_clock::now() < give_up) {
-    std::this_thread::sleep_for(kGoodbyePollInterval);
-  }
-}
-
-void PeerWatch::watch() {
-  std::unique_lock lock(mutex_);
-  StoreState state = store_state_;
-  while (state == StoreState::kQuiet || state == StoreState::kAlarmed) {
-    const auto pause = state == StoreState::kAlarmed ? kAlarmedPollInterval : kPollInterval;
-    if (wake_.wait_for(lock, pause, [this] { return stopping_; })) return;
-    lock.unlock();
-    state = look(state);
-    lock.lock();
-    store_state_ = state;
-  }
-}
-
-PeerWatch::StoreState PeerWatch::look(StoreState before) {
-  try {
-    if (before == StoreState::kAlarmed) {
-      remember_diagnosis();
-      return before;
-    }
-    if (!store_->check({kEventKey})) return StoreState::kQuiet;
-    if (text_of(store_->get(kEventKey)) == kGoodbye) {
-      store_->add(kLeftKey, 1);
-      return StoreState::kClosing;
-    }
-    publish_record();
-    return StoreState::kAlarmed;
-  } catch (const std::exception&) {
-    return StoreState::kLost;  // with rank 0; the next collective fails and says so
-  }
-}
-
-void PeerWatch::publish_record() { store_->set(record_key(rank_), log_.latest().encode()); }
-
-void PeerWatch::remember_diagnosis() {
-  if (!store_->check({kDiagnosisKey})) return;
-  std::string diagnosis = text_of(store_->get(kDiagnosisKey));
-  const std::lock_guard lock(mutex_);
-  diagnosis_of_a_peer_ = std::move(diagnosis);
-}
-
-std::optional<std::map<int, CollectiveRecord>> PeerWatch::collect_records() {
-  {
-    const std::lock_guard lock(mutex_);
-    if (store_state_ == StoreState::kClosing || store_state_ == StoreState::kLost) return {};
-    store_state_ = StoreState::kAlarmed;
-  }
-  std::map<int, CollectiveRecord> records;
-  const auto give_up = std::chrono::steady_clock::now() + kAnswerTimeout;
-  try {
-    publish_record();
-    store_->set(kEventKey, std::string(kAlarm));
-    while (static_cast<int>(records.size()) < world_size_) {
-      for (int rank = 0; rank < world_size_; ++rank) {
-        if (records.count(rank) != 0 || !store_->check({record_key(rank)})) continue;
-        records[rank] = CollectiveRecord::decode(text_of(store_->get(record_key(rank))));
-      }
-      if (std::chrono::steady_clock::now() > give_up) break;
-      std::this_thread::sleep_for(kAlarmedPollInterval);
-    }
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
-  return records;
-}
-
-std::string PeerWatch::describe(const std::map<int, CollectiveRecord>& records,
-                                int64_t sequence) const {
+// Which ranks did not arrive at collective `sequence`, as one sentence.
+std::string describe(const Records& records, int64_t sequence, int world_size) {
   std::vector<int> silent;
   std::string late;
-  for (int rank = 0; rank < world_size_; ++rank) {
+  for (int rank = 0; rank < world_size; ++rank) {
     const auto found = records.find(rank);
     if (found == records.end()) {
       silent.push_back(rank);
@@ -145,25 +56,180 @@ std::string PeerWatch::describe(const std::map<int, CollectiveRecord>& records,
   return text.empty() ? "all ranks arrived, the connection between them broke" : text;
 }
 
-std::string PeerWatch::explain_failure(int64_t sequence) {
-  if (const auto records = collect_records()) {
-    std::string text = describe(*records, sequence);
+}  // namespace
+
+class PeerWatch::Watcher {
+ public:
+  Watcher(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const CollectiveLog> log, int rank,
+          int world_size)
+      : store_(std::move(store)), log_(std::move(log)), rank_(rank), world_size_(world_size) {}
+
+  // The thread's whole life.
+  void run() {
+    StoreState state = StoreState::kQuiet;
+    while (state == StoreState::kQuiet || state == StoreState::kAlarmed) {
+      std::optional<int64_t> failed_at;
+      {
+        std::unique_lock lock(mutex_);
+        const auto pause = state == StoreState::kAlarmed ? kAlarmedPollInterval : kPollInterval;
+        wake_.wait_for(lock, pause, [this] { return stopping_ || failed_sequence_; });
+        if (stopping_ && !failed_sequence_) break;
+        failed_at = std::exchange(failed_sequence_, std::nullopt);
+      }
+      state = failed_at ? diagnose(*failed_at) : look(state);
+    }
+    if (state == StoreState::kQuiet) say_goodbye();
+    finish(state);
+  }
+
+  // The user's thread: asks for a diagnosis and takes what there is when the time is over.
+  std::string ask(int64_t sequence) {
+    std::unique_lock lock(mutex_);
+    failed_sequence_ = sequence;
+    wake_.notify_all();
+    answered_.wait_for(lock, kAnswerTimeout + kGoodbyeTimeout + kSlack,
+                       [this] { return own_diagnosis_ || end_.has_value(); });
+    if (own_diagnosis_) return *own_diagnosis_;
+    if (!diagnosis_of_a_peer_.empty()) return diagnosis_of_a_peer_;
+    if (end_ == StoreState::kClosing) {
+      return "rank 0 has left: its accelerator ended while this rank went on";
+    }
+    return "rank 0, which hosts the store, is gone or does not answer";
+  }
+
+  // The user's thread: returns whether the watching one has ended within `limit`.
+  bool stop(std::chrono::milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    wake_.notify_all();
+    return answered_.wait_for(lock, limit, [this] { return end_.has_value(); });
+  }
+
+ private:
+  enum class StoreState { kQuiet, kAlarmed, kClosing, kLost };
+
+  // Asks the store once and returns what is now known of it.
+  StoreState look(StoreState before) {
     try {
+      if (before == StoreState::kAlarmed) {
+        remember_diagnosis();
+        return before;
+      }
+      if (!store_->check({kEventKey})) return StoreState::kQuiet;
+      if (text_of(store_->get(kEventKey)) == kGoodbye) {
+        store_->add(kLeftKey, 1);
+        return StoreState::kClosing;
+      }
+      publish_record();
+      return StoreState::kAlarmed;
+    } catch (const std::exception&) {
+      return StoreState::kLost;  // with rank 0; the next collective fails and says so
+    }
+  }
+
+  StoreState diagnose(int64_t sequence) {
+    try {
+      const Records records = collect_records();
+      std::string text = describe(records, sequence, world_size_);
       // The first finding stays: a rank that fails later sees only the ruins.
       const std::vector<uint8_t> bytes(text.begin(), text.end());
-      const std::string first = text_of(store_->compareSet(kDiagnosisKey, {}, bytes));
-      if (!first.empty()) return first;
+      std::string first = text_of(store_->compareSet(kDiagnosisKey, {}, bytes));
+      count_as_informed();
+      // The user's thread may end the process as soon as it knows, and the store with it.
+      if (rank_ == 0) wait_for_count(kInformedKey, static_cast<int64_t>(records.size()));
+      const std::lock_guard lock(mutex_);
+      own_diagnosis_ = first.empty() ? std::move(text) : std::move(first);
+      answered_.notify_all();
+      return StoreState::kAlarmed;
     } catch (const std::exception&) {
-      return text;  // the store went away meanwhile; what was collected still holds
+      return StoreState::kLost;
     }
-    return text;
   }
-  const std::lock_guard lock(mutex_);
-  if (!diagnosis_of_a_peer_.empty()) return diagnosis_of_a_peer_;
-  if (store_state_ == StoreState::kClosing) {
-    return "rank 0 has left: its accelerator ended while this rank went on";
+
+  Records collect_records() {
+    publish_record();
+    store_->set(kEventKey, std::string(kAlarm));
+    Records records;
+    const auto give_up = Clock::now() + kAnswerTimeout;
+    while (true) {
+      for (int rank = 0; rank < world_size_; ++rank) {
+        if (records.count(rank) != 0 || !store_->check({record_key(rank)})) continue;
+        records[rank] = CollectiveRecord::decode(text_of(store_->get(record_key(rank))));
+      }
+      if (static_cast<int>(records.size()) == world_size_ || Clock::now() > give_up) return records;
+      std::this_thread::sleep_for(kAlarmedPollInterval);
+    }
   }
-  return "rank 0, which hosts the store, is gone or cannot be reached";
+
+  void publish_record() { store_->set(record_key(rank_), log_->latest().encode()); }
+
+  void remember_diagnosis() {
+    if (!store_->check({kDiagnosisKey})) return;
+    std::string diagnosis = text_of(store_->get(kDiagnosisKey));
+    count_as_informed();
+    const std::lock_guard lock(mutex_);
+    diagnosis_of_a_peer_ = std::move(diagnosis);
+  }
+
+  void count_as_informed() {
+    if (!std::exchange(informed_, true)) store_->add(kInformedKey, 1);
+  }
+
+  // Until the counter `key` has reached `count`, at most kGoodbyeTimeout.
+  void wait_for_count(const char* key, int64_t count) {
+    const auto give_up = Clock::now() + kGoodbyeTimeout;
+    while (store_->add(key, 0) < count && Clock::now() < give_up) {
+      std::this_thread::sleep_for(kGoodbyePollInterval);
+    }
+  }
+
+  void say_goodbye() {
+    try {
+      if (rank_ != 0) {
+        store_->add(kLeftKey, 1);
+        return;
+      }
+      store_->set(kEventKey, std::string(kGoodbye));
+      wait_for_count(kLeftKey, world_size_ - 1);
+    } catch (const std::exception&) {  // NOLINT: rank 0 has left first, there is nobody to tell
+    }
+  }
+
+  void finish(StoreState state) {
+    const std::lock_guard lock(mutex_);
+    end_ = state;
+    answered_.notify_all();
+  }
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const std::shared_ptr<const CollectiveLog> log_;
+  const int rank_;
+  const int world_size_;
+  bool informed_ = false;  // of the diagnosis; the thread's own
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::condition_variable answered_;
+  bool stopping_ = false;
+  std::optional<int64_t> failed_sequence_;    // a question of the user's thread
+  std::optional<std::string> own_diagnosis_;  // the answer to it
+  std::string diagnosis_of_a_peer_;           // what the first failing rank found out
+  std::optional<StoreState> end_;             // set when the thread has ended
+};
+
+PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store,
+                     std::shared_ptr<const CollectiveLog> log, int rank, int world_size)
+    : watcher_(std::make_shared<Watcher>(std::move(store), std::move(log), rank, world_size)),
+      thread_([watcher = watcher_] { watcher->run(); }) {}
+
+PeerWatch::~PeerWatch() {
+  if (watcher_->stop(kGoodbyeTimeout + kSlack)) {
+    thread_.join();
+  } else {
+    thread_.detach();  // held up by a store that does not answer; owns what it works on
+  }
 }
+
+std::string PeerWatch::explain_failure(int64_t sequence) { return watcher_->ask(sequence); }
 
 }  // namespace accelerate::comm

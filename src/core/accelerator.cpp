@@ -108,13 +108,15 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options) {
     // Rank 0 decides: all ranks must shuffle alike.
     at::Tensor seed = at::tensor(static_cast<int64_t>(own_seed), at::kLong);
     impl_->communicator->broadcast(seed);
-    return LoaderShard{.rank = impl_->state.rank(),
-                       .world_size = impl_->state.world_size(),
-                       .split_batches = impl_->options.data_loader.split_batches,
-                       .even_batches = impl_->options.data_loader.even_batches,
-                       .device = device(),
-                       .place_on_device = impl_->options.device_placement,
-                       .seed = static_cast<uint64_t>(seed.item<int64_t>())};
+    const LoaderShard shard{.rank = impl_->state.rank(),
+                            .world_size = impl_->state.world_size(),
+                            .split_batches = impl_->options.data_loader.split_batches,
+                            .even_batches = impl_->options.data_loader.even_batches,
+                            .device = device(),
+                            .place_on_device = impl_->options.device_placement,
+                            .seed = static_cast<uint64_t>(seed.item<int64_t>())};
+    detail::check_shard(options, shard, false);
+    return shard;
   });
 }
 

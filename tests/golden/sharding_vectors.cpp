@@ -12,6 +12,7 @@
 #include "accelerate/dataset.h"
 #include "accelerate/errors.h"
 #include "golden/reference_data.h"
+#include "support/ranks.h"
 
 namespace accelerate {
 namespace {
@@ -100,24 +101,32 @@ TEST(Vectors, BatchSamplerShardErrors) {
   }
 }
 
-TEST(Vectors, SeedableRandomSampler) {
+// In a rank of its own: a program that forks ranks runs no code of libtorch itself.
+class OrderVectors : public test::Ranks {};
+
+void check_order(const nlohmann::json& vector) {
+  const int64_t n = vector.at("n");
+  const TensorDataset integers(at::arange(n), at::arange(n));
+  const auto loader = data_loader(
+      integers, {.batch_size = n, .shuffle = true, .seed = vector.at("data_seed").get<uint64_t>()});
+  for (const auto& expected : vector.at("epochs")) {
+    std::vector<int64_t> order;
+    for (const auto& batch : loader) {
+      for (int64_t i = 0; i < n; ++i) order.push_back(batch.data[i].item<int64_t>());
+    }
+    ASSERT_EQ(order, expected.get<std::vector<int64_t>>())
+        << "epoch " << loader.epoch() - 1 << " of seed " << vector.at("data_seed") << ", n " << n;
+  }
+}
+
+TEST_F(OrderVectors, SeedableRandomSampler) {
   LOAD_VECTORS_OR_SKIP(vectors, "seedable_random_sampler.json");
   ASSERT_FALSE(vectors.empty());
-  for (const auto& vector : vectors) {
-    const int64_t n = vector.at("n");
-    const TensorDataset integers(at::arange(n), at::arange(n));
-    const auto loader = data_loader(
-        integers,
-        {.batch_size = n, .shuffle = true, .seed = vector.at("data_seed").get<uint64_t>()});
-    for (const auto& expected : vector.at("epochs")) {
-      std::vector<int64_t> order;
-      for (const auto& batch : loader) {
-        for (int64_t i = 0; i < n; ++i) order.push_back(batch.data[i].item<int64_t>());
-      }
-      ASSERT_EQ(order, expected.get<std::vector<int64_t>>())
-          << "epoch " << loader.epoch() - 1 << " of seed " << vector.at("data_seed") << ", n " << n;
-    }
-  }
+  run(1,
+      [&](const test::Rank&) {
+        for (const auto& vector : vectors) ASSERT_NO_FATAL_FAILURE(check_order(vector));
+      },
+      {.launched = false});
 }
 
 }  // namespace

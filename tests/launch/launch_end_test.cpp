@@ -38,12 +38,11 @@ bool becomes(pid_t pid, bool stopped) {
 class StopSignal : public Launcher, public ::testing::WithParamInterface<int> {};
 
 TEST_P(StopSignal, ReachesTheWorkersAndBecomesTheExitCode) {
-  auto run = start_script(3, "echo ready; sleep 600; echo never");
+  auto run = start_script(3, "sleep 600 & echo ready; exec sleep 600");
   run->wait_for_output("ready", 3);
   run->signal(GetParam());
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 128 + GetParam());
-  EXPECT_THAT(result.out, Not(HasSubstr("never")));
   EXPECT_THAT(result.err, HasSubstr("accelerate launch: stopped by SIG"));
   EXPECT_THAT(result.err, HasSubstr("  ranks 0, 1 and 2 were stopped\n"));
 }
@@ -107,7 +106,7 @@ while :; do sleep 0.05; done)");
 }
 
 TEST_F(Launcher, SuspendsTheWorkersWithItself) {
-  auto run = start_script(1, R"(echo "pid=$$."; while [ ! -e "$0.go" ]; do sleep 0.05; done)");
+  auto run = start_script(1, R"(echo "pid=$$."; exec sleep 600)");
   run->wait_for_output(".");
   const pid_t worker = std::stoi(run->out().substr(4));
   run->signal(SIGTSTP);
@@ -115,8 +114,8 @@ TEST_F(Launcher, SuspendsTheWorkersWithItself) {
   EXPECT_TRUE(becomes(run->pid(), true));
   run->signal(SIGCONT);
   EXPECT_TRUE(becomes(worker, false));
-  folder_.write("worker.sh.go", "");
-  EXPECT_EQ(run->wait().exit_code, 0);
+  run->signal(SIGTERM);
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGTERM);
 }
 
 TEST_F(Launcher, WorkersAndWhatTheyStartedDieWithAKilledLauncher) {
@@ -126,6 +125,34 @@ TEST_F(Launcher, WorkersAndWhatTheyStartedDieWithAKilledLauncher) {
   run->signal(SIGKILL);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGKILL);
   expect_no_process_left();
+}
+
+TEST_F(Launcher, WorkersDieWithAKilledLauncherThatLostItsGuard) {
+  auto run = start_script(2, "echo ready; exec sleep 600");
+  run->wait_for_output("ready", 2);
+  for (const pid_t pid : processes()) {
+    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
+    std::string name;
+    std::getline(comm, name);
+    if (name == "accelerate-grd") {
+      EXPECT_EQ(kill(pid, SIGKILL), 0);
+    }
+  }
+  run->signal(SIGKILL);
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGKILL);
+  expect_no_process_left();
+}
+
+TEST_F(Launcher, WhatAWorkerLeavesInItsGroupIsKilledWhenTheWorkerEnds) {
+  const RunResult result = run_script(2, R"(
+if [ $RANK = 0 ]; then
+  sleep 600 &
+  echo $! > "$0.pid"
+  exit 0
+fi
+until [ -s "$0.pid" ]; do sleep 0.02; done
+while kill -0 $(cat "$0.pid") 2> /dev/null; do sleep 0.02; done)");
+  EXPECT_EQ(result.exit_code, 0);
 }
 
 TEST_F(Launcher, ABackgroundProcessThatHoldsTheOutputDoesNotKeepTheJobAlive) {

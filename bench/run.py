@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""Runs the benchmarks and prints each figure as a ratio of two things measured in the same run.
+
+usage: bench/run.py [--build DIR] [--json FILE] [--without-python] [--quick]
+
+The Python peer is installed into an environment of its own on first use (bench/install_python_peer.sh). A goal that
+is missed is printed as such and is no failure; a wrong answer is one, and stops the run. See docs/benchmarks.md.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEER = ROOT / ".deps" / "python-peer"
+# The longest that any one command may take.
+TIMEOUT_S = 900
+# C++ and Python sum in different orders in places: losses agree to this.
+LOSS_TOLERANCE = 1e-4
+
+
+class WrongAnswer(Exception):
+    """A program did not do what its time would be taken for."""
+
+
+def quantile(values, q):
+    values = sorted(values)
+    place = q * (len(values) - 1)
+    below = int(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (place - below) * (values[above] - values[below])
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(command):
+    """Runs a command, returns its standard output and the seconds it took."""
+    before = time.perf_counter()
+    done = subprocess.run(
+        [str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    seconds = time.perf_counter() - before
+    if done.returncode != 0:
+        raise WrongAnswer(f"{shlex.join(map(str, command))} ended with {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout, seconds
+
+
+def shown(command):
+    """The command as it is typed in the root of the project."""
+    return shlex.join(os.path.relpath(word, ROOT) if str(word).startswith(str(ROOT)) else str(word) for word in command)
+
+
+def machine():
+    model = "unknown processor"
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "load_before": os.getloadavg()[0],
+    }
+
+
+class Bench:
+    def __init__(self, args):
+        self.bin = args.build.resolve() / "bin"
+        self.quick = args.quick
+        self.with_python = not args.without_python
+        self.figures = []
+        self.launch = [self.bin / "accelerate", "launch", "--cpu", "--num_processes", "2"]
+        self.torchrun = [PEER / "bin" / "torchrun", "--nproc_per_node", "2"]
+
+    def add(self, **figure):
+        """One figure: what, ours, peer, ratio, goal, met (None: no verdict), commands and details."""
+        self.figures.append(figure)
+        say(f"  {figure['what']}: {figure['ratio_text']}  [{verdict(figure)}]")
+
+    def program(self, command):
+        """Runs one of our programs, which writes its results to a file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "results.json"
+            run(command + ["--json", path])
+            return json.loads(path.read_text())
+
+    # --- a prepared loop against a hand-written one, in one process ---------------------------------------------------
+
+    def loop(self):
+        for optimizer in ("sgd", "adamw"):
+            command = [self.bin / "bench_loop", "--optimizer", optimizer]
+            if self.quick:
+                command += ["--rounds", 2, "--pairs", 20]
+            results = self.program(command)
+            pair = results["prepared_against_hand"]
+            noise = results["hand_against_hand"]["time_ratio"]
+            self.add(
+                what=f"loop, 1 process, {optimizer}",
+                ours=step_text(pair["tested"]),
+                peer=step_text(pair["reference"]),
+                peer_name="libtorch by hand",
+                ratio=pair["time_ratio"],
+                ratio_text=f"{pair['time_ratio']:.3f} of its time (by hand against itself {noise:.3f})",
+                goal="at most 1.02",
+                met=pair["time_ratio"] <= 1.02,
+                commands=[shown(command)],
+                details=results,
+            )
+
+    # --- data-parallel training on two ranks --------------------------------------------------------------------------
+
+    def ddp_in_turns(self):
+        for hidden, optimizer in ((512, "sgd"), (512, "adamw"), (2048, "sgd")):
+            command = self.launch + [self.bin / "bench_ddp", "--hidden", hidden, "--optimizer", optimizer]
+            rounds = 1 if self.quick else 2 if hidden > 512 else 4
+            command += ["--rounds", rounds, "--pairs", 20 if self.quick else 50]
+            results = self.program(command)
+            pair = results["prepared_against_hand"]
+            speed = 1 / pair["time_ratio"]
+            noise = 1 / results["hand_against_hand"]["time_ratio"]
+            self.add(
+                what=f"DDP, 2 ranks, 784-{hidden}-{hidden}-10, {optimizer}, in turns",
+                ours=step_text(pair["tested"]),
+                peer=step_text(pair["reference"]),
+                peer_name="Reducer by hand",
+                ratio=speed,
+                ratio_text=f"{speed:.3f} of its speed (by hand against itself {noise:.3f})",
+                goal="at least 0.98",
+                met=speed >= 0.98,
+                commands=[shown(command)],
+                details=results,
+            )
+
+    def ddp_alone(self):
+        """Each loop in processes of its own, round after round: ours, by hand, Python."""
+        for optimizer in ("sgd", "adamw"):
+            task = ["--optimizer", optimizer, "--steps", 100 if self.quick else 400]
+            ours = self.launch + [self.bin / "bench_ddp", "--loop", "prepared", *task]
+            hand = self.launch + [self.bin / "bench_ddp", "--loop", "hand", *task]
+            python = self.torchrun + [ROOT / "bench" / "python_peer" / "ddp_loop.py", *task]
+            runs = {"ours": [], "hand": [], "python": []}
+            for _ in range(2 if self.quick else 7):
+                runs["ours"].append(self.program(ours))
+                runs["hand"].append(self.program(hand))
+                if self.with_python:
+                    runs["python"].append(json.loads(run(python)[0]))
+            self.require_equal_losses(runs)
+            for kind, name, command, goal in (
+                ("hand", "Reducer by hand", hand, 0.98),
+                ("python", "Python's DDP", python, 1.0),
+            ):
+                what = f"DDP, 2 ranks, 784-512-512-10, {optimizer}, against {name}"
+                if not runs[kind]:
+                    self.skip(what, name, f"at least {goal}")
+                    continue
+                speed = median_step(runs[kind]) / median_step(runs["ours"])
+                self.add(
+                    what=what,
+                    ours=runs_text(runs["ours"]),
+                    peer=runs_text(runs[kind]),
+                    peer_name=name,
+                    ratio=speed,
+                    ratio_text=f"{speed:.3f} of its speed",
+                    goal=f"at least {goal}",
+                    met=speed >= goal,
+                    commands=[shown(ours), shown(command)],
+                    details={"ours": runs["ours"], "peer": runs[kind]},
+                )
+
+    def require_equal_losses(self, runs):
+        expected = runs["ours"][0]["loss_after_warm_up"]
+        for kind, results in runs.items():
+            for result in results:
+                if abs(result["loss_after_warm_up"] - expected) > LOSS_TOLERANCE:
+                    raise WrongAnswer(f"{kind} came to loss {result['loss_after_warm_up']}, ours to {expected}")
+
+    # --- start ----------------------------------------------------------------------------------------------------
+
+    def start(self):
+        ours = self.launch + [self.bin / "bench_start"]
+        python = self.torchrun + [ROOT / "bench" / "python_peer" / "make_accelerator.py"]
+        times = {"ours": [], "python": []}
+        self.start_once(ours)  # brings the files into memory
+        if self.with_python:
+            self.start_once(python)
+        for _ in range(3 if self.quick else 7):
+            for _ in range(3):
+                times["ours"].append(self.start_once(ours))
+            if self.with_python:
+                times["python"].append(self.start_once(python))
+        own = quantile(times["ours"], 0.5)
+        common = {"ours": seconds_text(times["ours"]), "details": times}
+        self.add(
+            what="launch of 2 ranks that make an Accelerator and leave",
+            peer="",
+            peer_name="",
+            ratio=own,
+            ratio_text=f"{own:.3f} s",
+            goal="under 1.5 s",
+            met=own < 1.5,
+            commands=[shown(ours)],
+            **common,
+        )
+        what = "the same against Python (torchrun)"
+        if not self.with_python:
+            self.skip(what, "Python", "at least 10")
+            return
+        speed = quantile(times["python"], 0.5) / own
+        self.add(
+            what=what,
+            peer=seconds_text(times["python"]),
+            peer_name="Python",
+            ratio=speed,
+            ratio_text=f"{speed:.1f} times faster",
+            goal="at least 10",
+            met=speed >= 10,
+            commands=[shown(ours), shown(python)],
+            **common,
+        )
+
+    def start_once(self, command):
+        output, seconds = run(command)
+        if sorted(output.split("\n")) != ["", "rank 0 of 2", "rank 1 of 2"]:
+            raise WrongAnswer(f"{shown(command)} printed {output!r}")
+        return seconds
+
+    def version(self):
+        command = [self.bin / "accelerate", "--version"]
+        times = []
+        for _ in range(50):
+            output, seconds = run(command)
+            if not output.startswith("accelerate "):
+                raise WrongAnswer(f"{shown(command)} printed {output!r}")
+            times.append(seconds)
+        own = quantile(times, 0.5)
+        self.add(
+            what="accelerate --version",
+            ours=seconds_text(times),
+            peer="",
+            peer_name="",
+            ratio=own,
+            ratio_text=f"{1e3 * own:.1f} ms",
+            goal="under 20 ms",
+            met=own < 0.020,
+            commands=[shown(command)],
+            details=times,
+        )
+
+    def skip(self, what, peer_name, goal):
+        self.add(
+            what=what, ours="", peer="", peer_name=peer_name, ratio=None, ratio_text="not measured", goal=goal, met=None,
+            commands=[], details={"skipped": "--without-python"},
+        )  # fmt: skip
+
+
+def verdict(figure):
+    return {True: "met", False: "MISSED", None: "skipped"}[figure["met"]]
+
+
+def step_text(step):
+    return f"p50 {step['p50_us'] / 1e3:.2f} ms, p99 {step['p99_us'] / 1e3:.2f} ms"
+
+
+def median_step(runs):
+    return statistics.median(run["step"]["p50_us"] for run in runs)
+
+
+def runs_text(runs):
+    p99 = statistics.median(run["step"]["p99_us"] for run in runs)
+    return step_text({"p50_us": median_step(runs), "p99_us": p99})
+
+
+def seconds_text(times):
+    return f"p50 {1e3 * quantile(times, 0.5):.1f} ms, p99 {1e3 * quantile(times, 0.99):.1f} ms"
+
+
+def print_table(figures):
+    head = ("what", "ours", "peer", "result", "goal", "")
+    rows = [
+        (
+            figure["what"],
+            figure["ours"],
+            f"{figure['peer_name']}: {figure['peer']}" if figure["peer"] else figure["peer_name"],
+            figure["ratio_text"],
+            figure["goal"],
+            verdict(figure),
+        )
+        for figure in figures
+    ]
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    for row in [head, tuple("-" * width for width in widths), *rows]:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder [build]")
+    parser.add_argument("--json", type=pathlib.Path, help="write all that was measured to this file")
+    parser.add_argument("--without-python", action="store_true", help="leave out what needs the Python peer")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions: shows that it runs, proves little")
+    args = parser.parse_args()
+
+    if not args.without_python:
+        run([ROOT / "bench" / "install_python_peer.sh", PEER])
+    host = machine()
+    say(f"{host['processor']}, {host['cores']} cores, {host['system']}, load {host['load_before']:.2f}")
+    bench = Bench(args)
+    try:
+        for part in (bench.version, bench.start, bench.loop, bench.ddp_in_turns, bench.ddp_alone):
+            part()
+    except WrongAnswer as error:
+        say(f"wrong answer: {error}")
+        return 1
+    host["load_after"] = os.getloadavg()[0]
+
+    print(f"machine: {host['processor']}, {host['cores']} cores, {host['system']}")
+    print_table(bench.figures)
+    print("commands:")
+    for command in dict.fromkeys(command for figure in bench.figures for command in figure["commands"]):
+        print(f"  {command}")
+    if args.json:
+        document = {"command": shlex.join(sys.argv), "machine": host, "figures": bench.figures}
+        args.json.write_text(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+sys.exit(main())
