@@ -75,7 +75,7 @@ class ProgressPass {
     std::swap(bar_, other.bar_);
     return *this;
   }
-  ~ProgressPass();  // never throws: a bar that cannot be written ends no training run
+  ~ProgressPass() { finish(); }
 
   void advance() { bar_->advance(); }
   void finish() {

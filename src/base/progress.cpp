@@ -157,13 +157,21 @@ struct ProgressBar::Drawing {
     state.description = std::move(options.description);
   }
 
-  // One write each, so that lines of several processes do not mix.
+  // One write each, so that lines of several processes do not mix. Past the stream's error state:
+  // a bar that cannot be written ends no training run, and passes end in a destructor.
+  void write(const std::string& text) {
+    std::streambuf* buffer = out.rdbuf();
+    if (buffer == nullptr) return;
+    buffer->sputn(text.data(), static_cast<std::streamsize>(text.size()));
+    buffer->pubsync();
+  }
+
   void redraw(Clock::time_point now, const char* end) {
     state.elapsed_seconds = std::chrono::duration<double>(now - started).count();
     const std::string bar = format_bar(state, terminal_columns() - 1, blocks);
     const int columns = columns_of(bar);
     const auto leftover = static_cast<size_t>(std::max(0, drawn_columns - columns));
-    out << "\r" + bar + std::string(leftover, ' ') + end << std::flush;
+    write("\r" + bar + std::string(leftover, ' ') + end);
     drawn_columns = columns;
     next_drawing = now + kRedrawInterval;
   }
@@ -209,15 +217,7 @@ void ProgressBar::finish() {
     return;
   }
   drawing_->state.elapsed_seconds = std::chrono::duration<double>(now - drawing_->started).count();
-  drawing_->out << format_line(drawing_->state) + "\n" << std::flush;
-}
-
-ProgressPass::~ProgressPass() {
-  try {
-    finish();
-  } catch (...) {
-    // The stream throws on failure; the loop may be on its way out with an error that matters.
-  }
+  drawing_->write(format_line(drawing_->state) + "\n");
 }
 
 void ProgressBar::set_postfix(std::string postfix) {

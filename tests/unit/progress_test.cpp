@@ -144,6 +144,20 @@ TEST_F(ProgressRange, AnExceptionShowsHowFarTheLoopCameOnceAndPasses) {
   EXPECT_THAT(out_.str(), MatchesRegex("epoch 1: 1/4 in [0-9:]+, [0-9.]+it/s\n"));
 }
 
+TEST_F(ProgressRange, AStreamThatFailsDoesNotEndTheLoop) {
+  struct Full : std::streambuf {
+    int_type overflow(int_type) override { return traits_type::eof(); }
+  } full;
+  std::ostream failing(&full);
+  failing.exceptions(std::ios::badbit | std::ios::failbit);
+  std::ostream absent(nullptr);
+  int sum = 0;
+  for (std::ostream* stream : {&failing, &absent}) {
+    for (const int item : progress(items_, Rank{}, {.stream = stream})) sum += item;
+  }
+  EXPECT_EQ(sum, 20);
+}
+
 TEST_F(ProgressRange, AnIteratorThatIsMovedEndsItsPassOnce) {
   auto bar = progress(items_, Rank{}, options());
   {
