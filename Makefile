@@ -32,8 +32,8 @@ build: deps ## build everything
 test: build ## build everything and run all tests
 	@ctest --preset $(PRESET)
 
-bench: build ## build everything and run the benchmarks
-	@scripts/bench.sh $(BUILD)
+bench: build ## build everything and run the benchmarks; BENCH_ARGS=--quick for a short run
+	@bench/run.py --build $(BUILD) $(BENCH_ARGS)
 
 lint: build ## check format, include directions, headers and clang-tidy; FULL=1 for all files
 	@FULL=$(FULL) scripts/lint.sh $(BUILD)

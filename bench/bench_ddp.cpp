@@ -16,9 +16,9 @@ namespace {
 struct Settings {
   std::string loop = "both";  // or "prepared" or "hand"
   Task task;
-  int rounds = 4;
-  int pairs = 50;
-  int steps = 400;
+  int rounds = 6;
+  int pairs = 40;
+  int steps = 300;
 };
 
 void barrier(const c10::intrusive_ptr<c10d::ProcessGroup>& group) { group->barrier()->wait(); }

@@ -61,8 +61,8 @@ nlohmann::json run(const Task& task, int rounds, int pairs) {
 int main(int argc, char** argv) {
   Task task;
   int threads = 1;
-  int rounds = 8;
-  int pairs = 100;
+  int rounds = 6;
+  int pairs = 60;
   std::string json_file;
   CLI::App app("Times a prepared training loop against the same loop written by hand, in turns");
   app.add_option("--optimizer", task.optimizer, "sgd or adamw")

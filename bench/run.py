@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the benchmarks and prints each figure as a ratio of two things measured in the same run.
 
-usage: bench/run.py [--build DIR] [--json FILE] [--without-python] [--quick]
+usage: bench/run.py [--build DIR] [--only PART] [--json FILE] [--without-python] [--quick]
 
 The Python peer is installed into an environment of its own on first use (bench/install_python_peer.sh). A goal that
 is missed is printed as such and is no failure; a wrong answer is one, and stops the run. See docs/benchmarks.md.
@@ -25,6 +25,9 @@ PEER = ROOT / ".deps" / "python-peer"
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
+PARTS = ("version", "start", "loop", "ddp_in_turns", "ddp_alone")
+# Above this load of the last minute the machine has other work to do.
+BUSY_LOAD = 0.7
 
 
 class WrongAnswer(Exception):
@@ -123,8 +126,8 @@ class Bench:
     def ddp_in_turns(self):
         for hidden, optimizer in ((512, "sgd"), (512, "adamw"), (2048, "sgd")):
             command = self.launch + [self.bin / "bench_ddp", "--hidden", hidden, "--optimizer", optimizer]
-            rounds = 1 if self.quick else 2 if hidden > 512 else 4
-            command += ["--rounds", rounds, "--pairs", 20 if self.quick else 50]
+            rounds = 1 if self.quick else 2 if hidden > 512 else 6
+            command += ["--rounds", rounds, "--pairs", 20 if self.quick or hidden > 512 else 40]
             results = self.program(command)
             pair = results["prepared_against_hand"]
             speed = 1 / pair["time_ratio"]
@@ -145,12 +148,12 @@ class Bench:
     def ddp_alone(self):
         """Each loop in processes of its own, round after round: ours, by hand, Python."""
         for optimizer in ("sgd", "adamw"):
-            task = ["--optimizer", optimizer, "--steps", 100 if self.quick else 400]
+            task = ["--optimizer", optimizer, "--steps", 100 if self.quick else 300]
             ours = self.launch + [self.bin / "bench_ddp", "--loop", "prepared", *task]
             hand = self.launch + [self.bin / "bench_ddp", "--loop", "hand", *task]
             python = self.torchrun + [ROOT / "bench" / "python_peer" / "ddp_loop.py", *task]
             runs = {"ours": [], "hand": [], "python": []}
-            for _ in range(2 if self.quick else 7):
+            for _ in range(2 if self.quick else 5):
                 runs["ours"].append(self.program(ours))
                 runs["hand"].append(self.program(hand))
                 if self.with_python:
@@ -306,6 +309,7 @@ def print_table(figures):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build", help="build folder [build]")
+    parser.add_argument("--only", action="append", choices=PARTS, help="run this part alone; may be repeated")
     parser.add_argument("--json", type=pathlib.Path, help="write all that was measured to this file")
     parser.add_argument("--without-python", action="store_true", help="leave out what needs the Python peer")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: shows that it runs, proves little")
@@ -315,16 +319,21 @@ def main():
         run([ROOT / "bench" / "install_python_peer.sh", PEER])
     host = machine()
     say(f"{host['processor']}, {host['cores']} cores, {host['system']}, load {host['load_before']:.2f}")
+    if host["load_before"] > BUSY_LOAD:
+        say("warning: this machine is busy with other work; ratios will be noisy")
     bench = Bench(args)
     try:
-        for part in (bench.version, bench.start, bench.loop, bench.ddp_in_turns, bench.ddp_alone):
-            part()
+        for part in args.only or PARTS:
+            getattr(bench, part)()
     except WrongAnswer as error:
         say(f"wrong answer: {error}")
         return 1
     host["load_after"] = os.getloadavg()[0]
 
-    print(f"machine: {host['processor']}, {host['cores']} cores, {host['system']}")
+    print(
+        f"machine: {host['processor']}, {host['cores']} cores, {host['system']}, "
+        f"load {host['load_before']:.2f} before, {host['load_after']:.2f} after"
+    )
     print_table(bench.figures)
     print("commands:")
     for command in dict.fromkeys(command for figure in bench.figures for command in figure["commands"]):

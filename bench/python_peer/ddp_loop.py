@@ -62,7 +62,7 @@ def main():
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--batch_size", type=int, default=64)
     parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
 

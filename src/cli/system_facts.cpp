@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -128,8 +130,7 @@ std::string describe_gpu_driver() {
 }
 
 std::string describe_python() {
-  std::string python = launch::find_in_path("python3");
-  if (python.empty()) python = launch::find_in_path("python");
+  const std::string python = launch::find_python();
   if (python.empty()) return "none";
   const auto answer = captured_command({python, "-c", kPythonQuestion}, kPythonDeadline);
   if (!answer) return "at " + python + ", which did not answer";

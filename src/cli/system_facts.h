@@ -10,7 +10,7 @@ std::string describe_platform();   // "Linux 6.1.0-18-amd64 x86_64, glibc 2.36"
 std::string describe_processor();  // "AMD EPYC 7R13, 8 of 96 logical cores"
 std::string describe_memory();     // "30.6 GiB"
 
-// One text a GPU, then nothing about those that CUDA_VISIBLE_DEVICES hides; empty if there is none.
+// One text a GPU of the machine, also of those that CUDA_VISIBLE_DEVICES hides; empty without any.
 std::vector<std::string> describe_gpus();
 std::string describe_gpu_driver();  // "" if there is none
 

@@ -53,13 +53,15 @@ std::string resolve_executable(const std::string& program) {
                                : std::string("check the name, or give the path of the file")});
 }
 
+// What the variable PYTHON names, or nullptr.
+const char* python_variable() {
+  const char* named = std::getenv("PYTHON");
+  return named != nullptr && *named != '\0' ? named : nullptr;
+}
+
 std::string resolve_python() {
-  if (const char* named = std::getenv("PYTHON"); named != nullptr && *named != '\0') {
-    return resolve_executable(named);
-  }
-  for (const char* name : {"python3", "python"}) {
-    if (std::string found = find_in_path(name); !found.empty()) return found;
-  }
+  if (std::string found = find_python(); !found.empty()) return found;
+  if (const char* named = python_variable()) return resolve_executable(named);
   throw ProgramError(kNotFound, {.what = "no python3 or python in PATH to run a Python program",
                                  .hint = "install Python, or name it in the variable PYTHON"});
 }
@@ -79,6 +81,12 @@ std::string find_in_path(const std::string& program) {
     if (colon == std::string_view::npos) return "";
     rest.remove_prefix(colon + 1);
   }
+}
+
+std::string find_python() {
+  if (const char* named = python_variable()) return find_in_path(named);
+  const std::string python3 = find_in_path("python3");
+  return python3.empty() ? find_in_path("python") : python3;
 }
 
 std::vector<std::string> worker_command(ProgramKind kind, const std::string& program,

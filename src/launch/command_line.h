@@ -31,6 +31,9 @@ class ProgramError : public UsageError {
 std::vector<std::string> worker_command(ProgramKind kind, const std::string& program,
                                         const std::vector<std::string>& arguments);
 
+// The Python that worker_command() would run, or "" if there is none. No throw.
+std::string find_python();
+
 // The path under which the shell would run `program`, or "" if it finds none. No throw.
 std::string find_in_path(const std::string& program);
 

@@ -60,6 +60,14 @@ TEST(CommandLine, TakesThePythonThatTheVariablePythonNames) {
   EXPECT_THAT(worker_command(ProgramKind::kAuto, script, {}), ElementsAre(python, script));
 }
 
+TEST(CommandLine, RefusesAMissingPythonThatTheVariablePythonNames) {
+  const ScopedVariable named("PYTHON", "/no/such/python");
+  const auto error = refusal(ProgramKind::kModule, "package.train");
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->exit_code(), 127);
+  EXPECT_EQ(error->message(), "program '/no/such/python' not found: no such file");
+}
+
 TEST(CommandLine, ExecutesAPythonFileItselfWhenAsked) {
   ScratchFolder folder;
   const std::string script = folder.write("train.py", "#!/usr/bin/env python3\n", true);

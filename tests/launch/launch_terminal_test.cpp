@@ -47,6 +47,15 @@ TEST_F(Launcher, ControlCInTheTerminalStopsAllRanks) {
   EXPECT_THAT(result.out, HasSubstr("ranks 0, 1 and 2 were stopped"));
 }
 
+TEST_F(Launcher, ASignalToTheLauncherInATerminalStopsAllRanks) {
+  auto run = start_script(2, "echo ready; exec sleep 600", {}, kTerminal);
+  run->wait_for_output("ready", 2);
+  run->signal(SIGTERM);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(result.out, HasSubstr("ranks 0 and 1 were stopped"));
+}
+
 TEST_F(Launcher, TheLastLinesOfAFailingWorkerReachTheTerminal) {
   auto run = start_script(2, "[ $RANK = 1 ] && exec sleep 600; seq 1 5000; echo the end; exit 3",
                           {}, kTerminal);

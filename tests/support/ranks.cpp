@@ -120,7 +120,6 @@ void Ranks::spawn(int world_size, const RankBody& body, const RankOptions& optio
   }
   for (int rank = 0; rank < world_size; ++rank) new (&stages_[rank]) SharedStage;
   results_.assign(static_cast<size_t>(world_size), "");
-  gave_up_ = false;
   port_.emplace();
   started_ = since_ = steady_clock::now();
   deadline_ = started_ + scaled(options.deadline);
@@ -210,7 +209,6 @@ bool Ranks::wait_until(Done done, const std::string& for_what) {
 void Ranks::give_up(const std::string& waited_for) {
   std::string text = "deadline: waited " + in_seconds(steady_clock::now() - started_) + " for " +
                      waited_for + "\n";
-  gave_up_ = true;
   const auto dump_end = steady_clock::now() + kDumpLimit;
   for (Member& member : members_) {
     if (member.process->has_left()) continue;

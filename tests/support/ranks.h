@@ -128,7 +128,6 @@ class Ranks : public testing::Test {
   std::chrono::steady_clock::time_point started_{};
   std::chrono::steady_clock::time_point deadline_{};
   std::chrono::steady_clock::time_point since_{};
-  bool gave_up_ = false;
 };
 
 }  // namespace accelerate::test
