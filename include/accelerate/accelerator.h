@@ -40,7 +40,8 @@ class [[nodiscard]] NoSync {
 
 // One for each training loop; several may live in one process if all ranks make them in the same
 // order. Calls marked collective must be made by all ranks, in the same order. One thread at a
-// time. Errors are accelerate::Error and carry the rank on which they were thrown.
+// time. What the library refuses is an accelerate::Error that carries the rank, once that is known;
+// exceptions of libtorch and of your own code pass unchanged.
 class Accelerator {
  public:
   // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an
@@ -74,7 +75,7 @@ class Accelerator {
   // What is prepared already comes back as it is. Collective: all ranks, same objects. Models are
   // moved to the device in place, before the optimizers are looked at.
   template <class... Ts>
-  auto prepare(Ts&&... objects) {
+  decltype(auto) prepare(Ts&&... objects) {
     static_assert(sizeof...(Ts) > 0, "prepare() needs at least one object");
     (place_model(objects), ...);
     if constexpr (sizeof...(Ts) == 1) {
@@ -131,35 +132,42 @@ class Accelerator {
 
   template <class T>
   void place_model(const T& object) {
-    if constexpr (detail::Model<T>) place_module(*detail::module_of(object));
+    if constexpr (detail::Model<T>) place_module(detail::module_of(object));
   }
 
   template <class T>
   decltype(auto) prepare_one(T&& object) {
     using Object = std::remove_cvref_t<T>;
-    static_assert(!detail::is_module<Object>,
+    static_assert(!detail::is_unshared_module<Object>,
                   "pass a TORCH_MODULE holder or a std::shared_ptr to prepare()");
+    static_assert(
+        !detail::is_optimizer<std::remove_pointer_t<Object>> || !std::is_pointer_v<Object>,
+        "pass the optimizer itself or a smart pointer to prepare()");
+    static_assert(!detail::is_torch_loader<Object>,
+                  "pass an accelerate::data_loader() to prepare(): with torch's own loader every "
+                  "rank would see the same data");
     if constexpr (detail::Model<Object>) {
       auto module = detail::module_of(object);
       using Module = typename decltype(module)::element_type;
       auto strategy = wrap_module(module);
-      return PreparedModel<Module>(std::move(module), std::move(strategy), passes());
+      return PreparedModel<Module>(std::move(module), std::move(strategy));
     } else if constexpr (detail::is_optimizer<Object>) {
       static_assert(!std::is_const_v<std::remove_reference_t<T>>,
                     "prepare() needs a mutable optimizer");
       if constexpr (std::is_lvalue_reference_v<T>) {
-        return prepare_optimizer(detail::borrowed(object));
+        return prepare_optimizer(detail::borrowed(&object));
       } else {
         return prepare_optimizer(std::make_shared<Object>(std::move(object)));
       }
     } else if constexpr (detail::is_optimizer_pointer<Object>) {
       if constexpr (std::is_lvalue_reference_v<T> && !detail::is_shared_ptr<Object>) {
-        return prepare_optimizer(detail::borrowed(*object));
+        return prepare_optimizer(detail::borrowed(object.get()));
       } else {
         return prepare_optimizer(std::forward<T>(object));
       }
     } else if constexpr (detail::is_loader<Object>) {
-      return object.is_sharded() ? Object(object) : object.sharded(loader_shard(object.options()));
+      if (object.is_sharded()) return Object(object);
+      return object.sharded(loader_shard(object.options(), detail::size_of(object.dataset())));
     } else if constexpr (detail::is_prepared_model<Object> ||
                          std::is_same_v<Object, PreparedOptimizer>) {
       return Object(std::forward<T>(object));
@@ -170,11 +178,10 @@ class Accelerator {
     }
   }
 
-  void place_module(torch::nn::Module& module) const;
+  void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
   std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
-  LoaderShard loader_shard(const LoaderOptions& options);
-  std::shared_ptr<detail::PassCounter> passes() const;
+  LoaderShard loader_shard(const LoaderOptions& options, int64_t samples);
   static void print_line(const std::string& text);
 
   std::unique_ptr<Impl> impl_;

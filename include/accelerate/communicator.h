@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 
 #include <chrono>
 #include <functional>
@@ -10,6 +9,10 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace c10 {
+struct IValue;
+}
 
 namespace accelerate {
 
@@ -36,7 +39,12 @@ struct ProcessGroupOptions {
 // order; one thread at a time. At world size 1 nothing is sent and results are the inputs.
 //
 // Where a peer is lost or the timeout passes, a collective throws CommError that names the
-// operation, the ranks that did not arrive and what they did last; the group is then unusable.
+// operation, the ranks that did not arrive and what they did last; the group is then unusable. So
+// it is with Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a lost
+// peer is found by NCCL's own watchdog after the timeout, which ends the process.
+//
+// Arguments that cannot be used are UsageError before anything is sent, and the group goes on. A
+// wrong argument on some ranks only makes the others wait, unless a call says otherwise.
 // Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
 class Communicator {
  public:
@@ -54,11 +62,14 @@ class Communicator {
   // Returns when all ranks have called it.
   void barrier();
 
-  // Overwrites `tensor` by the one of `root`. Same shape and dtype on all ranks.
+  // Overwrites `tensor` by the one of `root`. Same shape and dtype on all ranks; any dtype, here
+  // and wherever tensors are only moved.
   void broadcast(at::Tensor& tensor, int root = 0);
 
   // Replaces `tensor` by the elementwise reduction over all ranks. kMean of an integral tensor is
-  // a UsageError: convert it first. Sends 2 (n-1)/n times its size on each rank.
+  // a UsageError: convert it first; so is any reduction of 16-bit or unsigned wide integers,
+  // complex numbers and 8-bit floats. The sum of bools is "or". Sends 2 (n-1)/n times its size on
+  // each rank.
   void all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
 
   // The tensors of all ranks, in rank order. Same shape and dtype on all ranks. The results own
@@ -75,10 +86,12 @@ class Communicator {
   at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
 
   // Fills `output` on rank r from `inputs[r]` of `root`; `inputs` is read on `root` only. All have
-  // the shape and dtype of `output`.
+  // the shape and dtype of `output`: UsageError on all ranks alike if not. Costs one more exchange.
   void scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root = 0);
 
-  // Values of libtorch's own kind (numbers, strings, lists, maps, tensors), copied by value.
+  // Values of libtorch's own kind (numbers, strings, lists, maps, tensors), copied by value. One
+  // that cannot be sent is a UsageError on all ranks alike, which names its rank. Callers include
+  // <ATen/core/ivalue.h>.
   c10::IValue broadcast_object(const c10::IValue& object, int root = 0);
   std::vector<c10::IValue> all_gather_object(const c10::IValue& object);
 

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "accelerate/detail/pass_counter.h"
 #include "accelerate/strategy.h"
 
 namespace accelerate {
@@ -25,18 +24,14 @@ class PreparedModel {
  public:
   using ModuleType = Module;
 
-  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelStrategy> strategy,
-                std::shared_ptr<detail::PassCounter> passes)
-      : module_(std::move(module)), strategy_(std::move(strategy)), passes_(std::move(passes)) {}
+  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelStrategy> strategy)
+      : module_(std::move(module)), strategy_(std::move(strategy)) {}
 
   // Runs the module. May exchange buffers with the other ranks, see DdpOptions::broadcast_buffers.
   template <class... Args>
   requires requires(Module& module, Args&&... args) { module.forward(std::forward<Args>(args)...); }
   decltype(auto) forward(Args&&... args) const {
     strategy_->before_forward();
-    if (strategy_->needs_accelerator_backward() && at::GradMode::is_enabled()) {
-      ++passes_->forwards_since_backward;
-    }
     return module_->forward(std::forward<Args>(args)...);
   }
   template <class... Args>
@@ -67,7 +62,6 @@ class PreparedModel {
  private:
   std::shared_ptr<Module> module_;
   std::shared_ptr<ModelStrategy> strategy_;
-  std::shared_ptr<detail::PassCounter> passes_;
 };
 
 }  // namespace accelerate

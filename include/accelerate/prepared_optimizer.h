@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "accelerate/detail/pass_counter.h"
+#include "accelerate/detail/prepared_models.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -23,7 +23,7 @@ class PreparedOptimizer {
   using LossClosure = std::function<at::Tensor()>;
 
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                    std::shared_ptr<detail::PassCounter> passes);
+                    std::shared_ptr<detail::PreparedModels> models);
 
   // Updates the parameters. Throws UsageError if gradients came from loss.backward() where only
   // Accelerator::backward brings those of the ranks together.
@@ -35,11 +35,10 @@ class PreparedOptimizer {
   torch::optim::Optimizer& optimizer() const { return *optimizer_; }
 
  private:
-  void require_synchronised_gradients();
+  void require_synchronised_gradients() const;
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  std::shared_ptr<detail::PassCounter> passes_;
-  std::shared_ptr<int64_t> backwards_at_last_step_;
+  std::shared_ptr<detail::PreparedModels> models_;
 };
 
 }  // namespace accelerate

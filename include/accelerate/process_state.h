@@ -27,7 +27,13 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const char* n
 //
 // Read from the first of these families that is there: torchrun's names (RANK, WORLD_SIZE, ...),
 // Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*), MVAPICH (MV2_COMM_WORLD_*), SLURM step
-// (SLURM_PROCID, ...). None of them: one process.
+// (SLURM_PROCID, ...). None of them: one process. In a SLURM step, PMI's rank and size without
+// PMI's local rank are srun's (--mpi=pmi2): then SLURM's names count, and must agree with PMI's.
+//
+// Rank 0 listens at MASTER_ADDR and MASTER_PORT. torchrun sets both. Without MASTER_ADDR it is this
+// machine if all ranks are on it, and the first node of a SLURM step. Without MASTER_PORT the port
+// is drawn, from 20000 to 29999, from what names the job: SLURM_JOB_ID and SLURM_STEP_ID, or
+// PMIX_NAMESPACE under Open MPI's mpirun; it is 29500 where nothing names it.
 struct RankEnvironment {
   int rank = 0;
   int world_size = 1;
@@ -36,6 +42,9 @@ struct RankEnvironment {
   int node_rank = 0;
   std::string master_address = "127.0.0.1";
   uint16_t master_port = 29500;
+  // What tells this job, and this attempt of it, from others that might meet at the same address;
+  // the same on all ranks, empty where the launcher does not say.
+  std::string job{};
   // True where another process (torchrun's agent) hosts the store at that address and port.
   bool store_is_hosted = false;
   // The family that was read: "torchrun", "Open MPI", "PMI", "MVAPICH", "SLURM" or "none".

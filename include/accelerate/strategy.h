@@ -22,7 +22,8 @@ struct DdpOptions {
   // Look, in each backward pass, for parameters that take no part in the loss. Needed where the
   // graph leaves some out; costs a walk over the graph.
   bool find_unused_parameters = false;
-  // Promise that all passes have the same graph: unused parameters are found once.
+  // Promise that all passes have the same graph: unused parameters are found once. The first pass
+  // is averaged even inside no_sync.
   bool static_graph = false;
   // Let gradients live inside the buckets: saves one copy and its memory. Do not detach or replace
   // .grad() then.
@@ -38,18 +39,24 @@ class ModelStrategy {
 
   // Before each forward pass. Collective where the strategy has something to exchange.
   virtual void before_forward() = 0;
-  // Right before and right after the backward pass of `loss`, with gradients to be synchronised
-  // or not. Collective like the pass itself.
+  // Right before and right after the backward pass of `loss`, in which this model may or may not
+  // take part. Collective like the pass itself. Where after_backward() did not follow, because the
+  // pass threw, the model is unusable: later passes are a UsageError.
   virtual void before_backward(const at::Tensor& loss) = 0;
   virtual void after_backward() = 0;
 
   // Whether the next backward passes bring the gradients of the ranks together.
   virtual void set_gradient_sync(bool on) = 0;
   virtual bool gradient_sync() const = 0;
+
+  // Throws UsageError if `parameter` belongs to this model and its gradient holds something that
+  // did not go through before_backward() and after_backward(), but should have.
+  virtual void require_synchronised(const at::Tensor& parameter) const = 0;
+
   // Lets go of what the strategy holds. Where gradients need it, later passes are a UsageError.
   virtual void release() = 0;
-  // True where gradients are only right if they went through Accelerator::backward.
-  virtual bool needs_accelerator_backward() const = 0;
+  // False once the model was released or a backward pass of it threw: it must be prepared again.
+  virtual bool usable() const = 0;
 };
 
 class Strategy {

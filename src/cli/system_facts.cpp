@@ -16,6 +16,7 @@
 
 #include "cli/captured_command.h"
 #include "launch/command_line.h"
+#include "launch/folder_entries.h"
 #include "launch/machine.h"
 #include "launch/worker_environment.h"
 
@@ -24,7 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::chrono::milliseconds kPythonDeadline{1000};
+// Long enough for a busy machine or a cold network disk; a healthy Python answers in 50 ms.
+constexpr std::chrono::milliseconds kPythonDeadline{10000};
 constexpr std::chrono::milliseconds kNvidiaSmiDeadline{5000};
 
 // Prints the version of Python, and that of torch as its version.py says: importing torch itself
@@ -40,10 +42,10 @@ if spec and spec.submodule_search_locations:
 print(text)
 )py";
 
-constexpr std::array<std::string_view, 15> kRelevantNames = {
+constexpr std::array<std::string_view, 14> kRelevantNames = {
     "RANK",         "LOCAL_RANK",   "WORLD_SIZE",           "LOCAL_WORLD_SIZE", "NODE_RANK",
     "GROUP_RANK",   "PYTHON",       "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",  "SLURM_JOB_ID",
-    "SLURM_PROCID", "SLURM_NTASKS", "LD_LIBRARY_PATH",      "COLUMNS",          "LD_PRELOAD",
+    "SLURM_PROCID", "SLURM_NTASKS", "LD_LIBRARY_PATH",      "LD_PRELOAD",
 };
 constexpr std::array<std::string_view, 7> kRelevantPrefixes = {
     "ACCELERATE_", "MASTER_", "NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "OMPI_COMM_WORLD_"};
@@ -107,11 +109,9 @@ std::string describe_memory() {
 
 std::vector<std::string> describe_gpus() {
   std::vector<std::string> gpus;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none)) {
-    const std::string model = field_of(entry.path() / "information", "Model");
-    gpus.push_back((model.empty() ? "unknown model" : model) + " at " +
-                   entry.path().filename().string());
+  for (const fs::path& gpu : launch::folder_entries("/proc/driver/nvidia/gpus")) {
+    const std::string model = field_of(gpu / "information", "Model");
+    gpus.push_back((model.empty() ? "unknown model" : model) + " at " + gpu.filename().string());
   }
   if (gpus.empty()) gpus = ask_nvidia_smi("name");
   std::sort(gpus.begin(), gpus.end());

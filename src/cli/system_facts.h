@@ -15,7 +15,7 @@ std::vector<std::string> describe_gpus();
 std::string describe_gpu_driver();  // "" if there is none
 
 // "3.11.2 at /usr/bin/python3, torch 2.11.0"; "none" where there is no Python. Does not import
-// torch; gives up after a second.
+// torch; gives up after ten seconds.
 std::string describe_python();
 
 // NAME=value of the variables that change how a job runs, sorted.

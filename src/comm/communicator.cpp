@@ -1,13 +1,20 @@
 #include "accelerate/communicator.h"
 
+#include <algorithm>
+#include <string>
+
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 #include "comm/communicator_impl.h"
 #include "comm/process_group.h"
+#include "comm/wire.h"
 
 namespace accelerate {
 namespace {
 
-c10d::ReduceOp to_c10d(ReduceOp op) {
+c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType dtype) {
+  // Gloo would add bools up as bytes, to values that no bool has; their sum is "or".
+  if (dtype == at::kBool && op == ReduceOp::kSum) return c10d::ReduceOp::MAX;
   switch (op) {
     case ReduceOp::kMin:
       return c10d::ReduceOp::MIN;
@@ -34,18 +41,24 @@ const char* name_of(ReduceOp op) {
   return "?";
 }
 
-void require_mean_exists(const at::Tensor& tensor, ReduceOp op, const char* operation) {
+// Throws UsageError if the ranks cannot compute `op` of tensors like `tensor`. All ranks find the
+// same, since the types agree.
+void require_reducible(const Communicator::Impl& impl, const at::Tensor& tensor, ReduceOp op,
+                       const char* operation) {
+  impl.require_tensor(tensor, operation);
+  const at::ScalarType dtype = tensor.scalar_type();
+  if (!impl.alone() && !comm::can_be_reduced(dtype)) {
+    throw UsageError({.what = std::string("tensors of ") + c10::toString(dtype) +
+                              " can be moved between ranks but not reduced",
+                      .where = operation,
+                      .hint = tensor.is_complex() ? "convert it by at::view_as_real first"
+                                                  : "convert it to a wider type first"});
+  }
   if (op != ReduceOp::kMean || tensor.is_floating_point() || tensor.is_complex()) return;
-  throw UsageError({.what = std::string("a mean of ") + c10::toString(tensor.scalar_type()) +
-                            " has no exact result",
-                    .where = operation,
-                    .hint = "convert to a floating-point type first, or use kSum"});
-}
-
-// Gloo and NCCL know no bool: its bytes travel as they are.
-at::Tensor transferable(const at::Tensor& tensor) {
-  const at::Tensor detached = tensor.detach().contiguous();
-  return detached.scalar_type() == at::kBool ? detached.view(at::kByte) : detached;
+  throw UsageError(
+      {.what = std::string("a mean of ") + c10::toString(dtype) + " has no exact result",
+       .where = operation,
+       .hint = "convert to a floating-point type first, or use kSum"});
 }
 
 }  // namespace
@@ -66,26 +79,24 @@ void Communicator::barrier() {
 void Communicator::broadcast(at::Tensor& tensor, int root) {
   impl_->require_rank(root, "broadcast");
   impl_->require_tensor(tensor, "broadcast");
-  if (impl_->alone() || tensor.numel() == 0) return;
+  if (impl_->alone()) return;
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> buffer{transferable(tensor)};
+  std::vector<at::Tensor> row{comm::to_wire(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = root;
   impl_->collective("broadcast from " + std::to_string(root), tensor,
-                    [&] { return impl_->group()->broadcast(buffer, options); });
-  if (!buffer[0].is_alias_of(tensor)) tensor.detach().copy_(buffer[0].view(tensor.scalar_type()));
+                    [&] { return impl_->group()->broadcast(row, options); });
+  if (!row[0].is_alias_of(tensor)) tensor.detach().copy_(comm::from_wire(row[0], tensor));
 }
 
 void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
-  impl_->require_tensor(tensor, "all_reduce");
-  require_mean_exists(tensor, op, "all_reduce");
-  if (impl_->alone() || tensor.numel() == 0) return;
+  require_reducible(*impl_, tensor, op, "all_reduce");
+  if (impl_->alone()) return;
   at::NoGradGuard no_grad;
   const at::Tensor target = tensor.detach();
-  const bool is_bool = target.scalar_type() == at::kBool;
-  std::vector<at::Tensor> buffer{is_bool ? target.to(at::kInt) : target.contiguous()};
+  std::vector<at::Tensor> buffer{target.contiguous()};
   c10d::AllreduceOptions options;
-  options.reduceOp = to_c10d(op);
+  options.reduceOp = to_c10d(op, tensor.scalar_type());
   impl_->collective(std::string("all_reduce ") + name_of(op), tensor,
                     [&] { return impl_->group()->allreduce(buffer, options); });
   if (op == ReduceOp::kMean) buffer[0].div_(impl_->world_size());
@@ -96,18 +107,11 @@ std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
   impl_->require_tensor(tensor, "all_gather");
   if (impl_->alone()) return {tensor.detach().clone()};
   at::NoGradGuard no_grad;
-  at::Tensor own = transferable(tensor);
-  std::vector<int64_t> shape{impl_->world_size()};
-  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
-  at::Tensor all = at::empty(shape, own.options());
-  if (tensor.numel() > 0) {
-    at::Tensor flat = all.view({-1});
-    at::Tensor own_flat = own.view({-1});
-    impl_->collective("all_gather", tensor,
-                      [&] { return impl_->group()->_allgather_base(flat, own_flat); });
-  }
-  if (tensor.scalar_type() == at::kBool) all = all.view(at::kBool);
-  return all.unbind(0);
+  at::Tensor own = comm::to_wire(tensor);
+  at::Tensor all = at::empty({impl_->world_size() * own.numel()}, own.options());
+  impl_->collective("all_gather", tensor,
+                    [&] { return impl_->group()->_allgather_base(all, own); });
+  return comm::from_wire(all, tensor, impl_->world_size()).unbind(0);
 }
 
 std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor) {
@@ -150,8 +154,7 @@ std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor
 }
 
 at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
-  impl_->require_tensor(tensor, "reduce_scatter");
-  require_mean_exists(tensor, op, "reduce_scatter");
+  require_reducible(*impl_, tensor, op, "reduce_scatter");
   const int world_size = impl_->world_size();
   if (tensor.dim() == 0 || tensor.size(0) % world_size != 0) {
     throw UsageError({.what = "the first dimension cannot be cut into " +
@@ -161,13 +164,11 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
   }
   at::NoGradGuard no_grad;
   const int64_t part = tensor.size(0) / world_size;
-  if (impl_->alone() || tensor.numel() == 0) {
-    return tensor.detach().narrow(0, part * impl_->rank(), part).clone();
-  }
+  if (impl_->alone()) return tensor.detach().clone();
   at::Tensor input = tensor.detach().contiguous();
   at::Tensor output = at::empty_like(input.narrow(0, 0, part));
   c10d::ReduceScatterOptions options;
-  options.reduceOp = to_c10d(op);
+  options.reduceOp = to_c10d(op, tensor.scalar_type());
   impl_->collective(std::string("reduce_scatter ") + name_of(op), tensor,
                     [&] { return impl_->group()->_reduce_scatter_base(output, input, options); });
   if (op == ReduceOp::kMean) output.div_(world_size);
@@ -176,15 +177,16 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
 
 void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
   impl_->require_rank(root, "scatter");
-  impl_->require_tensor(output, "scatter");
   const bool is_root = impl_->rank() == root;
-  if (is_root && inputs.size() != static_cast<size_t>(impl_->world_size())) {
-    throw UsageError({.what = std::to_string(inputs.size()) + " inputs for " +
-                              std::to_string(impl_->world_size()) + " ranks",
-                      .where = "scatter",
-                      .hint = "the root passes one tensor for each rank"});
-  }
-  if (is_root) {
+  comm::check_on_all_ranks(*this, "scatter", [&] {
+    impl_->require_tensor(output, "scatter");
+    if (!is_root) return;
+    if (inputs.size() != static_cast<size_t>(impl_->world_size())) {
+      throw UsageError({.what = std::to_string(inputs.size()) + " inputs for " +
+                                std::to_string(impl_->world_size()) + " ranks",
+                        .where = "scatter",
+                        .hint = "the root passes one tensor for each rank"});
+    }
     for (const at::Tensor& input : inputs) {
       impl_->require_tensor(input, "scatter");
       if (input.sizes() == output.sizes() && input.scalar_type() == output.scalar_type()) continue;
@@ -192,27 +194,26 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
                         .where = "scatter",
                         .hint = "all parts must have one shape and dtype"});
     }
-  }
+  });
   at::NoGradGuard no_grad;
   const at::Tensor target = output.detach();
   if (impl_->alone()) {
     target.copy_(inputs[0]);
     return;
   }
-  if (output.numel() == 0) return;
-  std::vector<at::Tensor> outputs{transferable(output)};
-  std::vector<std::vector<at::Tensor>> input_lists;
+  std::vector<at::Tensor> row{comm::to_wire(output)};
+  std::vector<std::vector<at::Tensor>> input_rows;
   if (is_root) {
-    input_lists.emplace_back();
+    input_rows.emplace_back();
     for (const at::Tensor& input : inputs) {
-      input_lists[0].push_back(transferable(input.to(output.device())));
+      input_rows[0].push_back(comm::to_wire(input.to(output.device())));
     }
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
   impl_->collective("scatter from " + std::to_string(root), output,
-                    [&] { return impl_->group()->scatter(outputs, input_lists, options); });
-  if (!outputs[0].is_alias_of(target)) target.copy_(outputs[0].view(target.scalar_type()));
+                    [&] { return impl_->group()->scatter(row, input_rows, options); });
+  if (!row[0].is_alias_of(target)) target.copy_(comm::from_wire(row[0], target));
 }
 
 void Communicator::guard(std::string_view name, const std::function<void()>& operation) {

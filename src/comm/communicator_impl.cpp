@@ -1,7 +1,6 @@
 #include "comm/communicator_impl.h"
 
-#include <c10/util/StringUtil.h>
-
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -23,7 +22,10 @@ std::string first_line(const char* text) {
 }  // namespace
 
 Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& options)
-    : options_(options), rank_(state.rank()), world_size_(state.world_size()) {
+    : options_(options),
+      rank_(state.rank()),
+      world_size_(state.world_size()),
+      serves_cuda_(state.device().is_cuda()) {
   if (alone()) return;
   if (options.timeout.count() <= 0 || options.rendezvous_timeout.count() <= 0) {
     throw UsageError({.what = "a timeout must be positive",
@@ -57,10 +59,18 @@ void Communicator::Impl::require_rank(int root, const char* operation) const {
 }
 
 void Communicator::Impl::require_tensor(const at::Tensor& tensor, const char* operation) const {
-  if (tensor.defined() && tensor.layout() == c10::kStrided) return;
-  throw UsageError({.what = tensor.defined() ? "the tensor is sparse" : "the tensor is undefined",
+  if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_quantized()) {
+    throw UsageError({.what = !tensor.defined()       ? "the tensor is undefined"
+                              : tensor.is_quantized() ? "the tensor is quantized"
+                                                      : "the tensor is sparse",
+                      .where = operation,
+                      .hint = "pass a dense tensor"});
+  }
+  if (alone() || tensor.is_cpu() || (tensor.is_cuda() && serves_cuda_)) return;
+  throw UsageError({.what = "the tensor is on " + tensor.device().str() +
+                            ", but this group serves " + (serves_cuda_ ? "cpu and cuda" : "cpu"),
                     .where = operation,
-                    .hint = "pass a dense tensor"});
+                    .hint = "move it to the device of the accelerator first"});
 }
 
 void Communicator::Impl::require_same_on_all_ranks(const std::string& operation) {
@@ -69,9 +79,7 @@ void Communicator::Impl::require_same_on_all_ranks(const std::string& operation)
   const size_t length = std::min(operation.size(), static_cast<size_t>(kWidth));
   std::memcpy(own.data_ptr(), operation.data(), length);
   at::Tensor all = at::empty({world_size_ * kWidth}, at::kByte);
-  run(
-      "comparison before " + operation, [](const std::exception&) { return true; },
-      [&] { group_->_allgather_base(all, own)->wait(); });
+  exchange("comparison before " + operation, [&] { group_->_allgather_base(all, own)->wait(); });
   const auto* bytes = static_cast<const char*>(all.data_ptr());
   std::string differing;
   for (int rank = 0; rank < world_size_; ++rank) {
@@ -82,6 +90,12 @@ void Communicator::Impl::require_same_on_all_ranks(const std::string& operation)
   throw UsageError({.what = "the ranks call different collectives (" + differing + ")",
                     .where = operation,
                     .hint = "all ranks must make the same calls, with the same shapes"});
+}
+
+void Communicator::Impl::throw_refused(const std::string& operation, const c10::Error& cause) {
+  throw UsageError({.what = "libtorch refuses the tensors: " + first_line(cause.what()),
+                    .where = operation,
+                    .hint = "all ranks must pass dense tensors of one type, shape and device"});
 }
 
 void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {

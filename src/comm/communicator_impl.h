@@ -1,8 +1,11 @@
 // The state behind Communicator.
 #pragma once
 
+#include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "accelerate/communicator.h"
 #include "comm/collective_log.h"
@@ -24,20 +27,22 @@ class Communicator::Impl {
     try {
       work();
     } catch (const std::exception& error) {
-      if (!is_failure(error)) throw;
-      throw_comm_error(sequence, error);
+      if (is_failure(error)) throw_comm_error(sequence, error);
+      log_->end();
+      throw;
     }
     log_->end();
   }
 
   // One c10d operation that `start` begins, on tensors like `sample`. Waits for it. `name` says all
-  // in which ranks must agree: the operation, its root, how it reduces.
+  // in which ranks must agree: the operation, its root, how it reduces. Empty tensors are compared,
+  // where that is asked for, but not sent.
   template <class Start>
   void collective(const std::string& name, const at::Tensor& sample, Start start) {
     const std::string operation = describe(name, sample);
     if (options_.check_collectives) require_same_on_all_ranks(operation);
-    run(
-        operation, [](const std::exception&) { return true; }, [&] { start()->wait(); });
+    if (sample.defined() && sample.numel() == 0) return;
+    exchange(operation, [&] { start()->wait(); });
   }
 
   bool alone() const { return world_size_ == 1; }
@@ -46,20 +51,36 @@ class Communicator::Impl {
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
   // Throws UsageError unless `root` is a rank.
   void require_rank(int root, const char* operation) const;
-  // Throws UsageError unless `tensor` is a dense tensor with memory.
+  // Throws UsageError unless `tensor` is a dense tensor on a device that this group serves.
   void require_tensor(const at::Tensor& tensor, const char* operation) const;
 
  private:
+  // Runs `work`, which sends and waits. What it throws becomes UsageError if libtorch refuses the
+  // arguments, and CommError otherwise; running out of memory passes.
+  template <class WorkFunction>
+  void exchange(const std::string& operation, WorkFunction work) {
+    try {
+      run(
+          operation, [](const std::exception& error) { return !compat::is_refusal(error); }, work);
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      throw_refused(operation, error);
+    }
+  }
+
   static std::string describe(const std::string& name, const at::Tensor& sample);
   void require_same_on_all_ranks(const std::string& operation);
   // Throws the CommError of an earlier call, if there was one.
   void require_usable() const;
+  [[noreturn]] static void throw_refused(const std::string& operation, const c10::Error& cause);
   [[noreturn]] void throw_comm_error(int64_t sequence, const std::exception& cause);
   [[noreturn]] void throw_unusable(const std::string& what, const std::string& where) const;
 
   ProcessGroupOptions options_;
   int rank_;
   int world_size_;
+  bool serves_cuda_;
   std::string failure_;  // what ended the group; empty while it is usable
   const std::shared_ptr<comm::CollectiveLog> log_ = std::make_shared<comm::CollectiveLog>();
   c10::intrusive_ptr<c10d::ProcessGroup> group_;

@@ -1,5 +1,10 @@
 // Collectives over values that are not tensors: their bytes travel in CPU tensors.
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
 #include <cstring>
+#include <exception>
+#include <utility>
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
@@ -19,14 +24,30 @@ std::string to_string(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.data_ptr()), static_cast<size_t>(tensor.numel())};
 }
 
-std::string serialized(const c10::IValue& object, const char* operation) {
+// The last byte of a message says what it is: an object, or why this rank has none to send. So all
+// ranks learn of it where they would wait for the object.
+constexpr char kObject = '+';
+constexpr char kRefusal = '!';
+
+std::string message_of(const c10::IValue& object) {
   try {
-    return compat::to_bytes(object);
+    return compat::to_bytes(object) + kObject;
   } catch (const std::exception& error) {
-    throw UsageError({.what = std::string("the value cannot be sent: ") + error.what(),
-                      .where = operation,
-                      .hint = "send numbers, strings, tensors, lists and maps of these"});
+    const std::string_view cause(error.what());
+    return std::string(cause.substr(0, cause.find('\n'))) + kRefusal;
   }
+}
+
+c10::IValue object_of(std::string message, size_t rank, const char* operation) {
+  const char kind = message.back();
+  message.pop_back();
+  if (kind == kRefusal) {
+    throw UsageError(
+        {.what = "the value of rank " + std::to_string(rank) + " cannot be sent: " + message,
+         .where = operation,
+         .hint = "send numbers, strings, tensors, lists and maps of these"});
+  }
+  return compat::from_bytes(message);
 }
 
 }  // namespace
@@ -59,15 +80,15 @@ std::vector<std::string> Communicator::all_gather_bytes(std::string_view bytes) 
 c10::IValue Communicator::broadcast_object(const c10::IValue& object, int root) {
   impl_->require_rank(root, "broadcast_object");
   if (world_size() == 1) return object;
-  const std::string own = rank() == root ? serialized(object, "broadcast_object") : "";
-  return compat::from_bytes(broadcast_bytes(own, root));
+  return object_of(broadcast_bytes(rank() == root ? message_of(object) : "", root),
+                   static_cast<size_t>(root), "broadcast_object");
 }
 
 std::vector<c10::IValue> Communicator::all_gather_object(const c10::IValue& object) {
   if (world_size() == 1) return {object};
   std::vector<c10::IValue> result;
-  for (const std::string& bytes : all_gather_bytes(serialized(object, "all_gather_object"))) {
-    result.push_back(compat::from_bytes(bytes));
+  for (std::string& message : all_gather_bytes(message_of(object))) {
+    result.push_back(object_of(std::move(message), result.size(), "all_gather_object"));
   }
   return result;
 }

@@ -1,10 +1,10 @@
 #include "comm/rendezvous.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
-#include <thread>
-#include <utility>
+#include <string_view>
 
 #include "accelerate/errors.h"
 #include "comm/tcp_probe.h"
@@ -18,26 +18,48 @@ std::string endpoint(const RankEnvironment& ranks) {
   return ranks.master_address + ":" + std::to_string(ranks.master_port);
 }
 
-int64_t seconds(std::chrono::milliseconds duration) {
-  return std::chrono::duration_cast<std::chrono::seconds>(duration).count();
-}
+// One limit for all steps of a meeting.
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::milliseconds timeout)
+      : timeout_(timeout), end_(std::chrono::steady_clock::now() + timeout) {}
 
-StorePtr connect(const RankEnvironment& ranks, bool host, std::chrono::milliseconds timeout) {
+  std::chrono::milliseconds timeout() const { return timeout_; }
+  std::chrono::steady_clock::time_point end() const { return end_; }
+  // What is left of it; never nothing, which would mean "no limit" to libtorch.
+  std::chrono::milliseconds left() const {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end_ - std::chrono::steady_clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  }
+  // "within 30 s"
+  std::string text() const {
+    return "within " +
+           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(timeout_).count()) +
+           " s";
+  }
+
+ private:
+  std::chrono::milliseconds timeout_;
+  std::chrono::steady_clock::time_point end_;
+};
+
+StorePtr connect(const RankEnvironment& ranks, bool host, const Deadline& deadline) {
+  if (!host && !wait_until_listening(ranks.master_address, ranks.master_port, deadline.end())) {
+    throw CommError({.what = "no answer from rank 0 at " + endpoint(ranks) + " " + deadline.text(),
+                     .where = "rendezvous (MASTER_ADDR, MASTER_PORT)",
+                     .hint = "check that rank 0 runs and that its machine can be reached"});
+  }
   c10d::TCPStoreOptions options;
   options.port = ranks.master_port;
   options.isServer = host;
   options.numWorkers = ranks.world_size;
   options.waitWorkers = false;
-  options.timeout = timeout;
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  if (!host && !wait_until_listening(ranks.master_address, ranks.master_port, deadline)) {
-    throw CommError({.what = "no answer from rank 0 at " + endpoint(ranks) + " within " +
-                             std::to_string(seconds(timeout)) + " s",
-                     .where = "rendezvous (MASTER_ADDR, MASTER_PORT)",
-                     .hint = "check that rank 0 runs and that its machine can be reached"});
-  }
+  options.timeout = deadline.left();
   try {
-    return c10::make_intrusive<c10d::TCPStore>(ranks.master_address, options);
+    StorePtr store = c10::make_intrusive<c10d::TCPStore>(ranks.master_address, options);
+    store->setTimeout(deadline.timeout());  // for the questions after the meeting
+    return store;
   } catch (const std::exception& error) {
     const bool busy =
         host && std::string_view(error.what()).find("EADDRINUSE") != std::string_view::npos;
@@ -53,48 +75,70 @@ StorePtr connect(const RankEnvironment& ranks, bool host, std::chrono::milliseco
 
 // The store of this process for `ranks`: the first call connects (and hosts, on rank 0), later
 // ones get the same. The only state of the library that is shared by the whole process.
-StorePtr process_store(const RankEnvironment& ranks, std::chrono::milliseconds timeout) {
+StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
   static std::mutex mutex;
   static auto& stores = *new std::map<std::string, StorePtr>();  // outlives all static objects
   const std::lock_guard lock(mutex);
   StorePtr& store = stores[endpoint(ranks)];
-  if (!store) store = connect(ranks, ranks.rank == 0 && !ranks.store_is_hosted, timeout);
+  if (!store) store = connect(ranks, ranks.rank == 0 && !ranks.store_is_hosted, deadline);
   return store;
 }
 
-// Keys of one attempt of one job: a hosted store outlives restarts of the workers.
-std::string attempt_prefix() {
-  std::string prefix = "accelerate";
-  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
-    if (const char* value = std::getenv(name)) prefix += std::string("/") + value;
-  }
-  return prefix;
+// Keys of one attempt of one job: a hosted store outlives restarts of the workers, and two jobs may
+// have been given one address.
+std::string job_prefix(const RankEnvironment& ranks) {
+  return "accelerate/" + std::to_string(ranks.world_size) + "/" + ranks.job;
+}
+
+[[noreturn]] void throw_lost(const std::exception& cause) {
+  throw CommError({.what = "rank 0 was lost while the ranks were meeting",
+                   .where = std::string("rendezvous: ") + cause.what(),
+                   .hint = "look at the output of rank 0"});
 }
 
 std::string presence_key(int rank) { return "present/" + std::to_string(rank); }
 
-void wait_for_all(c10d::Store& store, int world_size, std::chrono::milliseconds timeout) {
+std::vector<int> missing_ranks(c10d::Store& store, int world_size) {
+  std::vector<int> missing;
+  for (int rank = 0; rank < world_size; ++rank) {
+    if (!store.check({presence_key(rank)})) missing.push_back(rank);
+  }
+  return missing;
+}
+
+void wait_for_all(c10d::Store& store, int world_size, const Deadline& deadline) {
   std::vector<std::string> keys;
   for (int rank = 0; rank < world_size; ++rank) keys.push_back(presence_key(rank));
   try {
-    store.wait(keys, timeout);
+    store.wait(keys, deadline.left());
+    return;
+  } catch (const std::exception&) {  // NOLINT: the timeout, or a lost store, which is asked next
+  }
+  std::vector<int> missing;
+  try {
+    missing = missing_ranks(store, world_size);
   } catch (const std::exception& error) {
-    std::vector<int> missing;
-    for (int rank = 0; rank < world_size; ++rank) {
-      try {
-        if (!store.check({presence_key(rank)})) missing.push_back(rank);
-      } catch (const std::exception&) {
-        throw CommError({.what = "rank 0 was lost while the ranks were meeting",
-                         .where = std::string("rendezvous: ") + error.what(),
-                         .hint = "look at the output of rank 0"});
-      }
-    }
-    throw CommError({.what = list_ranks(missing) + " did not come within " +
-                             std::to_string(seconds(timeout)) + " s (" +
-                             std::to_string(world_size - missing.size()) + " of " +
-                             std::to_string(world_size) + " are here)",
-                     .where = "rendezvous",
-                     .hint = "check that all ranks were started, with the same WORLD_SIZE"});
+    throw_lost(error);
+  }
+  if (missing.empty()) return;  // the last one came just now
+  throw CommError({.what = list_ranks(missing) + " did not come " + deadline.text() + " (" +
+                           std::to_string(world_size - missing.size()) + " of " +
+                           std::to_string(world_size) + " are here)",
+                   .where = "rendezvous",
+                   .hint = "check that all ranks were started, with the same WORLD_SIZE"});
+}
+
+// Counts this group among those of its rank, says that this rank is here and returns the prefix of
+// the group's keys.
+std::string enter(c10d::Store& base, const RankEnvironment& ranks) {
+  const std::string prefix = job_prefix(ranks);
+  try {
+    const int64_t index = base.add(prefix + "/groups/" + std::to_string(ranks.rank), 1);
+    std::string group = prefix + "/group/" + std::to_string(index);
+    base.set(group + "/" + presence_key(ranks.rank), std::string("1"));
+    return group;
+  } catch (const std::exception& error) {
+    throw_lost(error);
   }
 }
 
@@ -110,24 +154,14 @@ std::string list_ranks(const std::vector<int>& ranks) {
 }
 
 Meeting meet(const RankEnvironment& ranks, std::chrono::milliseconds timeout) {
-  const StorePtr base = process_store(ranks, timeout);
-  const std::string prefix = attempt_prefix();
-  const int64_t index = [&] {
-    try {
-      return base->add(prefix + "/groups/" + std::to_string(ranks.rank), 1);
-    } catch (const std::exception& error) {
-      throw CommError({.what = "rank 0 was lost while the ranks were meeting",
-                       .where = std::string("rendezvous: ") + error.what(),
-                       .hint = "look at the output of rank 0"});
-    }
-  }();
-  const std::string group = prefix + "/group/" + std::to_string(index);
+  const Deadline deadline(timeout);
+  const StorePtr base = process_store(ranks, deadline);
+  const std::string group = enter(*base, ranks);
   Meeting meeting;
   meeting.store = c10::make_intrusive<c10d::PrefixStore>(group, base);
-  meeting.store->set(presence_key(ranks.rank), std::string("1"));
-  wait_for_all(*meeting.store, ranks.world_size, timeout);
+  wait_for_all(*meeting.store, ranks.world_size, deadline);
   meeting.second_connection =
-      c10::make_intrusive<c10d::PrefixStore>(group, connect(ranks, false, timeout));
+      c10::make_intrusive<c10d::PrefixStore>(group, connect(ranks, false, deadline));
   return meeting;
 }
 

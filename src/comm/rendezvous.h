@@ -1,6 +1,7 @@
 // How the ranks of a job find each other: a key-value store on rank 0.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,9 @@ struct Meeting {
   c10::intrusive_ptr<c10d::Store> second_connection;
 };
 
-// Meets all ranks of `ranks`. Collective; blocks at most `timeout`, then throws CommError that
-// names the ranks that did not come.
+// Meets all ranks of `ranks`. Collective; blocks at most `timeout` in all, then throws CommError
+// that names the ranks that did not come. Ranks of another job, or that believe in another number
+// of ranks, count as not come.
 //
 // Rank 0 hosts the store (unless another process does) and keeps it for the life of its process:
 // a port can be bound once, so all groups of a process share it and tell their keys apart by the

@@ -4,11 +4,17 @@
 #include <gloo/common/error.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include <vector>
+
 namespace accelerate::compat {
 
 bool is_communication_failure(const std::exception& error) {
   return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
          dynamic_cast<const ::gloo::Exception*>(&error) != nullptr;
+}
+
+bool is_refusal(const std::exception& error) {
+  return dynamic_cast<const c10::Error*>(&error) != nullptr && !is_communication_failure(error);
 }
 
 std::string to_bytes(const c10::IValue& value) {

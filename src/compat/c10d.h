@@ -1,6 +1,8 @@
 // The parts of c10d that this project stands on.
 #pragma once
 
+#include <exception>
+#include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -12,6 +14,10 @@ namespace accelerate::compat {
 // True for the exceptions with which c10d, its stores and Gloo report that peers cannot be
 // reached, as opposed to errors in the user's own code.
 bool is_communication_failure(const std::exception& error);
+
+// True for libtorch's other exceptions, with which it and c10d's backends refuse arguments before
+// anything is sent.
+bool is_refusal(const std::exception& error);
 
 // An IValue as bytes and back. Reading refuses what libtorch's own unpickler refuses; it runs no
 // code.

@@ -5,6 +5,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <string>
 
 namespace c10d {
 class Backend;
@@ -17,6 +18,9 @@ namespace accelerate::compat {
 struct CudaPlugin {
   // Number of GPUs that this process can see.
   int (*device_count)();
+  // The name of `device` that no other GPU in the world has, "GPU-" and 32 hexadecimal digits,
+  // whatever number this process sees it under.
+  std::string (*device_uuid)(int device);
   // Makes `device` current for this thread.
   void (*set_device)(int device);
   // Gives cached device memory back to the driver.

@@ -8,11 +8,10 @@
 
 namespace accelerate::compat {
 
-std::unique_ptr<c10d::Reducer> make_reducer(std::vector<at::Tensor> parameters,
-                                            const std::vector<std::string>& names,
-                                            std::vector<bool> sparse,
-                                            c10::intrusive_ptr<c10d::ProcessGroup> group,
-                                            const ReducerOptions& options) {
+ReducerAndLogger make_reducer(std::vector<at::Tensor> parameters,
+                              const std::vector<std::string>& names, std::vector<bool> sparse,
+                              c10::intrusive_ptr<c10d::ProcessGroup> group,
+                              const ReducerOptions& options) {
   // Buckets are rebuilt after the first pass, in the order in which gradients became ready, unless
   // unused parameters are looked for. Until then one bucket does.
   const size_t first_cap = c10d::kDefaultFirstBucketBytes;
@@ -27,7 +26,7 @@ std::unique_ptr<c10d::Reducer> make_reducer(std::vector<at::Tensor> parameters,
   std::unordered_map<size_t, std::string> names_by_index;
   for (size_t index = 0; index < names.size(); ++index) names_by_index[index] = names[index];
 
-  auto reducer = std::make_unique<c10d::Reducer>(
+  auto reducer = std::make_shared<GradientReducer>(
       std::move(parameters), std::move(buckets), std::move(group), std::move(sparse),
       static_cast<int64_t>(options.bucket_bytes_cap), options.find_unused_parameters,
       options.gradient_as_bucket_view, std::move(names_by_index), static_cast<int64_t>(first_cap),
@@ -38,7 +37,10 @@ std::unique_ptr<c10d::Reducer> make_reducer(std::vector<at::Tensor> parameters,
 #endif
   );
   if (options.static_graph) reducer->set_static_graph();
-  return reducer;
+  // Without a logger the reducer follows a null pointer when the set of unused parameters changes.
+  auto logger = std::make_shared<c10d::Logger>(reducer);
+  reducer->set_logger(logger);
+  return {std::move(reducer), std::move(logger)};
 }
 
 }  // namespace accelerate::compat

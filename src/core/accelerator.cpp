@@ -5,6 +5,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdio>
+#include <sstream>
 #include <vector>
 
 #include "accelerate/errors.h"
@@ -24,6 +25,30 @@ void require_default(const char* name, const std::string& only_value) {
                      .hint = "leave it unset, or launch without the flag that sets it"});
 }
 
+template <class Pointer>
+void require_not_null(const Pointer& pointer, const char* what) {
+  if (pointer) return;
+  throw UsageError({.what = std::string("a null pointer instead of ") + what,
+                    .where = "prepare",
+                    .hint = "make the object first"});
+}
+
+// Loaders that differ would give the ranks different numbers of batches, and the first rank to
+// finish would leave the others waiting.
+void require_same_loader(const LoaderOptions& options, int64_t samples, Communicator& ranks) {
+  std::ostringstream own;
+  own << samples << " samples in batches of " << options.batch_size
+      << (options.shuffle ? ", shuffled" : "") << (options.drop_last ? ", drop_last" : "");
+  const std::vector<std::string> all = ranks.all_gather_bytes(own.str());
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UsageError({.what = "the ranks' loaders differ: rank 0 has " + all[0] + ", rank " +
+                              std::to_string(rank) + " has " + all[rank],
+                      .where = "prepare",
+                      .hint = "give all ranks the same data and options"});
+  }
+}
+
 }  // namespace
 
 struct Accelerator::Impl {
@@ -31,14 +56,8 @@ struct Accelerator::Impl {
   ProcessState state;
   std::shared_ptr<Communicator> communicator;
   std::unique_ptr<Strategy> strategy;
-  std::shared_ptr<detail::PassCounter> passes = std::make_shared<detail::PassCounter>();
-
   // A module keeps its strategy however often it is prepared.
-  struct Model {
-    std::shared_ptr<torch::nn::Module> module;
-    std::shared_ptr<ModelStrategy> strategy;
-  };
-  std::vector<Model> models;
+  std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
   std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers;
 
   // Runs `call` and stamps the errors that pass through with the rank.
@@ -58,8 +77,8 @@ Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Im
   require_default("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1");
   impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
-  impl_->passes->rank = impl_->state.rank();
-  impl_->passes->world_size = impl_->state.world_size();
+  impl_->models->rank = impl_->state.rank();
+  impl_->models->world_size = impl_->state.world_size();
   impl_->stamped([&] {
     if (impl_->state.device().is_cuda()) {
       compat::cuda_plugin()->set_device(impl_->state.device().index());
@@ -76,33 +95,41 @@ Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 const ProcessState& Accelerator::state() const { return impl_->state; }
 std::string Accelerator::strategy_name() const { return std::string(impl_->strategy->name()); }
 Communicator& Accelerator::communicator() const { return *impl_->communicator; }
-std::shared_ptr<detail::PassCounter> Accelerator::passes() const { return impl_->passes; }
 
-void Accelerator::place_module(torch::nn::Module& module) const {
-  if (impl_->options.device_placement) module.to(device());
+void Accelerator::place_module(const std::shared_ptr<torch::nn::Module>& module) const {
+  impl_->stamped([&] { require_not_null(module, "a model"); });
+  if (impl_->options.device_placement) module->to(device());
 }
 
 std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     const std::shared_ptr<torch::nn::Module>& module) {
-  for (const Impl::Model& model : impl_->models) {
-    if (model.module == module) return model.strategy;
+  auto& entries = impl_->models->entries;
+  std::erase_if(entries, [](const auto& entry) {
+    if (entry.strategy->usable()) return false;
+    entry.strategy->release();  // its hooks on the parameters would get in the way of new ones
+    return true;
+  });
+  for (const auto& entry : entries) {
+    if (entry.module == module) return entry.strategy;
   }
   return impl_->stamped([&] {
     auto strategy = impl_->strategy->wrap(module);
-    impl_->models.push_back({module, strategy});
+    entries.push_back({module, strategy});
     return strategy;
   });
 }
 
 PreparedOptimizer Accelerator::prepare_optimizer(
     std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  impl_->stamped([&] { require_not_null(optimizer, "an optimizer"); });
   if (impl_->options.device_placement) place_optimizer_state(*optimizer);
   impl_->optimizers.push_back(optimizer);
-  return PreparedOptimizer(std::move(optimizer), impl_->passes);
+  return PreparedOptimizer(std::move(optimizer), impl_->models);
 }
 
-LoaderShard Accelerator::loader_shard(const LoaderOptions& options) {
+LoaderShard Accelerator::loader_shard(const LoaderOptions& options, int64_t samples) {
   return impl_->stamped([&] {
+    require_same_loader(options, samples, *impl_->communicator);
     const uint64_t own_seed =
         options.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
     // Rank 0 decides: all ranks must shuffle alike.
@@ -122,13 +149,12 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options) {
 
 void Accelerator::backward(const at::Tensor& loss) {
   impl_->stamped([&] {
+    const auto& models = impl_->models->entries;
     impl_->communicator->guard("backward", [&] {
-      for (const Impl::Model& model : impl_->models) model.strategy->before_backward(loss);
+      for (const auto& model : models) model.strategy->before_backward(loss);
       loss.backward();
-      for (const Impl::Model& model : impl_->models) model.strategy->after_backward();
+      for (const auto& model : models) model.strategy->after_backward();
     });
-    impl_->passes->forwards_since_backward = 0;
-    ++impl_->passes->backwards;
   });
 }
 
@@ -158,8 +184,8 @@ void Accelerator::print_line(const std::string& text) {
 }
 
 void Accelerator::free_memory() {
-  for (const Impl::Model& model : impl_->models) model.strategy->release();
-  impl_->models.clear();
+  for (const auto& model : impl_->models->entries) model.strategy->release();
+  impl_->models->entries.clear();
   impl_->optimizers.clear();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
 }

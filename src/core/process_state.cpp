@@ -1,5 +1,7 @@
 #include "accelerate/process_state.h"
 
+#include <exception>
+
 #include "accelerate/errors.h"
 #include "base/environment.h"
 #include "compat/cuda_plugin.h"
@@ -22,6 +24,12 @@ c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int lo
       device = c10::Device(*named);
     } catch (const std::exception&) {  // reported below, with the variable's name
     }
+    if (cpu && device && !device->is_cpu()) {
+      throw ConfigError({.what = "ACCELERATE_TORCH_DEVICE=" + *named + " contradicts " +
+                                 (options.cpu ? "the option cpu" : "ACCELERATE_USE_CPU"),
+                         .where = "environment of the process",
+                         .hint = "drop one of the two"});
+    }
     const bool usable =
         device &&
         (device->is_cpu() || (device->is_cuda() && gpu_count > 0 && device->index() < gpu_count));
@@ -30,12 +38,6 @@ c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int lo
                                  std::to_string(gpu_count) + " GPU(s)",
                          .where = "environment variable ACCELERATE_TORCH_DEVICE",
                          .hint = "use cpu, cuda or cuda:N"});
-    }
-    if (cpu && !device->is_cpu()) {
-      throw ConfigError({.what = "ACCELERATE_TORCH_DEVICE=" + *named + " contradicts " +
-                                 (options.cpu ? "the option cpu" : "ACCELERATE_USE_CPU"),
-                         .where = "environment of the process",
-                         .hint = "drop one of the two"});
     }
     if (device->is_cuda() && !device->has_index()) {
       return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpu_count)};

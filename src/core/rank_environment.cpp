@@ -2,11 +2,13 @@
 #include <charconv>
 #include <limits>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/process_state.h"
+#include "core/slurm_names.h"
 
 namespace accelerate {
 namespace {
@@ -17,21 +19,54 @@ struct Family {
   const char* rank;
   const char* world_size;
   const char* local_rank;
-  const char* local_world_size;
+  const char* local_world_size;  // SLURM's is a list over all nodes
   const char* node_rank;
+  std::array<const char*, 2> job;  // together they tell one job from another
 };
 
-constexpr Family kTorchrun = {"torchrun",         "RANK",     "WORLD_SIZE", "LOCAL_RANK",
-                              "LOCAL_WORLD_SIZE", "NODE_RANK"};
-constexpr std::array<Family, 3> kMpi = {{
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", nullptr},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", nullptr},
-    {"MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
-     "MV2_COMM_WORLD_LOCAL_SIZE", nullptr},
-}};
-constexpr Family kSlurm = {"SLURM",         "SLURM_PROCID", "SLURM_NTASKS",
-                           "SLURM_LOCALID", nullptr,        "SLURM_NODEID"};
+constexpr Family kTorchrun = {"torchrun",
+                              "RANK",
+                              "WORLD_SIZE",
+                              "LOCAL_RANK",
+                              "LOCAL_WORLD_SIZE",
+                              "NODE_RANK",
+                              {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}};
+constexpr Family kOpenMpi = {"Open MPI",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             nullptr,
+                             {"PMIX_NAMESPACE", nullptr}};
+constexpr Family kPmi = {"PMI",
+                         "PMI_RANK",
+                         "PMI_SIZE",
+                         "MPI_LOCALRANKID",
+                         "MPI_LOCALNRANKS",
+                         nullptr,
+                         {"PMIX_NAMESPACE", nullptr}};
+constexpr Family kMvapich = {"MVAPICH",
+                             "MV2_COMM_WORLD_RANK",
+                             "MV2_COMM_WORLD_SIZE",
+                             "MV2_COMM_WORLD_LOCAL_RANK",
+                             "MV2_COMM_WORLD_LOCAL_SIZE",
+                             nullptr,
+                             {"PMIX_NAMESPACE", nullptr}};
+constexpr Family kSlurm = {"SLURM",
+                           "SLURM_PROCID",
+                           "SLURM_NTASKS",
+                           "SLURM_LOCALID",
+                           "SLURM_TASKS_PER_NODE",
+                           "SLURM_NODEID",
+                           {"SLURM_JOB_ID", "SLURM_STEP_ID"}};
+constexpr std::array<const Family*, 3> kMpi = {&kOpenMpi, &kPmi, &kMvapich};
+
+// The variable; nothing also where it is empty.
+std::optional<std::string> text_of(const EnvironmentLookup& lookup, const char* name) {
+  if (name == nullptr) return std::nullopt;
+  auto text = lookup(name);
+  return text && !text->empty() ? std::move(text) : std::nullopt;
+}
 
 int to_int(const char* name, const std::string& text, int lowest, int highest) {
   int value = 0;
@@ -50,10 +85,8 @@ constexpr int kMost = std::numeric_limits<int>::max() - 1;
 
 std::optional<int> number(const EnvironmentLookup& lookup, const char* name, int lowest = 0,
                           int highest = kMost) {
-  if (name == nullptr) return std::nullopt;
-  const auto text = lookup(name);
-  if (!text || text->empty()) return std::nullopt;
-  return to_int(name, *text, lowest, highest);
+  const auto text = text_of(lookup, name);
+  return text ? std::optional(to_int(name, *text, lowest, highest)) : std::nullopt;
 }
 
 // Rank and size of `family`, or nothing if neither is set. One without the other is an error.
@@ -89,54 +122,22 @@ std::string assignment(const char* name, int value) {
   return std::string(name) + "=" + std::to_string(value);
 }
 
-// Two MPI-like families that both describe this process must agree. SLURM is left out: inside a
-// batch script its task variables describe the script, not the process that mpirun started in it.
+// The families of MPI that describe this process must agree with the chosen one and each other.
+// SLURM is not asked: inside a batch script, or around the helpers of mpirun, its task variables
+// describe another process than this one.
 void require_agreement(const EnvironmentLookup& lookup, const Family& chosen, int rank, int size) {
-  for (const Family& other : kMpi) {
-    if (std::string_view(other.source) == chosen.source) continue;
-    const auto seen = rank_and_size(lookup, other);
+  for (const Family* other : kMpi) {
+    if (other == &chosen) continue;
+    const auto seen = rank_and_size(lookup, *other);
     if (!seen) continue;
     if (seen->second != size) {
       throw_contradiction(assignment(chosen.world_size, size),
-                          assignment(other.world_size, seen->second));
+                          assignment(other->world_size, seen->second));
     }
     if (seen->first != rank) {
-      throw_contradiction(assignment(chosen.rank, rank), assignment(other.rank, seen->first));
+      throw_contradiction(assignment(chosen.rank, rank), assignment(other->rank, seen->first));
     }
   }
-}
-
-// "4(x2),3" -> tasks on node `node`; nothing if the text does not say.
-std::optional<int> slurm_tasks_on_node(const std::string& text, int node) {
-  size_t at = 0;
-  int first = 0;
-  while (at < text.size()) {
-    size_t end = text.find(',', at);
-    if (end == std::string::npos) end = text.size();
-    const std::string item = text.substr(at, end - at);
-    const size_t times = item.find("(x");
-    int tasks = 0;
-    int nodes = 1;
-    const char* begin = item.data();
-    const char* tasks_end = begin + (times == std::string::npos ? item.size() : times);
-    if (std::from_chars(begin, tasks_end, tasks).ptr != tasks_end) return std::nullopt;
-    if (times != std::string::npos) {
-      std::from_chars(begin + times + 2, begin + item.size(), nodes);
-    }
-    if (node < first + nodes) return tasks;
-    first += nodes;
-    at = end + 1;
-  }
-  return std::nullopt;
-}
-
-// "node[07-09,12],login" -> "node07"; "gpu1" -> "gpu1".
-std::string slurm_first_host(const std::string& list) {
-  const size_t end = list.find_first_of(",[");
-  std::string host = list.substr(0, end);
-  if (end == std::string::npos || list[end] == ',') return host;
-  const size_t number_end = list.find_first_of("-,]", end + 1);
-  return host + list.substr(end + 1, number_end - end - 1);
 }
 
 // How many ranks share this machine where the launcher does not say: packed nodes give it away
@@ -150,13 +151,11 @@ int guess_local_world_size(const Family& family, const RankEnvironment& result,
       ranks_before_this_node % nodes_before == 0) {
     return ranks_before_this_node / nodes_before;
   }
-  throw ConfigError(
-      {.what = assignment(family.local_rank, result.local_rank) + " differs from " +
-               assignment(family.rank, result.rank) + ", and " +
-               (family.local_world_size ? family.local_world_size : "the tasks of each node") +
-               " is not set",
-       .where = "environment of the process",
-       .hint = "set how many ranks run on this machine"});
+  throw ConfigError({.what = assignment(family.local_rank, result.local_rank) + " differs from " +
+                             assignment(family.rank, result.rank) + ", and " +
+                             family.local_world_size + " is not set",
+                     .where = "environment of the process",
+                     .hint = "set how many ranks run on this machine"});
 }
 
 void require_below(const char* name, int value, const char* limit_name, int limit) {
@@ -177,10 +176,18 @@ std::optional<int> read_node_rank(const EnvironmentLookup& lookup, const Family&
   return node_rank ? node_rank : group_rank;
 }
 
+std::optional<int> read_local_world_size(const EnvironmentLookup& lookup, const Family& family) {
+  if (&family != &kSlurm) return number(lookup, family.local_world_size, 1);
+  auto tasks = text_of(lookup, "SLURM_STEP_TASKS_PER_NODE");
+  if (!tasks) tasks = text_of(lookup, family.local_world_size);
+  const int node = number(lookup, family.node_rank).value_or(0);
+  return tasks ? slurm_tasks_on_node(*tasks, node) : std::nullopt;
+}
+
 void read_local_place(const EnvironmentLookup& lookup, const Family& family,
                       RankEnvironment& result) {
   const auto local_rank = number(lookup, family.local_rank);
-  const auto local_size = number(lookup, family.local_world_size, 1);
+  const auto local_size = read_local_world_size(lookup, family);
   if (local_size && !local_rank) {
     throw ConfigError({.what = std::string(family.local_world_size) + " is set but " +
                                family.local_rank + " is not",
@@ -209,12 +216,34 @@ void read_local_place(const EnvironmentLookup& lookup, const Family& family,
       node_rank.value_or((result.rank - result.local_rank) / result.local_world_size);
 }
 
+void read_job(const EnvironmentLookup& lookup, const Family& family, RankEnvironment& result) {
+  for (const char* name : family.job) {
+    if (const auto part = text_of(lookup, name)) {
+      result.job += (result.job.empty() ? "" : ".") + *part;
+    }
+  }
+}
+
+// Two jobs on one machine must not meet on one port, and all ranks of a job must agree on it,
+// whatever standard library they were built with: FNV-1a.
+uint16_t port_of_job(const std::string& job) {
+  constexpr uint32_t kFirstPort = 20000;
+  constexpr uint32_t kPorts = 10000;
+  uint32_t hash = 2166136261U;
+  for (const char byte : job) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619U;
+  return static_cast<uint16_t>(kFirstPort + hash % kPorts);
+}
+
 void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvironment& result) {
-  const auto address = lookup("MASTER_ADDR");
+  const auto address = text_of(lookup, "MASTER_ADDR");
   const auto port = number(lookup, "MASTER_PORT", 1, 65535);
-  const bool has_address = address && !address->empty();
+  const bool has_address = address.has_value();
   if (has_address) result.master_address = *address;
-  if (port) result.master_port = static_cast<uint16_t>(*port);
+  if (port) {
+    result.master_port = static_cast<uint16_t>(*port);
+  } else if (!result.job.empty()) {
+    result.master_port = port_of_job(result.job);
+  }
   if (result.world_size == 1) return;
 
   if (&family == &kTorchrun && (!has_address || !port)) {
@@ -229,11 +258,9 @@ void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvi
   const bool one_machine = result.local_world_size == result.world_size;
   if (has_address || one_machine) return;
   if (&family == &kSlurm) {
-    if (auto nodes = lookup("SLURM_STEP_NODELIST"); nodes && !nodes->empty()) {
-      result.master_address = slurm_first_host(*nodes);
-      return;
-    }
-    if (auto nodes = lookup("SLURM_JOB_NODELIST"); nodes && !nodes->empty()) {
+    for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
+      const auto nodes = text_of(lookup, name);
+      if (!nodes) continue;
       result.master_address = slurm_first_host(*nodes);
       return;
     }
@@ -246,77 +273,53 @@ void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvi
        .hint = "set MASTER_ADDR to the machine of rank 0, e.g. mpirun -x MASTER_ADDR"});
 }
 
-RankEnvironment from_family(const EnvironmentLookup& lookup, const Family& family, int rank,
-                            int size) {
+// The place that `family` gives this process, if it describes it.
+std::optional<RankEnvironment> from_family(const EnvironmentLookup& lookup, const Family& family) {
+  const auto place = rank_and_size(lookup, family);
+  if (!place) return std::nullopt;
+  require_agreement(lookup, family, place->first, place->second);
   RankEnvironment result;
   result.source = family.source;
-  result.rank = rank;
-  result.world_size = size;
+  result.rank = place->first;
+  result.world_size = place->second;
   read_local_place(lookup, family, result);
+  read_job(lookup, family, result);
   read_master(lookup, family, result);
   return result;
 }
 
-// SLURM says how many tasks each node has in one variable for all nodes.
-RankEnvironment from_slurm(const EnvironmentLookup& lookup, int rank, int size) {
-  const auto node = number(lookup, "SLURM_NODEID").value_or(0);
-  auto tasks = lookup("SLURM_STEP_TASKS_PER_NODE");
-  if (!tasks || tasks->empty()) tasks = lookup("SLURM_TASKS_PER_NODE");
-  std::optional<int> on_node;
-  if (tasks) on_node = slurm_tasks_on_node(*tasks, node);
-  const EnvironmentLookup with_local_size = [&](const char* name) -> std::optional<std::string> {
-    if (std::string_view(name) == "SLURM_TASKS_PER_NODE") {
-      return on_node ? std::optional(std::to_string(*on_node)) : std::nullopt;
-    }
-    return lookup(name);
-  };
-  static constexpr Family kStep = {"SLURM",         "SLURM_PROCID",         "SLURM_NTASKS",
-                                   "SLURM_LOCALID", "SLURM_TASKS_PER_NODE", "SLURM_NODEID"};
-  RankEnvironment result;
-  result.source = kStep.source;
-  result.rank = rank;
-  result.world_size = size;
-  read_local_place(with_local_size, kStep, result);
-  // Two jobs on one node must not meet on one port, and all tasks of a job must agree on it.
-  if (const auto job = number(lookup, "SLURM_JOB_ID")) {
-    constexpr int kFirstPort = 20000;
-    constexpr int kPorts = 10000;
-    result.master_port = static_cast<uint16_t>(kFirstPort + *job % kPorts);
-  }
-  read_master(lookup, kSlurm, result);
-  return result;
+// srun --mpi=pmi2 gives its tasks PMI's rank and size and nothing of PMI about machines. Where PMI
+// does know the place on the machine, mpirun started this process, perhaps through srun, and the
+// step describes mpirun's helpers.
+bool pmi_is_of_srun(const EnvironmentLookup& lookup) {
+  return text_of(lookup, "SLURM_STEP_ID") && text_of(lookup, kSlurm.rank) &&
+         !text_of(lookup, kPmi.local_rank);
 }
 
 }  // namespace
 
 RankEnvironment RankEnvironment::read(const EnvironmentLookup& lookup) {
-  if (const auto torchrun = rank_and_size(lookup, kTorchrun)) {
-    require_agreement(lookup, kTorchrun, torchrun->first, torchrun->second);
-    RankEnvironment result = from_family(lookup, kTorchrun, torchrun->first, torchrun->second);
+  if (auto torchrun = from_family(lookup, kTorchrun)) {
     const auto agent = lookup("TORCHELASTIC_USE_AGENT_STORE");
-    result.store_is_hosted = agent && (*agent == "True" || *agent == "true" || *agent == "1");
-    return result;
+    torchrun->store_is_hosted = agent && (*agent == "True" || *agent == "true" || *agent == "1");
+    return *torchrun;
   }
-  for (const char* name : {"LOCAL_RANK", "LOCAL_WORLD_SIZE"}) {
-    if (const auto value = lookup(name); value && !value->empty()) {
+  for (const char* name : {kTorchrun.local_rank, kTorchrun.local_world_size}) {
+    if (text_of(lookup, name)) {
       throw ConfigError({.what = std::string(name) + " is set but RANK and WORLD_SIZE are not",
                          .where = "environment of the process",
                          .hint = "set RANK and WORLD_SIZE too, or unset it for one process"});
     }
   }
-  for (const Family& family : kMpi) {
-    if (const auto mpi = rank_and_size(lookup, family)) {
-      require_agreement(lookup, family, mpi->first, mpi->second);
-      return from_family(lookup, family, mpi->first, mpi->second);
-    }
+  for (const Family* family : kMpi) {
+    if (family == &kPmi && pmi_is_of_srun(lookup)) continue;
+    if (const auto mpi = from_family(lookup, *family)) return *mpi;
   }
-  if (const auto slurm = rank_and_size(lookup, kSlurm)) {
-    const auto step = lookup("SLURM_STEP_ID");
-    if (step && !step->empty()) return from_slurm(lookup, slurm->first, slurm->second);
-    if (slurm->second > 1) {
-      log(LogLevel::kWarning, "SLURM_NTASKS=" + std::to_string(slurm->second) +
-                                  " but this process was not started by srun: running alone");
-    }
+  if (text_of(lookup, "SLURM_STEP_ID")) {
+    if (const auto slurm = from_family(lookup, kSlurm)) return *slurm;
+  } else if (const auto script = rank_and_size(lookup, kSlurm); script && script->second > 1) {
+    log(LogLevel::kWarning, assignment(kSlurm.world_size, script->second) +
+                                " but this process was not started by srun: running alone");
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "compat/cuda_plugin.h"
@@ -11,6 +12,18 @@ namespace accelerate::cuda {
 namespace {
 
 int device_count() { return c10::cuda::device_count(); }
+
+std::string device_uuid(int device) {
+  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device));
+  std::string text = "GPU-";
+  for (const char byte : properties->uuid.bytes) {
+    constexpr const char* kDigits = "0123456789abcdef";
+    const auto value = static_cast<unsigned char>(byte);
+    text += kDigits[value >> 4];
+    text += kDigits[value & 0xF];
+  }
+  return text;
+}
 
 void set_device(int device) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(device)); }
 
@@ -28,6 +41,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
 
 constexpr compat::CudaPlugin kPlugin = {
     .device_count = device_count,
+    .device_uuid = device_uuid,
     .set_device = set_device,
     .empty_cache = empty_cache,
     .make_nccl = make_nccl,

@@ -51,9 +51,15 @@ JobGuard::~JobGuard() {
   waitpid(pid_, nullptr, 0);
 }
 
+void JobGuard::child_reaped(pid_t pid) {
+  if (pid != pid_) return;
+  pid_ = -1;
+  to_guard_.reset();
+}
+
 void JobGuard::tell(pid_t message) {
-  // If the guard is gone there is no one to tell; SIGPIPE is ignored while a job runs.
   if (pid_ <= 0) return;
+  // SIGPIPE is ignored while a job runs: it may just have died.
   [[maybe_unused]] const ssize_t written = write(to_guard_.get(), &message, sizeof message);
 }
 

@@ -22,11 +22,15 @@ class JobGuard {
   void watch(pid_t pgid) { tell(pgid); }
   void forget(pid_t pgid) { tell(-pgid); }
 
+  // The child `pid` was reaped. If it was the guard, its number may belong to someone else from now
+  // on: the job runs without a guard.
+  void child_reaped(pid_t pid);
+
  private:
   void tell(pid_t message);
 
   UniqueFd to_guard_;
-  pid_t pid_ = -1;
+  pid_t pid_ = -1;  // -1: there is none
 };
 
 }  // namespace accelerate::launch

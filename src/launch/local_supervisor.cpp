@@ -6,8 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
+#include <string>
 
+#include "accelerate/errors.h"
 #include "launch/job_guard.h"
 #include "launch/machine.h"
 #include "launch/orphan_reaper.h"
@@ -30,6 +33,13 @@ constexpr milliseconds kSameSignalWithin{250};
 
 milliseconds since(Clock::time_point moment) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - moment);
+}
+
+// Waits until one of `fds` is ready. If the kernel refuses (no memory, or a limit that was lowered
+// meanwhile) none is, and this pauses instead: the caller asks again and must not spin.
+void poll_or_pause(std::vector<pollfd>& fds, int timeout_ms) {
+  constexpr int kPauseMs = 50;
+  if (poll(fds.data(), fds.size(), timeout_ms) < 0 && errno != EINTR) poll(nullptr, 0, kPauseMs);
 }
 
 struct Worker {
@@ -93,9 +103,12 @@ LaunchOutcome LocalJob::run() {
 
 void LocalJob::start_workers() {
   const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_fd) {
+    throw CommError({.what = "cannot open /dev/null: " + std::string(std::strerror(errno)),
+                     .hint = "ranks other than 0 read their input from it"});
+  }
   const WorkerSurroundings surroundings{.inherited = current_environment(),
-                                        .cores = available_cores(),
-                                        .terminal_columns = terminal_columns(STDERR_FILENO)};
+                                        .cores = available_cores()};
   workers_.reserve(static_cast<size_t>(plan_.num_processes));
   for (int rank = 0; rank < plan_.num_processes; ++rank) {
     workers_.push_back(start_worker(rank, surroundings, null_fd.get()));
@@ -142,7 +155,7 @@ void LocalJob::wait_for_events() {
     }
   }
 
-  if (poll(fds.data(), fds.size(), poll_timeout()) < 0 && errno != EINTR) return;
+  poll_or_pause(fds, poll_timeout());
 
   const size_t first_source = fds.size() - sources.size();
   for (size_t i = 0; i < sources.size(); ++i) {
@@ -152,7 +165,7 @@ void LocalJob::wait_for_events() {
     if (fds[1 + i].revents != 0) sinks_[i].write_some();
   }
   drop_streams_without_reader();
-  if (fds[0].revents != 0) handle_signals();
+  handle_signals();  // whatever poll said of them
   if (state_ == State::kStopping && Clock::now() >= kill_at_) kill_workers();
 }
 
@@ -217,7 +230,10 @@ void LocalJob::reap_children() {
     if (worker != workers_.end()) {
       record_end(*worker);
     } else {
-      waitpid(info.si_pid, nullptr, WNOHANG);  // an orphan that a worker left to us
+      // An orphan that a worker left to us, a child from before the job, or the guard.
+      waitpid(info.si_pid, nullptr, WNOHANG);
+      guard_.child_reaped(info.si_pid);
+      orphans_.child_reaped(info.si_pid);
     }
   }
 }
@@ -265,7 +281,7 @@ void LocalJob::flush_sinks() {
     for (const OutputSink& sink : sinks_) {
       fds.push_back({sink.wants_write() ? sink.fd() : -1, POLLOUT, 0});
     }
-    poll(fds.data(), fds.size(), -1);
+    poll_or_pause(fds, -1);
     for (size_t i = 0; i < sinks_.size(); ++i) {
       if (fds[1 + i].revents != 0) sinks_[i].write_some();
     }

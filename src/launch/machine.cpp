@@ -5,19 +5,19 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "launch/folder_entries.h"
 
 namespace accelerate::launch {
 namespace {
 
 int gpu_device_nodes() {
   int count = 0;
-  std::error_code ignored;  // an unreadable /dev holds no GPU for us
-  for (const auto& entry : std::filesystem::directory_iterator("/dev", ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const auto& path : folder_entries("/dev")) {
+    const std::string name = path.filename().string();
     if (!name.starts_with("nvidia") || name.size() == 6) continue;
     if (std::all_of(name.begin() + 6, name.end(), [](unsigned char c) { return std::isdigit(c); }))
       ++count;

@@ -21,6 +21,9 @@ class OrphanReaper {
   // hangs inside the kernel is left. Call it when all workers have been reaped.
   void kill_adopted();
 
+  // The child `pid` was reaped: whoever gets its number is not one that was there before.
+  void child_reaped(pid_t pid) { older_children_.erase(pid); }
+
  private:
   std::set<pid_t> older_children_;
 };

@@ -34,7 +34,7 @@ SignalInbox::SignalInbox() {
   fd_ = UniqueFd(signalfd(-1, &watched, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!fd_) {
     const int error = errno;
-    sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
+    restore();
     throw CommError({.what = "cannot watch for signals: " + std::string(std::strerror(error)),
                      .hint = "raise the limit on open files (ulimit -n)"});
   }
@@ -43,6 +43,10 @@ SignalInbox::SignalInbox() {
 SignalInbox::~SignalInbox() {
   while (next()) {
   }
+  restore();
+}
+
+void SignalInbox::restore() {
   sigaction(SIGPIPE, &original_pipe_, nullptr);
   sigaction(SIGCHLD, &original_child_, nullptr);
   sigprocmask(SIG_SETMASK, &original_mask_, nullptr);

@@ -30,6 +30,8 @@ class SignalInbox {
   const sigset_t& original_mask() const { return original_mask_; }
 
  private:
+  void restore();
+
   sigset_t original_mask_;
   struct sigaction original_pipe_;
   struct sigaction original_child_;

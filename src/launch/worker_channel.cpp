@@ -52,11 +52,4 @@ void copy_terminal_size(int like, const WorkerChannel& channel) {
   ioctl(channel.read_end.get(), TIOCSWINSZ, &size);
 }
 
-int terminal_columns(int fd) {
-  if (!isatty(fd)) return 0;
-  winsize size{};
-  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
-
 }  // namespace accelerate::launch

@@ -22,7 +22,4 @@ WorkerChannel open_terminal_channel(int like);
 // Copies the size of the terminal `like` to that of `channel`; nothing to do for a pipe.
 void copy_terminal_size(int like, const WorkerChannel& channel);
 
-// Columns of the terminal `fd`, or 0 if it is none; 80 if the terminal does not say.
-int terminal_columns(int fd);
-
 }  // namespace accelerate::launch

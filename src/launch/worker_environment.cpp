@@ -64,13 +64,6 @@ std::vector<std::string> worker_environment(const LaunchPlan& plan, int rank,
   if (plan.use_cpu) variables["ACCELERATE_USE_CPU"] = "true";
   if (plan.mixed_precision) variables["ACCELERATE_MIXED_PRECISION"] = *plan.mixed_precision;
 
-  // Progress bars ask for this: where there is no pseudo terminal a worker writes into a pipe.
-  variables.erase("ACCELERATE_TERMINAL");
-  if (surroundings.terminal_columns > 0 && !plan.prefix_output) {
-    variables["ACCELERATE_TERMINAL"] = "1";
-    variables.try_emplace("COLUMNS", std::to_string(surroundings.terminal_columns));
-  }
-
   std::vector<std::string> environment;
   environment.reserve(variables.size());
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);

@@ -12,7 +12,6 @@ namespace accelerate::launch {
 struct WorkerSurroundings {
   std::vector<std::string> inherited{};  // the launcher's own environment as NAME=value
   int cores = 1;                         // shared out as OMP_NUM_THREADS
-  int terminal_columns = 0;              // > 0: the launcher's error stream is a terminal this wide
 };
 
 // The environment of worker `rank` of `plan`, as NAME=value in no particular order: the inherited

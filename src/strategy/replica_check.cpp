@@ -14,6 +14,8 @@ namespace {
 std::string describe(const char* kind, const std::string& name, const at::Tensor& tensor) {
   std::ostringstream out;
   out << kind << " '" << name << "' " << tensor.scalar_type() << tensor.sizes();
+  // Gradients travel in the memory order of their parameter.
+  if (!tensor.is_contiguous()) out << " with strides " << tensor.strides();
   if (tensor.requires_grad()) out << " with gradient";
   return out.str();
 }

@@ -13,8 +13,9 @@ class LocalModel final : public ModelStrategy {
   void after_backward() override {}
   void set_gradient_sync(bool on) override { gradient_sync_ = on; }
   bool gradient_sync() const override { return gradient_sync_; }
+  void require_synchronised(const at::Tensor&) const override {}
   void release() override {}
-  bool needs_accelerator_backward() const override { return false; }
+  bool usable() const override { return true; }
 
  private:
   bool gradient_sync_ = true;

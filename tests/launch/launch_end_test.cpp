@@ -1,8 +1,14 @@
 // Signals to the launcher, and that nothing is left when it ends. Launcher::TearDown looks for
 // processes after each of these tests.
 #include <gmock/gmock.h>
+#include <linux/sched.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -35,6 +41,25 @@ bool becomes(pid_t pid, bool stopped) {
   return false;
 }
 
+std::string name_of(pid_t pid) {
+  std::ifstream stream("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(stream, name);
+  return name;
+}
+
+// A child of this test that sleeps under the number `pid`, which must be free; -1 with errno set if
+// the kernel does not let us choose.
+pid_t sleeper_with_pid(pid_t pid) {
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  arguments.set_tid = reinterpret_cast<uintptr_t>(&pid);
+  arguments.set_tid_size = 1;
+  const long child = syscall(SYS_clone3, &arguments, sizeof arguments);
+  while (child == 0) pause();
+  return static_cast<pid_t>(child);
+}
+
 class StopSignal : public Launcher, public ::testing::WithParamInterface<int> {};
 
 TEST_P(StopSignal, ReachesTheWorkersAndBecomesTheExitCode) {
@@ -46,6 +71,22 @@ TEST_P(StopSignal, ReachesTheWorkersAndBecomesTheExitCode) {
   EXPECT_THAT(result.err, HasSubstr("accelerate launch: stopped by SIG"));
   EXPECT_THAT(result.err, HasSubstr("  ranks 0, 1 and 2 were stopped\n"));
 }
+
+class LauncherEnd : public Launcher {
+ protected:
+  // The process that watches over the launcher, once it has named itself.
+  pid_t guard() const {
+    const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+    while (std::chrono::steady_clock::now() < deadline) {
+      for (const pid_t pid : processes()) {
+        if (name_of(pid) == "accelerate-grd") return pid;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    ADD_FAILURE() << "there is no guard";
+    return 0;
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(Each, StopSignal, ::testing::Values(SIGINT, SIGTERM, SIGHUP, SIGQUIT));
 
@@ -127,20 +168,46 @@ TEST_F(Launcher, WorkersAndWhatTheyStartedDieWithAKilledLauncher) {
   expect_no_process_left();
 }
 
-TEST_F(Launcher, WorkersDieWithAKilledLauncherThatLostItsGuard) {
+TEST_F(LauncherEnd, WorkersDieWithAKilledLauncherThatLostItsGuard) {
   auto run = start_script(2, "echo ready; exec sleep 600");
   run->wait_for_output("ready", 2);
-  for (const pid_t pid : processes()) {
-    std::ifstream comm("/proc/" + std::to_string(pid) + "/comm");
-    std::string name;
-    std::getline(comm, name);
-    if (name == "accelerate-grd") {
-      EXPECT_EQ(kill(pid, SIGKILL), 0);
-    }
-  }
+  const pid_t watching = guard();
+  ASSERT_GT(watching, 0);
+  EXPECT_EQ(kill(watching, SIGKILL), 0);
   run->signal(SIGKILL);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGKILL);
   expect_no_process_left();
+}
+
+TEST_F(LauncherEnd, AProcessThatGotTheNumberOfALostGuardIsLeftAlone) {
+  auto run = start_script(1, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done");
+  run->wait_for_output("ready");
+  const pid_t number = guard();
+  ASSERT_GT(number, 0);
+  ASSERT_EQ(kill(number, SIGKILL), 0);
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (kill(number, 0) == 0) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nobody reaped the guard";
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const pid_t stranger = sleeper_with_pid(number);
+  if (stranger < 0) GTEST_SKIP() << "cannot choose the number of a process: " << strerror(errno);
+  run->signal(SIGTERM);
+  EXPECT_EQ(run->wait().exit_code, 0);
+  int status = 0;
+  kill(stranger, SIGTERM);  // too late if a SIGKILL is on its way
+  waitpid(stranger, &status, 0);
+  EXPECT_EQ(WTERMSIG(status), SIGTERM);
+}
+
+TEST_F(Launcher, AStopSignalIsHeardAlsoWhileTheKernelRefusesToPoll) {
+  auto run = start_script(2, "echo ready; exec sleep 600");
+  run->wait_for_output("ready", 2);
+  // poll() may not watch more descriptors than a process may open.
+  const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+  ASSERT_EQ(prlimit(run->pid(), RLIMIT_NOFILE, &none, nullptr), 0);
+  run->signal(SIGTERM);
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGTERM);
 }
 
 TEST_F(Launcher, WhatAWorkerLeavesInItsGroupIsKilledWhenTheWorkerEnds) {

@@ -13,15 +13,26 @@ const RunOptions kTerminal{.in_terminal = true};
 
 TEST_F(Launcher, WorkersSeeTheTerminalOfTheLauncher) {
   auto run =
-      start_script(1, "[ -t 1 ] && [ -t 2 ] && echo terminal=$ACCELERATE_TERMINAL $(stty size <&2)",
-                   {}, kTerminal);
+      start_script(1, "[ -t 1 ] && [ -t 2 ] && echo $(stty size <&2)", {}, kTerminal);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.out, "terminal=1 50 123\r\n");
+  EXPECT_EQ(result.out, "50 123\r\n");
+}
+
+TEST_F(Launcher, WorkersSeeTheTerminalChangeItsSize) {
+  auto run = start_script(1, R"sh(
+echo ready
+until [ "$(stty size <&2)" = '40 77' ]; do sleep 0.02; done)sh",
+                          {}, kTerminal);
+  run->wait_for_output("ready");
+  run->resize_terminal(40, 77);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "ready\r\n");
 }
 
 TEST_F(Launcher, PrefixedWorkersDrawNoBars) {
-  auto run = start_script(1, "[ -t 2 ] || echo plain${ACCELERATE_TERMINAL}", {"--prefix_output"},
+  auto run = start_script(1, "[ -t 2 ] || echo plain", {"--prefix_output"},
                           kTerminal);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 0);

@@ -4,12 +4,14 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <sstream>
 #include <thread>
 
+#include "launch/folder_entries.h"
 #include "launch/worker_environment.h"
 
 namespace accelerate::test {
@@ -94,6 +96,11 @@ void LauncherRun::signal(int signal) const { ASSERT_EQ(kill(pid_, signal), 0); }
 
 void LauncherRun::type(const std::string& text) const {
   ASSERT_EQ(write(out_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+void LauncherRun::resize_terminal(unsigned short rows, unsigned short columns) const {
+  const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+  ASSERT_EQ(ioctl(out_.get(), TIOCSWINSZ, &size), 0);
 }
 
 bool LauncherRun::pump() {
@@ -184,11 +191,10 @@ RunResult Launcher::run_script(int num_processes, const std::string& script,
 std::vector<pid_t> Launcher::processes() const {
   const std::string wanted = std::string(kMarkName) + "=" + mark_;
   std::vector<pid_t> found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename().string();
+  for (const auto& process : launch::folder_entries("/proc")) {
+    const std::string name = process.filename().string();
     if (!std::all_of(name.begin(), name.end(), [](char c) { return std::isdigit(c); })) continue;
-    std::ifstream stream(entry.path() / "environ");
+    std::ifstream stream(process / "environ");
     for (std::string variable; std::getline(stream, variable, '\0');) {
       if (variable == wanted) found.push_back(std::stoi(name));
     }

@@ -42,6 +42,7 @@ class LauncherRun {
   void signal(int signal) const;
   // Types into the terminal.
   void type(const std::string& text) const;
+  void resize_terminal(unsigned short rows, unsigned short columns) const;
   // Waits until `text` has appeared `times` times in what the workers wrote to their output.
   void wait_for_output(const std::string& text, int times = 1);
   const std::string& out() const { return result_.out; }

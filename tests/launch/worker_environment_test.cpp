@@ -104,16 +104,5 @@ TEST(WorkerEnvironment, PassesOnOnlyTheSettingsThatWereGiven) {
   EXPECT_THAT(variables_of(plan, 0), Contains(Pair("ACCELERATE_MIXED_PRECISION", "bf16")));
 }
 
-TEST(WorkerEnvironment, TellsWorkersOfATerminalUnlessLinesArePrefixed) {
-  LaunchPlan plan = plan_of(1);
-  EXPECT_THAT(variables_of(plan, 0, {.inherited = {"ACCELERATE_TERMINAL=1"}}),
-              Not(Contains(Key("ACCELERATE_TERMINAL"))));
-  const WorkerSurroundings terminal{.terminal_columns = 132};
-  EXPECT_THAT(variables_of(plan, 0, terminal), Contains(Pair("ACCELERATE_TERMINAL", "1")));
-  EXPECT_THAT(variables_of(plan, 0, terminal), Contains(Pair("COLUMNS", "132")));
-  plan.prefix_output = true;
-  EXPECT_THAT(variables_of(plan, 0, terminal), Not(Contains(Key("ACCELERATE_TERMINAL"))));
-}
-
 }  // namespace
 }  // namespace accelerate::launch

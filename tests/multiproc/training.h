@@ -31,6 +31,23 @@ struct Mlp : Net {
   torch::nn::Linear first, second;
 };
 
+// Three branches, of which a call uses the ones it is told to.
+struct Branches : torch::nn::Module {
+  Branches()
+      : a(register_module("a", torch::nn::Linear(6, 3))),
+        b(register_module("b", torch::nn::Linear(6, 3))),
+        c(register_module("c", torch::nn::Linear(6, 3))) {}
+  at::Tensor forward(const at::Tensor& input, const std::string& used) {
+    at::Tensor output = torch::zeros({input.size(0), 3});
+    if (used.find('a') != std::string::npos) output = output + a(input);
+    if (used.find('b') != std::string::npos) output = output + b(input);
+    if (used.find('c') != std::string::npos) output = output + c(input);
+    return output;
+  }
+
+  torch::nn::Linear a, b, c;
+};
+
 // Options that no test should run into by waiting.
 inline AcceleratorOptions on_cpu(DdpOptions ddp = {}) {
   return {.cpu = true,
@@ -92,6 +109,18 @@ inline testing::AssertionResult near(const std::vector<double>& actual,
            << "value " << i << " is " << actual[i] << ", expected " << expected[i];
   }
   return testing::AssertionSuccess();
+}
+
+// The text of the UsageError that `action` throws; "" and a failure if it throws another or none.
+template <typename Action>
+std::string usage_error(Action action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "expected a UsageError";
+  return {};
 }
 
 }  // namespace accelerate::test

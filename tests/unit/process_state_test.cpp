@@ -153,13 +153,102 @@ TEST(RankEnvironment, ReadsASlurmStep) {
   EXPECT_EQ(ranks.local_world_size, 3);
   EXPECT_EQ(ranks.node_rank, 1);
   EXPECT_EQ(ranks.master_address, "node07");
-  EXPECT_EQ(ranks.master_port, 20000 + 2345);
   EXPECT_EQ(ranks.source, "SLURM");
+}
+
+// The port that a launcher's name for the job stands for.
+void expect_derived(uint16_t port) {
+  EXPECT_GE(port, 20000);
+  EXPECT_LT(port, 30000);
+}
+
+TEST(RankEnvironment, GivesEachSlurmStepItsOwnPortAndName) {
+  const RankEnvironment first = read(kSlurmStep);
+  const RankEnvironment second = read(with(kSlurmStep, {{"SLURM_STEP_ID", "1"}}));
+  const RankEnvironment other_job = read(with(kSlurmStep, {{"SLURM_JOB_ID", "12346"}}));
+  const RankEnvironment other_rank = read(with(kSlurmStep, {{"SLURM_PROCID", "4"}}));
+  expect_derived(first.master_port);
+  EXPECT_NE(first.master_port, second.master_port);
+  EXPECT_NE(first.master_port, other_job.master_port);
+  EXPECT_EQ(first.master_port, other_rank.master_port);
+  EXPECT_NE(first.job, second.job);
+  EXPECT_NE(first.job, other_job.job);
+  EXPECT_EQ(first.job, other_rank.job);
+  EXPECT_EQ(read(with(kSlurmStep, {{"MASTER_PORT", "7"}})).master_port, 7);
+}
+
+TEST(RankEnvironment, TakesSlurmsNumbersOfSpecialSteps) {
+  EXPECT_EQ(read(with(kSlurmStep, {{"SLURM_STEP_ID", "4294967290"}})).rank, 5);
+}
+
+const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+
+TEST(RankEnvironment, GivesEachMpirunItsOwnPortAndName) {
+  const RankEnvironment first = read(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-77@1"}}));
+  const RankEnvironment second = read(with(kOpenMpi, {{"PMIX_NAMESPACE", "prterun-host-78@1"}}));
+  expect_derived(first.master_port);
+  expect_derived(second.master_port);
+  EXPECT_NE(first.master_port, second.master_port);
+  EXPECT_NE(first.job, second.job);
+  EXPECT_EQ(read(with(kOpenMpi, {{"PMIX_NAMESPACE", "x"}, {"MASTER_PORT", "7"}})).master_port, 7);
+}
+
+TEST(RankEnvironment, NamesTheRunAndTheAttemptOfTorchrun) {
+  const Variables run = with(kTorchrunRank3, {{"TORCHELASTIC_RUN_ID", "r"}});
+  const std::string first = read(with(run, {{"TORCHELASTIC_RESTART_COUNT", "0"}})).job;
+  const std::string second = read(with(run, {{"TORCHELASTIC_RESTART_COUNT", "1"}})).job;
+  EXPECT_NE(first, second);
+  EXPECT_NE(first, read(kTorchrunRank3).job);
+}
+
+// One launcher on each machine, each in a SLURM step of its own, makes one job.
+TEST(RankEnvironment, NamesTheJobByTheLauncherThatStartedItAlone) {
+  EXPECT_EQ(read(with(kSlurmStep, kTorchrunRank3)).job, read(kTorchrunRank3).job);
+  EXPECT_EQ(read(with(kTorchrunRank3, {{"PMIX_NAMESPACE", "x"}})).job, read(kTorchrunRank3).job);
 }
 
 TEST(RankEnvironment, TakesTheFirstHostOfAPlainSlurmList) {
   EXPECT_EQ(read(with(kSlurmStep, {{"SLURM_STEP_NODELIST", "alpha,beta"}})).master_address,
             "alpha");
+}
+
+TEST(RankEnvironment, ExpandsTheFirstHostOfASlurmListWholly) {
+  const auto first_of = [](const char* list) {
+    return read(with(kSlurmStep, {{"SLURM_STEP_NODELIST", list}})).master_address;
+  };
+  EXPECT_EQ(first_of("gpu1"), "gpu1");
+  EXPECT_EQ(first_of("node[1-4]-ib"), "node1-ib");
+  EXPECT_EQ(first_of("node[3,5-9]-ib,other[1-2]"), "node3-ib");
+  EXPECT_EQ(first_of("rack[1-2]n[01-03]"), "rack1n01");
+  EXPECT_EQ(first_of("alpha-x,beta[1-2]"), "alpha-x");
+  EXPECT_EQ(first_of("node[07"), "node07");
+}
+
+// srun --mpi=pmi2 sets PMI's rank and size, and nothing about machines.
+TEST(RankEnvironment, TakesSlurmsPlacesWherePmiKnowsOnlyRankAndSize) {
+  const RankEnvironment ranks = read(with(kSlurmStep, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}}));
+  EXPECT_EQ(ranks.rank, 5);
+  EXPECT_EQ(ranks.local_rank, 2);
+  EXPECT_EQ(ranks.local_world_size, 3);
+  EXPECT_EQ(ranks.node_rank, 1);
+  EXPECT_EQ(ranks.master_address, "node07");
+  EXPECT_EQ(ranks.source, "SLURM");
+}
+
+// mpirun starts one helper a machine through srun: the step describes the helpers.
+TEST(RankEnvironment, TakesMpisOwnPlacesInsideAStepOfItsHelpers) {
+  const RankEnvironment ranks = read(with(kSlurmStep, {{"PMI_RANK", "9"},
+                                                       {"PMI_SIZE", "12"},
+                                                       {"MPI_LOCALRANKID", "1"},
+                                                       {"MPI_LOCALNRANKS", "4"},
+                                                       {"MASTER_ADDR", "head"}}));
+  EXPECT_EQ(ranks.rank, 9);
+  EXPECT_EQ(ranks.local_rank, 1);
+  EXPECT_EQ(ranks.node_rank, 2);
+  EXPECT_EQ(ranks.source, "PMI");
 }
 
 TEST(RankEnvironment, RunsAloneInsideASlurmBatchScript) {
@@ -248,6 +337,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{"MpiSaysAnotherSize",
                             with(kTorchrunRank3, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}),
                             {"WORLD_SIZE=4", "PMI_SIZE=8"}},
+                    Refusal{"PmiSaysAnotherRankThanTheSlurmStep",
+                            with(kSlurmStep, {{"PMI_RANK", "4"}, {"PMI_SIZE", "7"}}),
+                            {"SLURM_PROCID=5", "PMI_RANK=4"}},
+                    Refusal{"PmiSaysAnotherSizeThanTheSlurmStep",
+                            with(kSlurmStep, {{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}}),
+                            {"SLURM_NTASKS=7", "PMI_SIZE=8"}},
                     Refusal{"TwoKindsOfMpi",
                             {{"OMPI_COMM_WORLD_RANK", "0"},
                              {"OMPI_COMM_WORLD_SIZE", "2"},
@@ -299,6 +394,19 @@ TEST(ProcessState, RefusesDevicesThatAreNotThereOrContradict) {
   EXPECT_THROW(state_of({{"ACCELERATE_TORCH_DEVICE", "abacus"}}, 2), ConfigError);
   EXPECT_THROW(state_of({{"ACCELERATE_TORCH_DEVICE", "cuda"}}, 2, /*cpu=*/true), ConfigError);
   EXPECT_THROW(state_of({{"ACCELERATE_USE_CPU", "perhaps"}}, 2), ConfigError);
+}
+
+// As from_environment() asks: who must stay on the CPU is not told of any GPU.
+TEST(ProcessState, NamesBothVariablesThatContradictAlsoWhereNoGpuIsSeen) {
+  for (const int gpu_count : {0, 2}) {
+    try {
+      state_of({{"ACCELERATE_TORCH_DEVICE", "cuda"}, {"ACCELERATE_USE_CPU", "true"}}, gpu_count);
+      FAIL() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("ACCELERATE_TORCH_DEVICE=cuda contradicts ACCELERATE_USE_CPU"));
+    }
+  }
 }
 
 TEST(ProcessState, KnowsWhoIsMainAndLast) {

@@ -8,6 +8,14 @@
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
 
+namespace torch::nn {
+class AnyModule;
+}
+namespace torch::data {
+template <typename Dataset, typename Batch, typename BatchRequest>
+class DataLoaderBase;
+}
+
 namespace accelerate::detail {
 
 template <class T>
@@ -72,10 +80,27 @@ auto module_of(const T& model) {
   }
 }
 
+// A module in a form that cannot be shared with a prepared model.
+template <class T>
+inline constexpr bool is_unshared_module = is_module<T> || is_module<std::remove_pointer_t<T>> ||
+                                           std::is_same_v<T, torch::nn::AnyModule> ||
+                                           (!is_shared_ptr<T> &&
+                                            is_module<typename PointeeOf<T>::type>);
+
+template <class Dataset, class Batch, class Request>
+std::true_type is_torch_loader_pointer(const torch::data::DataLoaderBase<Dataset, Batch, Request>*);
+std::false_type is_torch_loader_pointer(const void*);
+
+// A loader of torch::data, or a smart pointer to one.
+template <class T>
+inline constexpr bool is_torch_loader =
+    decltype(is_torch_loader_pointer(static_cast<T*>(nullptr)))::value ||
+    decltype(is_torch_loader_pointer(static_cast<typename PointeeOf<T>::type*>(nullptr)))::value;
+
 // A pointer that owns nothing: whoever made `object` keeps it alive.
 template <class T>
-std::shared_ptr<T> borrowed(T& object) {
-  return std::shared_ptr<T>(std::shared_ptr<T>(), &object);
+std::shared_ptr<T> borrowed(T* object) {
+  return std::shared_ptr<T>(std::shared_ptr<T>(), object);
 }
 
 }  // namespace accelerate::detail

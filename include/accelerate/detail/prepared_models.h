@@ -1,0 +1,22 @@
+// The models that an accelerator has prepared, for the objects that must know of them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "accelerate/strategy.h"
+
+namespace accelerate::detail {
+
+// Shared by an accelerator and its optimizers. One thread at a time.
+struct PreparedModels {
+  struct Entry {
+    std::shared_ptr<torch::nn::Module> module;
+    std::shared_ptr<ModelStrategy> strategy;
+  };
+  std::vector<Entry> entries;
+  int rank = 0;  // of the accelerator; for messages
+  int world_size = 1;
+};
+
+}  // namespace accelerate::detail
