@@ -16,8 +16,8 @@ namespace {
 struct Settings {
   std::string loop = "both";  // or "prepared" or "hand"
   Task task;
-  int rounds = 6;
-  int pairs = 40;
+  int rounds = 12;
+  int pairs = 20;
   int steps = 300;
 };
 
@@ -36,16 +36,21 @@ nlohmann::json compare_in_turns(const Settings& settings) {
       return open_gloo(c10::make_intrusive<c10d::PrefixStore>(name, store), place);
     };
     const auto hand_group = group("hand");
-    PreparedLoop prepared(accelerator, settings.task);
-    ReducerLoop hand(hand_group, settings.task);
-    ReducerLoop control(group("control"), settings.task);
-    for (TrainingLoop* loop : std::initializer_list<TrainingLoop*>{&prepared, &hand, &control}) {
+    const auto control_group = group("control");
+    std::optional<PreparedLoop> prepared;
+    std::optional<ReducerLoop> hand;
+    std::optional<ReducerLoop> control;
+    make_in_changing_order({[&] { prepared.emplace(accelerator, settings.task); },
+                            [&] { hand.emplace(hand_group, settings.task); },
+                            [&] { control.emplace(control_group, settings.task); }},
+                           round);
+    for (TrainingLoop* loop : std::initializer_list<TrainingLoop*>{&*prepared, &*hand, &*control}) {
       warm_up(*loop);
-      require_equal_parameters(*loop, prepared);
+      require_equal_parameters(*loop, *prepared);
     }
     const auto align = [&] { barrier(hand_group); };
-    prepared_times.measure(prepared, hand, settings.pairs, align);
-    control_times.measure(control, hand, settings.pairs, align);
+    prepared_times.measure(*prepared, *hand, settings.pairs, align);
+    control_times.measure(*control, *hand, settings.pairs, align);
     align();
   }
   return {{"name", "prepared data-parallel loop against hand-written reducer loop"},

@@ -104,7 +104,7 @@ class Bench:
         for optimizer in ("sgd", "adamw"):
             command = [self.bin / "bench_loop", "--optimizer", optimizer]
             if self.quick:
-                command += ["--rounds", 2, "--pairs", 20]
+                command += ["--rounds", 3, "--pairs", 10]
             results = self.program(command)
             pair = results["prepared_against_hand"]
             noise = results["hand_against_hand"]["time_ratio"]
@@ -126,8 +126,8 @@ class Bench:
     def ddp_in_turns(self):
         for hidden, optimizer in ((512, "sgd"), (512, "adamw"), (2048, "sgd")):
             command = self.launch + [self.bin / "bench_ddp", "--hidden", hidden, "--optimizer", optimizer]
-            rounds = 1 if self.quick else 2 if hidden > 512 else 6
-            command += ["--rounds", rounds, "--pairs", 20 if self.quick or hidden > 512 else 40]
+            if self.quick or hidden > 512:
+                command += ["--rounds", 3, "--pairs", 10]
             results = self.program(command)
             pair = results["prepared_against_hand"]
             speed = 1 / pair["time_ratio"]

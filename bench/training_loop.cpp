@@ -1,5 +1,6 @@
 #include "training_loop.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -47,6 +48,12 @@ TrainingData HandBatches::next() {
   const int64_t first = (step_++ * world_size_ + rank_) * task_.batch_size;
   const at::Tensor rows = order_.slice(0, first, first + task_.batch_size);
   return {data_.inputs.index_select(0, rows), data_.labels.index_select(0, rows)};
+}
+
+void make_in_changing_order(std::vector<std::function<void()>> makers, int round) {
+  const auto first = round % static_cast<int>(makers.size());
+  std::rotate(makers.begin(), makers.begin() + first, makers.end());
+  for (const auto& make : makers) make();
 }
 
 void require_equal_parameters(const TrainingLoop& first, const TrainingLoop& second) {

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <accelerate/accelerate.h>
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -60,6 +61,11 @@ class HandBatches {
   int64_t step_ = 0;  // in the pass
   uint64_t next_epoch_ = 0;
 };
+
+// Calls all of `makers`, beginning with another one in each round. Where a loop's tensors lie in
+// memory can cost it some percent, and allocators give the same places to the same order of
+// requests: so each loop gets each place in turn.
+void make_in_changing_order(std::vector<std::function<void()>> makers, int round);
 
 // Throws unless both loops have come to exactly equal parameters.
 void require_equal_parameters(const TrainingLoop& first, const TrainingLoop& second);

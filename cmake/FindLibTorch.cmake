@@ -15,8 +15,6 @@
 # Run as a script (cmake -P) it searches beside the current folder and prints one line: the folder that would be used,
 # nothing if there is none, or `error: ` and what is wrong with the torch that was named.
 
-include_guard(GLOBAL)
-
 set(LIBTORCH_MINIMUM_VERSION 2.9)
 set(LIBTORCH_FIRST_UNSUPPORTED_VERSION 2.12)
 set(_libtorch_supported "2.9, 2.10 or 2.11")
@@ -181,18 +179,18 @@ if(NOT LibTorch_FIND_QUIETLY)
   message(STATUS "libtorch ${LibTorch_VERSION} from ${LibTorch_SOURCE}: ${LibTorch_ROOT}")
 endif()
 
+find_package(Threads REQUIRED)
 if(NOT TARGET LibTorch::LibTorch)
-  add_library(LibTorch::c10 SHARED IMPORTED)
+  add_library(LibTorch::c10 SHARED IMPORTED GLOBAL)
   set_target_properties(LibTorch::c10 PROPERTIES IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libc10.so")
-  add_library(LibTorch::torch_cpu SHARED IMPORTED)
+  add_library(LibTorch::torch_cpu SHARED IMPORTED GLOBAL)
   set_target_properties(LibTorch::torch_cpu PROPERTIES IMPORTED_LOCATION "${LibTorch_LIBRARY_DIR}/libtorch_cpu.so")
 
   # Only the CPU half is linked: the CUDA half is opened at run time where a GPU is present.
-  add_library(LibTorch::LibTorch INTERFACE IMPORTED)
+  add_library(LibTorch::LibTorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(LibTorch::LibTorch SYSTEM INTERFACE "${LibTorch_ROOT}/include"
                              "${LibTorch_ROOT}/include/torch/csrc/api/include")
   target_compile_definitions(LibTorch::LibTorch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
   target_compile_features(LibTorch::LibTorch INTERFACE cxx_std_20)
-  find_package(Threads REQUIRED)
   target_link_libraries(LibTorch::LibTorch INTERFACE LibTorch::torch_cpu LibTorch::c10 Threads::Threads)
 endif()

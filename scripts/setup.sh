@@ -70,9 +70,9 @@ install_packages() {
   mapfile -t missing < <(missing_packages "$1" "$clang")
   [[ -n "$clang" && ${#missing[@]} -eq 0 ]] && return
 
+  [[ -n "$clang" ]] || missing+=(clang-19)
   if [[ "$(id -u)" -ne 0 ]]; then
-    command -v sudo >/dev/null ||
-      die "the packages ${missing[*]} ${clang:-clang-19} are missing: run this as root, or install sudo"
+    command -v sudo >/dev/null || die "packages are missing: run this as root, or install ${missing[*]}"
     as_root=(sudo)
   fi
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0)

@@ -41,8 +41,9 @@ class BatchShard {
   // The batch `k` of this rank, 0 <= k < rounds().
   Round round(int64_t k) const;
 
-  // The place in sampler order of `position`.
-  int64_t wrapped(int64_t position) const { return position % n_; }
+  // The place in sampler order of `position`. Throws UsageError for a position below 0 and in a
+  // pass without samples.
+  int64_t wrapped(int64_t position) const;
 
  private:
   int64_t n_ = 0;

@@ -42,16 +42,18 @@ class DataLoader {
   using Value = detail::BatchValue<Dataset>;
   class Iterator;
 
-  // Throws UsageError if batch_size is not positive.
+  // Throws UsageError if there is no dataset or batch_size is not positive.
   DataLoader(std::shared_ptr<Dataset> dataset, LoaderOptions options)
       : dataset_(std::move(dataset)),
         options_(options),
         epoch_(std::make_shared<std::atomic<int64_t>>(0)) {
+    detail::check_dataset(dataset_.get());
     detail::check_options(options_);
   }
 
   // Starts a pass and loads its first batch. Throws what the dataset throws, and DataError for a
-  // dataset without a size or samples that cannot be stacked.
+  // dataset without a size, a batch of another size than asked for, or samples that cannot be
+  // stacked.
   Iterator begin() const { return Iterator(dataset_, pass_options(), epoch_); }
   std::default_sentinel_t end() const { return {}; }
 

@@ -7,7 +7,7 @@
 namespace accelerate {
 
 // How prepared loaders share their data over the ranks.
-struct DataLoaderOptions {
+struct ShardingOptions {
   // batch_size counts for all ranks together; it must be a multiple of their number.
   bool split_batches = false;
   // Repeat the first samples so that all ranks run the same number of full batches.
@@ -19,7 +19,7 @@ struct AcceleratorOptions {
   bool cpu = false;
   // Move models, optimizer state and batches to the device.
   bool device_placement = true;
-  DataLoaderOptions data_loader{};
+  ShardingOptions data_loader{};
   DdpOptions ddp{};
   ProcessGroupOptions process_group{};
 };

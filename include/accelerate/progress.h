@@ -22,8 +22,8 @@ namespace accelerate {
 
 struct ProgressOptions {
   std::string description{};
-  std::ostream* stream = nullptr;  // where it is drawn; standard error if null. ACCELERATE_TERMINAL
-                                   // = 1 makes any stream count as a terminal, 0 makes none
+  std::ostream* stream = nullptr;  // where it is drawn; standard error if null, the only one that
+                                   // can be a terminal
 };
 
 namespace detail {

@@ -4,10 +4,10 @@
 #include <array>
 #include <cctype>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "accelerate/errors.h"
+#include "base/environment.h"
 
 namespace accelerate {
 namespace {
@@ -16,14 +16,14 @@ constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warni
                                                          "off"};
 
 LogLevel level_from_environment() {
-  const char* value = std::getenv("ACCELERATE_LOG_LEVEL");
-  if (value == nullptr || *value == '\0') return LogLevel::kWarning;
-  std::string word(value);
+  const std::string value = environment_variable("ACCELERATE_LOG_LEVEL").value_or("");
+  if (value.empty()) return LogLevel::kWarning;
+  std::string word = value;
   std::transform(word.begin(), word.end(), word.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   const auto found = std::find(kLevelNames.begin(), kLevelNames.end(), word);
   if (found == kLevelNames.end()) {
-    throw ConfigError({.what = "'" + std::string(value) + "' is not a log level",
+    throw ConfigError({.what = "'" + value + "' is not a log level",
                        .where = "environment variable ACCELERATE_LOG_LEVEL",
                        .hint = "use one of debug, info, warning, error, off"});
   }
@@ -40,9 +40,7 @@ LogLevel log_level() {
 void log(LogLevel level, std::string_view message) {
   if (level < log_level() || level == LogLevel::kOff) return;
   std::string line;
-  if (const char* rank = std::getenv("RANK"); rank != nullptr) {
-    line += "[rank " + std::string(rank) + "] ";
-  }
+  if (const auto rank = environment_variable("RANK")) line += "[rank " + *rank + "] ";
   line += kLevelNames[static_cast<size_t>(level)];
   line += ": ";
   line += message;

@@ -12,6 +12,8 @@
 #include <iostream>
 #include <string_view>
 
+#include "base/environment.h"
+
 namespace accelerate::detail {
 namespace {
 
@@ -64,30 +66,22 @@ std::string filled_bar(double fraction, int width, bool blocks) {
   return bar;
 }
 
-std::string environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 bool draws_on_terminal(const std::ostream* stream) {
-  const std::string forced = environment("ACCELERATE_TERMINAL");
-  if (forced == "1") return true;
-  if (forced == "0") return false;
   return stream == nullptr && isatty(STDERR_FILENO) == 1;
 }
 
+// The terminal first: it knows when its window changed, COLUMNS only how wide it once was.
 int terminal_columns() {
-  const int given = std::atoi(environment("COLUMNS").c_str());
-  if (given > 0) return given;
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
-  return 80;
+  const int given = std::atoi(environment_variable("COLUMNS").value_or("").c_str());
+  return given > 0 ? given : 80;
 }
 
 // Whether the locale of the terminal can show the block characters.
 bool terminal_shows_blocks() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const std::string value = environment(name);
+    const std::string value = environment_variable(name).value_or("");
     if (value.empty()) continue;
     return value.find("UTF-8") != std::string::npos || value.find("utf8") != std::string::npos;
   }

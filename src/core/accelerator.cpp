@@ -11,7 +11,7 @@
 #include "accelerate/errors.h"
 #include "base/environment.h"
 #include "compat/cuda_plugin.h"
-#include "core/optimizer_placement.h"
+#include "optim/optimizer_placement.h"
 
 namespace accelerate {
 namespace {

@@ -68,4 +68,12 @@ BatchShard::Round BatchShard::round(int64_t k) const {
   return {.first = first, .size = ragged_ ? valid : slots_, .valid = valid};
 }
 
+int64_t BatchShard::wrapped(int64_t position) const {
+  if (n_ == 0 || position < 0) {
+    throw UsageError({.what = "a pass of " + std::to_string(n_) + " samples has no position " +
+                              std::to_string(position)});
+  }
+  return position % n_;
+}
+
 }  // namespace accelerate

@@ -5,12 +5,6 @@
 
 #include "accelerate/errors.h"
 
-namespace accelerate {
-
-at::Tensor BatchInfo::valid_mask() const { return at::arange(size).lt(valid); }
-
-}  // namespace accelerate
-
 namespace accelerate::detail {
 namespace {
 
@@ -33,6 +27,12 @@ uint64_t seed_of(const PassOptions& options) {
 }
 
 }  // namespace
+
+void check_dataset(const void* dataset) {
+  if (dataset == nullptr) {
+    throw UsageError({.what = "a loader needs a dataset, got a null pointer"});
+  }
+}
 
 void check_options(const LoaderOptions& options) { batch_shard(0, options, std::nullopt); }
 

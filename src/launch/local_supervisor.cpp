@@ -104,8 +104,9 @@ LaunchOutcome LocalJob::run() {
 void LocalJob::start_workers() {
   const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd) {
-    throw CommError({.what = "cannot open /dev/null: " + std::string(std::strerror(errno)),
-                     .hint = "ranks other than 0 read their input from it"});
+    throw CommError(
+        {.what = "cannot open /dev/null: " + std::string(std::strerror(errno)),
+         .hint = "give the container a /dev, or raise the limit on open files (ulimit -n)"});
   }
   const WorkerSurroundings surroundings{.inherited = current_environment(),
                                         .cores = available_cores()};

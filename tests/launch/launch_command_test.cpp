@@ -122,8 +122,7 @@ TEST_F(Launcher, EnvNamesTheTorchThatPythonWouldImport) {
   std::filesystem::create_directory(folder_.path() / "torch");
   folder_.write("torch/__init__.py", "raise RuntimeError('imported')\n");
   folder_.write("torch/version.py", "__version__ = '9.8.7+cpu'\n");
-  const RunResult result =
-      run({"env"}, {.environment = {{"PYTHONPATH", folder_.path().string()}}});
+  const RunResult result = run({"env"}, {.environment = {{"PYTHONPATH", folder_.path().string()}}});
   EXPECT_THAT(result.out, HasSubstr(", torch 9.8.7+cpu\n"));
 }
 

@@ -12,8 +12,7 @@ using ::testing::HasSubstr;
 const RunOptions kTerminal{.in_terminal = true};
 
 TEST_F(Launcher, WorkersSeeTheTerminalOfTheLauncher) {
-  auto run =
-      start_script(1, "[ -t 1 ] && [ -t 2 ] && echo $(stty size <&2)", {}, kTerminal);
+  auto run = start_script(1, "[ -t 1 ] && [ -t 2 ] && echo $(stty size <&2)", {}, kTerminal);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "50 123\r\n");
@@ -32,8 +31,7 @@ until [ "$(stty size <&2)" = '40 77' ]; do sleep 0.02; done)sh",
 }
 
 TEST_F(Launcher, PrefixedWorkersDrawNoBars) {
-  auto run = start_script(1, "[ -t 2 ] || echo plain", {"--prefix_output"},
-                          kTerminal);
+  auto run = start_script(1, "[ -t 2 ] || echo plain", {"--prefix_output"}, kTerminal);
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "[rank 0] plain\r\n");

@@ -76,6 +76,16 @@ TEST(BatchShard, AnEmptyDatasetHasNoRounds) {
   EXPECT_EQ(BatchShard({.n = 0, .batch_size = 3, .world_size = 2}).rounds(), 0);
 }
 
+TEST(BatchShard, APositionThatNoPassHasIsRefused) {
+  try {
+    BatchShard({.n = 0}).wrapped(3);
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.message(), "a pass of 0 samples has no position 3");
+  }
+  EXPECT_THROW(BatchShard({.n = 2}).wrapped(-1), UsageError);
+}
+
 TEST(BatchShard, RefusesABatchThatTheRanksCannotShare) {
   try {
     BatchShard({.n = 8, .batch_size = 3, .split_batches = true, .world_size = 2});

@@ -219,6 +219,67 @@ TEST(DataLoader, RefusesSamplesOfDifferentShapes) {
   }
 }
 
+TEST(DataLoader, RefusesABatchOfAnotherSizeThanItAskedFor) {
+  // Whole batches, of which one tensor has a row more than was asked for.
+  struct TooMany {
+    size_t size() const { return 4; }
+    Sample get_batch(c10::ArrayRef<size_t> indices) const {
+      const auto asked = static_cast<int64_t>(indices.size());
+      return {.data = at::zeros({asked}), .target = at::zeros({asked + 1})};
+    }
+  };
+  auto loader = data_loader(TooMany(), {.batch_size = 2});
+  try {
+    loader.begin();
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.message(),
+              "the dataset was asked for a batch of 2 samples and returned one of 3");
+    EXPECT_THAT(error.where(), testing::MatchesRegex("get_batch\\(\\) of .*TooMany"));
+  }
+
+  struct TooFew {
+    size_t size() const { return 4; }
+    std::vector<at::Tensor> get_batch(c10::ArrayRef<size_t>) const { return {at::zeros({1})}; }
+  };
+  EXPECT_THROW(data_loader(TooFew(), {.batch_size = 2}).begin(), DataError);
+  EXPECT_NO_THROW(data_loader(TooFew(), {.batch_size = 1}).begin());
+}
+
+TEST(DataLoader, RefusesABatchWithoutABatchDimension) {
+  struct Scalars {
+    size_t size() const { return 4; }
+    at::Tensor get_batch(c10::ArrayRef<size_t>) const { return at::scalar_tensor(1); }
+  };
+  try {
+    data_loader(Scalars(), {.batch_size = 1}).begin();
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.message(),
+              "the dataset was asked for a batch of 1 samples and returned a tensor without a "
+              "batch dimension");
+  }
+}
+
+TEST(DataLoader, TakesABatchThatLeavesItsTargetUndefined) {
+  struct WithoutTarget {
+    size_t size() const { return 2; }
+    Sample get_batch(c10::ArrayRef<size_t> indices) const {
+      return {.data = at::zeros({static_cast<int64_t>(indices.size())})};
+    }
+  };
+  EXPECT_FALSE(data_loader(WithoutTarget(), {.batch_size = 2}).begin()->target.defined());
+}
+
+TEST(DataLoader, RefusesANullDataset) {
+  try {
+    data_loader(std::shared_ptr<TensorDataset>());
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.message(), "a loader needs a dataset, got a null pointer");
+  }
+}
+
 TEST(ShardedLoader, EachRankYieldsItsShareOfTheSameShuffledOrder) {
   auto loader = data_loader(integers_below(10), {.batch_size = 2, .shuffle = true, .seed = 7});
   // torch.randperm(10) of seed 43 is 8 4 9 0 5 1 6 7 2 3.

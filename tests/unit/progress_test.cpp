@@ -2,12 +2,17 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace accelerate {
@@ -83,15 +88,6 @@ TEST(ProgressFormat, LineBreaksInTheTextsStayOnTheLine) {
 
 class ProgressRange : public testing::Test {
  protected:
-  void SetUp() override {
-    setenv("ACCELERATE_TERMINAL", "0", 1);
-    setenv("COLUMNS", "60", 1);
-    setenv("LC_ALL", "C", 1);
-  }
-  void TearDown() override {
-    for (const char* name : {"ACCELERATE_TERMINAL", "COLUMNS", "LC_ALL"}) unsetenv(name);
-  }
-
   ProgressOptions options(std::string description = "epoch 1") {
     return {.description = std::move(description), .stream = &out_};
   }
@@ -121,7 +117,6 @@ TEST_F(ProgressRange, LeavesOneLineAPassWhereThereIsNoTerminal) {
 }
 
 TEST_F(ProgressRange, IsSilentOnOtherProcesses) {
-  setenv("ACCELERATE_TERMINAL", "1", 1);
   auto bar = progress(items_, Rank{.local_main = false}, options());
   for (const int item : bar) bar.set_postfix(std::to_string(item));
   EXPECT_EQ(out_.str(), "");
@@ -174,39 +169,123 @@ TEST_F(ProgressRange, AnEmptyRangeLeavesItsLineToo) {
   EXPECT_EQ(out_.str(), "epoch 1: 0/0 in 00:00, ?it/s\n");
 }
 
-TEST_F(ProgressRange, RedrawsInPlaceOnATerminalAndEndsTheLineOnce) {
-  setenv("ACCELERATE_TERMINAL", "1", 1);
-  for ([[maybe_unused]] const int item : progress(items_, Rank{}, options())) {
+// Standard error is a terminal that shows ASCII and is 60 columns wide.
+class ProgressInTerminal : public testing::Test {
+ protected:
+  void SetUp() override {
+    setenv("LC_ALL", "C", 1);
+    setenv("COLUMNS", "200", 1);  // what the shell said at the start; the terminal itself knows
+    ASSERT_EQ(openpty(&terminal_, &worker_side_, nullptr, nullptr, nullptr), 0);
+    termios settings{};
+    tcgetattr(worker_side_, &settings);
+    cfmakeraw(&settings);
+    tcsetattr(worker_side_, TCSANOW, &settings);
+    resize(60);
+    original_ = dup(STDERR_FILENO);
+    dup2(worker_side_, STDERR_FILENO);
+    reader_ = std::thread([this] {
+      char buffer[4096];
+      ssize_t count = 0;
+      // Ends with an error when no one holds the other side any more.
+      while ((count = read(terminal_, buffer, sizeof buffer)) > 0) {
+        screen_.append(buffer, static_cast<size_t>(count));
+      }
+    });
   }
-  const std::string drawn = out_.str();
+  void TearDown() override {
+    screen();
+    close(terminal_);
+    close(original_);
+    for (const char* name : {"LC_ALL", "COLUMNS"}) unsetenv(name);
+  }
+
+  void resize(unsigned short columns) {
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    ASSERT_EQ(ioctl(worker_side_, TIOCSWINSZ, &size), 0);
+  }
+
+  // All that was drawn. Standard error is what it was before from now on.
+  std::string screen() {
+    if (reader_.joinable()) {
+      dup2(original_, STDERR_FILENO);
+      close(worker_side_);
+      reader_.join();
+    }
+    return screen_;
+  }
+
+  std::vector<int> items_{1, 2, 3, 4};
+
+ private:
+  int terminal_ = -1;
+  int worker_side_ = -1;
+  int original_ = -1;
+  std::thread reader_;
+  std::string screen_;  // the reader's until it is joined
+};
+
+// The drawings on a screen, each without its '\r'.
+std::vector<std::string> drawings(const std::string& screen) {
+  std::vector<std::string> all;
+  std::istringstream stream(screen);
+  std::string before_the_first;
+  std::getline(stream, before_the_first, '\r');
+  for (std::string drawing; std::getline(stream, drawing, '\r');) all.push_back(drawing);
+  return all;
+}
+
+TEST_F(ProgressInTerminal, IsRedrawnInPlaceAndEndsTheLineOnce) {
+  for ([[maybe_unused]] const int item : progress(items_, Rank{}, {.description = "epoch 1"})) {
+  }
+  const std::string drawn = screen();
   EXPECT_THAT(drawn, StartsWith("\repoch 1:   0%|"));
   EXPECT_THAT(drawn, HasSubstr("\repoch 1: 100%|##"));
   EXPECT_THAT(drawn, EndsWith("]\n"));
   EXPECT_EQ(std::count(drawn.begin(), drawn.end(), '\n'), 1);
 }
 
-TEST_F(ProgressRange, ManyFastIterationsAreNotAllDrawn) {
-  setenv("ACCELERATE_TERMINAL", "1", 1);
-  std::vector<int> many(200'000);
-  for ([[maybe_unused]] const int item : progress(many, Rank{}, options())) {
+TEST_F(ProgressInTerminal, IsSilentOnOtherProcesses) {
+  for ([[maybe_unused]] const int item : progress(items_, Rank{.local_main = false})) {
   }
-  const std::string drawn = out_.str();
-  // Ten a second: even a machine that stands still for minutes stays far below one an iteration.
-  EXPECT_LT(std::count(drawn.begin(), drawn.end(), '\r'), 10'000);
+  EXPECT_EQ(screen(), "");
 }
 
-TEST_F(ProgressRange, AShorterDrawingWipesTheRestOfALongerOne) {
-  setenv("ACCELERATE_TERMINAL", "1", 1);
-  setenv("COLUMNS", "30", 1);
-  auto bar = progress(items_, Rank{}, options("a very long description"));
+TEST_F(ProgressInTerminal, ABarOnAnotherStreamLeavesItsLineThere) {
+  std::ostringstream log_file;
+  for ([[maybe_unused]] const int item : progress(items_, Rank{}, {.stream = &log_file})) {
+  }
+  EXPECT_THAT(log_file.str(), MatchesRegex("4/4 in [0-9:]+, [0-9.]+it/s\n"));
+  EXPECT_EQ(screen(), "");
+}
+
+TEST_F(ProgressInTerminal, ManyFastIterationsAreNotAllDrawn) {
+  std::vector<int> many(200'000);
+  for ([[maybe_unused]] const int item : progress(many, Rank{})) {
+  }
+  // Ten a second: even a machine that stands still for minutes stays far below one an iteration.
+  EXPECT_LT(drawings(screen()).size(), 10'000u);
+}
+
+TEST_F(ProgressInTerminal, FollowsTheWidthOfTheTerminalAndWipesTheRestOfALongerDrawing) {
+  resize(30);
+  auto bar = progress(items_, Rank{}, {.description = "a very long description"});
   auto pass = bar.begin();
-  const std::string first = out_.str();
-  setenv("COLUMNS", "20", 1);
+  resize(20);
   while (pass != bar.end()) ++pass;
-  EXPECT_EQ(first.size(), 1u + 29u);
+  const std::vector<std::string> drawn = drawings(screen());
+  ASSERT_GE(drawn.size(), 2u);
+  EXPECT_EQ(drawn[0], "a very long description:   0%");
   // The drawing after the first: a slow machine may have made more of them.
-  const std::string rest = out_.str().substr(first.size() + 1);
-  EXPECT_EQ(rest.find_first_of("\r\n"), 29u);
+  EXPECT_EQ(drawn[1].substr(0, 29), "a very long descrip          ");
+}
+
+TEST_F(ProgressInTerminal, TakesTheWidthFromTheEnvironmentWhereTheTerminalHasNone) {
+  resize(0);
+  setenv("COLUMNS", "41", 1);
+  items_.clear();
+  for ([[maybe_unused]] const int item : progress(items_, Rank{})) FAIL();
+  EXPECT_THAT(drawings(screen()),
+              testing::Each(StartsWith("100%|#############| 0/0 [00:00<?, ?it/s]")));
 }
 
 }  // namespace

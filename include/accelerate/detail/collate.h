@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,13 @@ namespace accelerate::detail {
 // Stacks the samples' tensors along a new first dimension. Throws DataError if there is none, one
 // is undefined, or their shapes differ.
 at::Tensor stack_samples(const std::vector<at::Tensor>& tensors);
+
+// What get_batch() of a dataset of type `dataset` returned: `returned` samples where `asked` were
+// wanted. Throws DataError unless they are as many.
+void check_batch_size(size_t returned, size_t asked, const std::type_info& dataset);
+// The same for a tensor of a whole batch, whose first dimension is the batch. An undefined one is a
+// field that the dataset does not fill.
+void check_batch_size(const at::Tensor& tensor, size_t asked, const std::type_info& dataset);
 
 // The size of a dataset that may not know it. Throws DataError if it does not.
 int64_t known_size(std::optional<int64_t> size);
@@ -123,12 +131,17 @@ auto fetch(Dataset& dataset, c10::ArrayRef<size_t> indices) {
       static_assert(KnownSample<typename Result::value_type>,
                     "a sample must be a torch::data::Example of tensors, an accelerate::Sample or "
                     "a tensor");
+      check_batch_size(result.size(), indices.size(), typeid(Dataset));
       return SampleKind<typename Result::value_type>::stack(result);
     } else {
       static_assert(KnownSample<Result>,
                     "a batch must be a torch::data::Example of tensors, an accelerate::Sample or a "
                     "tensor");
-      return SampleKind<Result>::whole(std::move(result));
+      auto batch = SampleKind<Result>::whole(std::move(result));
+      SampleKind<decltype(batch)>::for_each_tensor(batch, [&](const at::Tensor& tensor) {
+        check_batch_size(tensor, indices.size(), typeid(Dataset));
+      });
+      return batch;
     }
   } else {
     using Result = std::remove_cvref_t<decltype(dataset.get(size_t{}))>;

@@ -23,6 +23,7 @@ struct PassOptions {
 };
 
 // Throw UsageError where the values cannot be used.
+void check_dataset(const void* dataset);
 void check_options(const LoaderOptions& options);
 void check_shard(const LoaderOptions& options, const LoaderShard& shard, bool already_sharded);
 

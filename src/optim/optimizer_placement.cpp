@@ -1,4 +1,4 @@
-#include "core/optimizer_placement.h"
+#include "optim/optimizer_placement.h"
 
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
