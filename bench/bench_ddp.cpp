@@ -2,7 +2,6 @@
 // reducer. To be started on two processes by `accelerate launch --cpu --num_processes 2`.
 #include <CLI/CLI.hpp>
 #include <iostream>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "comm/process_group.h"
 #include "paired_times.h"

@@ -7,9 +7,6 @@
 namespace bench {
 namespace {
 
-constexpr int64_t kFirstBucketBytes = 1 << 20;
-constexpr int64_t kBucketBytes = 25 << 20;
-
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) {
@@ -18,18 +15,11 @@ std::string variable(const char* name) {
   return value;
 }
 
-std::unique_ptr<c10d::Reducer> make_reducer(const std::vector<at::Tensor>& parameters,
-                                            c10::intrusive_ptr<c10d::ProcessGroup> group) {
-  const auto assignment = c10d::compute_bucket_assignment_by_size(
-      parameters, {static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(kBucketBytes)});
-  const auto& buckets = std::get<0>(assignment);
-  return std::make_unique<c10d::Reducer>(
-      parameters, std::vector<std::vector<size_t>>(buckets.rbegin(), buckets.rend()),
-      std::move(group), std::vector<bool>(parameters.size(), false), kBucketBytes,
-      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/false,
-      std::unordered_map<size_t, std::string>{}, kFirstBucketBytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-      /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+accelerate::compat::ReducerAndLogger make_reducer(const MlpImpl& model,
+                                                  c10::intrusive_ptr<c10d::ProcessGroup> group) {
+  const std::vector<std::string> names = model.named_parameters().keys();
+  return accelerate::compat::make_reducer(
+      model.parameters(), names, std::vector<bool>(names.size(), false), std::move(group), {});
 }
 
 }  // namespace
@@ -65,15 +55,15 @@ ReducerLoop::ReducerLoop(c10::intrusive_ptr<c10d::ProcessGroup> group, const Tas
     : batches_(task, group->getRank(), group->getSize()),
       model_(make_model(task)),
       optimizer_(make_optimizer(task, model_->parameters())),
-      reducer_(make_reducer(model_->parameters(), std::move(group))) {}
+      made_(make_reducer(*model_, std::move(group))) {}
 
 void ReducerLoop::step() {
   const TrainingData batch = batches_.next();
   optimizer_->zero_grad();
-  reducer_->prepare_for_forward();
-  reducer_->rebuild_buckets();
+  made_.reducer->prepare_for_forward();
+  made_.reducer->rebuild_buckets();
   auto loss = torch::nn::functional::cross_entropy(model_(batch.inputs), batch.labels);
-  reducer_->prepare_for_backward({});
+  made_.reducer->prepare_for_backward({});
   loss.backward();
   optimizer_->step();
   loss_ = loss;

@@ -1,11 +1,8 @@
-// Data-parallel training written by hand on c10d's reducer, without the library.
+// Data-parallel training written by hand on c10d's reducer: of the library only the constructor
+// call that fits all versions of torch.
 #pragma once
 
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
-
+#include "compat/reducer.h"
 #include "training_loop.h"
 
 namespace bench {
@@ -37,7 +34,7 @@ class ReducerLoop final : public TrainingLoop {
   HandBatches batches_;
   Mlp model_;
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  std::unique_ptr<c10d::Reducer> reducer_;
+  accelerate::compat::ReducerAndLogger made_;
 };
 
 }  // namespace bench

@@ -110,7 +110,7 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
 
     torch::nn::Linear linear(4, 2);
     linear->to(state.device());
-    auto reducer =
+    const auto [reducer, logger] =
         compat::make_reducer(linear->parameters(), {"weight", "bias"}, {false, false}, group, {});
     for (int step = 0; step < 3; ++step) {
       linear->zero_grad();

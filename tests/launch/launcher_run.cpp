@@ -8,7 +8,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include "launch/folder_entries.h"
@@ -64,6 +66,8 @@ void LauncherRun::start_with_pipes(const RunOptions& options, char* const* argv,
   Pipe in, out, err;
   if (write(in.write_end.get(), options.input.data(), options.input.size()) < 0) abort();
   pid_ = fork();
+  // -1 must never get as far as kill(), where it means every process of the machine.
+  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
   if (pid_ == 0) {
     dup2(in.read_end.get(), 0);
     dup2(out.write_end.get(), 1);
@@ -79,6 +83,7 @@ void LauncherRun::start_in_terminal(char* const* argv, char* const* envp) {
   const winsize size{.ws_row = 50, .ws_col = 123, .ws_xpixel = 0, .ws_ypixel = 0};
   int terminal = -1;
   pid_ = forkpty(&terminal, nullptr, nullptr, &size);
+  if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "forkpty");
   if (pid_ == 0) {
     execve(argv[0], argv, envp);
     _exit(99);
