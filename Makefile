@@ -4,7 +4,6 @@ PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESET)),build-asan,build-$(PRESET)))
 LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
-WHOLE := -DACCELERATE_BUILD_TESTS=ON -DACCELERATE_BUILD_BENCH=ON
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart deps build test bench lint format install clean
@@ -26,7 +25,7 @@ deps: ## install the Debian packages and libtorch that building and testing need
 	@scripts/setup.sh test
 
 build: deps ## build everything
-	@cmake --preset $(PRESET) $(WHOLE)
+	@cmake --preset $(PRESET)
 	@cmake --build --preset $(PRESET)
 
 test: build ## build everything and run all tests

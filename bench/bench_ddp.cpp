@@ -15,7 +15,7 @@ namespace {
 struct Settings {
   std::string loop = "both";  // or "prepared" or "hand"
   Task task;
-  int rounds = 12;
+  int rounds = 18;
   int pairs = 20;
   int steps = 300;
 };
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
   app.add_option("--batch_size", settings.task.batch_size, "Samples of a step on each rank");
   app.add_option("--threads", threads, "Threads of torch on each rank");
   app.add_option("--rounds", settings.rounds, "How often models and groups are made anew");
-  app.add_option("--pairs", settings.pairs, "Turns of each loop in a round");
+  app.add_option("--pairs", settings.pairs, "Comparisons in a round");
   app.add_option("--steps", settings.steps, "Steps of a loop that runs alone");
   app.add_option("--json", json_file, "File for the results of rank 0");
   CLI11_PARSE(app, argc, argv);

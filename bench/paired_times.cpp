@@ -9,7 +9,7 @@ namespace bench {
 namespace {
 
 constexpr int kWarmUpSteps = 64;
-constexpr int kStepsATurn = 8;
+constexpr int kStepsATurn = 4;
 
 double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -49,21 +49,26 @@ void time_steps(TrainingLoop& loop, int steps, std::vector<double>& times) {
 void PairedTimes::measure(TrainingLoop& tested, TrainingLoop& reference, int pairs,
                           const std::function<void()>& align) {
   for (int pair = 0; pair < pairs; ++pair) {
-    std::vector<double> tested_turn;
-    std::vector<double> reference_turn;
+    std::vector<double> tested_steps;
+    std::vector<double> reference_steps;
     const auto run_tested = [&] {
       align();
-      time_steps(tested, kStepsATurn, tested_turn);
+      time_steps(tested, kStepsATurn, tested_steps);
     };
-    if (pair % 2 == 0) run_tested();
-    align();
-    time_steps(reference, kStepsATurn, reference_turn);
-    if (pair % 2 == 1) run_tested();
+    const auto run_reference = [&] {
+      align();
+      time_steps(reference, kStepsATurn, reference_steps);
+    };
+    const bool tested_outside = pair % 2 == 0;
+    tested_outside ? run_tested() : run_reference();
+    tested_outside ? run_reference() : run_tested();
+    tested_outside ? run_reference() : run_tested();
+    tested_outside ? run_tested() : run_reference();
 
-    ratios_.push_back(mean(tested_turn) / mean(reference_turn));
-    extra_.push_back(mean(tested_turn) - mean(reference_turn));
-    tested_.insert(tested_.end(), tested_turn.begin(), tested_turn.end());
-    reference_.insert(reference_.end(), reference_turn.begin(), reference_turn.end());
+    ratios_.push_back(mean(tested_steps) / mean(reference_steps));
+    extra_.push_back(mean(tested_steps) - mean(reference_steps));
+    tested_.insert(tested_.end(), tested_steps.begin(), tested_steps.end());
+    reference_.insert(reference_.end(), reference_steps.begin(), reference_steps.end());
   }
 }
 

@@ -25,12 +25,13 @@ void time_steps(TrainingLoop& loop, int steps, std::vector<double>& times);
 // steps, so that what happens on the machine meanwhile hits both alike.
 class PairedTimes {
  public:
-  // Gives each loop `pairs` turns; who goes first alternates. `align` runs before each turn and
-  // brings the ranks together.
+  // Runs `pairs` times one loop, twice the other and again the first, a few steps each, so that a
+  // machine that becomes slower or faster meanwhile slows both. Which is the first alternates.
+  // `align` runs before each turn and brings the ranks together.
   void measure(TrainingLoop& tested, TrainingLoop& reference, int pairs,
                const std::function<void()>& align);
 
-  // Both summaries; of the pairs of turns the median of tested time over reference time, its
+  // Both summaries; of the pairs the median of tested time over reference time, its
   // quartiles, and the median of the time that the tested loop takes longer.
   nlohmann::json report() const;
 

@@ -21,7 +21,7 @@ std::string processor_name() {
 
 std::string command_line(int argc, char** argv) {
   std::string text;
-  for (int i = 0; i < argc; ++i) text += (i > 0 ? " " : "") + std::string(argv[i]);
+  for (int i = 0; i < argc; ++i) text.append(i > 0 ? " " : "").append(argv[i]);
   return text;
 }
 

@@ -8,6 +8,7 @@ is missed is printed as such and is no failure; a wrong answer is one, and stops
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -153,11 +154,17 @@ class Bench:
             hand = self.launch + [self.bin / "bench_ddp", "--loop", "hand", *task]
             python = self.torchrun + [ROOT / "bench" / "python_peer" / "ddp_loop.py", *task]
             runs = {"ours": [], "hand": [], "python": []}
-            for _ in range(2 if self.quick else 5):
-                runs["ours"].append(self.program(ours))
-                runs["hand"].append(self.program(hand))
-                if self.with_python:
-                    runs["python"].append(json.loads(run(python)[0]))
+            takers = {
+                "ours": lambda: self.program(ours),
+                "hand": lambda: self.program(hand),
+                "python": lambda: json.loads(run(python)[0]),
+            }
+            if not self.with_python:
+                del takers["python"]
+            orders = list(itertools.permutations(takers))  # who follows whom changes
+            for order in orders[:2] if self.quick else (orders * 3)[:6]:
+                for kind in order:
+                    runs[kind].append(takers[kind]())
             self.require_equal_losses(runs)
             for kind, name, command, goal in (
                 ("hand", "Reducer by hand", hand, 0.98),

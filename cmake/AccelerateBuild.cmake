@@ -29,8 +29,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 sees overlaps and overflows where a literal is assigned to a std::string: gcc.gnu.org/PR105651, mended in 13.
-  add_compile_options(-Wno-restrict -Wno-stringop-overflow)
+  # g++ 12 sees an overlap where a literal is assigned to a std::string: gcc.gnu.org/PR105651, mended in 13.
+  add_compile_options(-Wno-restrict)
 endif()
 if(ACCELERATE_SANITIZE)
   add_compile_options(-fsanitize=${ACCELERATE_SANITIZE} -fno-omit-frame-pointer)
