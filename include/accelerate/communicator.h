@@ -50,7 +50,8 @@ class Communicator {
  public:
   // Opens the group. Collective: all ranks of `state`; blocks until all have come, at most
   // `rendezvous_timeout`, then throws CommError that names the missing ranks. Several groups may
-  // be opened in one process, in the same order on all ranks.
+  // be opened in one process, in the same order on all ranks. With several ranks SIGPIPE is ignored
+  // from here on, unless the program has a handler of its own.
   Communicator(const ProcessState& state, const ProcessGroupOptions& options);
   ~Communicator();
   Communicator(const Communicator&) = delete;

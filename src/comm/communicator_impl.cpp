@@ -1,6 +1,7 @@
 #include "comm/communicator_impl.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <string_view>
 
@@ -19,6 +20,16 @@ std::string first_line(const char* text) {
   return std::string(all.substr(0, all.find('\n')));
 }
 
+// Gloo writes to sockets whose peer may be gone. By default that ends the process by SIGPIPE before
+// any error can be reported; ignored, it becomes an error of the write. A handler of the program's
+// own stays.
+void ignore_broken_pipes() {
+  struct sigaction current {};
+  if (sigaction(SIGPIPE, nullptr, &current) != 0) return;
+  const bool is_default = (current.sa_flags & SA_SIGINFO) == 0 && current.sa_handler == SIG_DFL;
+  if (is_default) std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& options)
@@ -27,6 +38,7 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
       world_size_(state.world_size()),
       serves_cuda_(state.device().is_cuda()) {
   if (alone()) return;
+  ignore_broken_pipes();
   if (options.timeout.count() <= 0 || options.rendezvous_timeout.count() <= 0) {
     throw UsageError({.what = "a timeout must be positive",
                       .where = "ProcessGroupOptions",

@@ -1,4 +1,5 @@
 // What the ranks that are left say when a peer is lost, late, or does something else.
+#include <csignal>
 #include <thread>
 
 #include "comm/rendezvous.h"
@@ -49,6 +50,23 @@ struct CommFailures : Ranks {
 TEST_F(CommFailures, SurvivorsNameAKilledPeerAndTheOperationLongBeforeTheTimeout) { lose(1); }
 
 TEST_F(CommFailures, SurvivorsNameRankZeroWhenItIsKilled) { lose(0); }
+
+TEST_F(CommFailures, AWriteToALostPeerDoesNotEndTheProcess) {
+  run(2, [](const Rank&) {
+    const Group group;
+    EXPECT_EQ(raise(SIGPIPE), 0);  // by default the process would end here
+  });
+}
+
+TEST_F(CommFailures, AHandlerOfTheProgramsOwnForBrokenPipesStays) {
+  run(2, [](const Rank&) {
+    static volatile std::sig_atomic_t seen = 0;
+    std::signal(SIGPIPE, [](int) { seen = 1; });
+    const Group group;
+    raise(SIGPIPE);
+    EXPECT_EQ(seen, 1);
+  });
+}
 
 TEST_F(CommFailures, APeerThatEndsInPeaceIsNamedToo) {
   spawn(2, [](const Rank& rank) {
