@@ -1,0 +1,105 @@
+// Keeps the small gradients of half precision alive: the loss is multiplied by a scale, the
+// gradients are divided by it, and the scale adapts to what half precision can hold.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+
+namespace c10 {
+struct IValue;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace accelerate {
+
+struct GradScalerOptions {
+  double init_scale = 65536.0;
+  // What the scale is multiplied by after `growth_interval` updates in a row without overflow, and
+  // after an update with one.
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;
+  // False: scale() and step() pass through, update() does nothing.
+  bool enabled = true;
+};
+
+// One for each accelerator. An iteration is
+//   scaler.scale(loss).backward();  scaler.unscale_(optimizer);  clip;  scaler.step(optimizer);
+//   scaler.update();
+// where unscale_() is left out if nobody looks at the gradients in between. With several optimizers
+// each has its own unscale_() and step(), and one update() ends the iteration.
+//
+// The scale lives on the device of the first loss. Nothing waits for the device but step(), which
+// must know whether to update, and the readers scale_factor(), growth_tracker(), state_dict(). Not
+// collective: gradients that were averaged over the ranks overflow on all of them alike. One thread
+// at a time. What is called in the wrong order is a UsageError and changes nothing.
+class GradScaler {
+ public:
+  // Throws UsageError for factors on the wrong side of 1, or a scale that is not positive.
+  explicit GradScaler(const GradScalerOptions& options = {});
+
+  bool enabled() const { return options_.enabled; }
+  const GradScalerOptions& options() const { return options_; }
+
+  // `loss` multiplied by the scale, on its own device.
+  at::Tensor scale(const at::Tensor& loss);
+
+  // Divides the gradients of this optimizer by the scale, in place, and notes whether one of them
+  // is not finite. At most once before step(). Throws UsageError for gradients in half precision:
+  // parameters stay in float32.
+  void unscale_(torch::optim::Optimizer& optimizer);
+  // Whether unscale_() was called for it since the last update().
+  bool is_unscaled(const torch::optim::Optimizer& optimizer) const;
+
+  // Unscales, unless that is done, and runs `update_parameters`, or optimizer.step(), if all
+  // gradients are finite. Returns whether it did. Once for each optimizer before update().
+  bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update_parameters);
+  bool step(torch::optim::Optimizer& optimizer);
+  // Whether the last step() of this optimizer found an overflow; stays until its next one.
+  bool step_was_skipped(const torch::optim::Optimizer& optimizer) const;
+
+  // Ends the iteration: shrinks the scale if any optimizer met an overflow, else grows it when its
+  // time has come. Throws UsageError if no optimizer was unscaled or stepped since the last one.
+  void update();
+  // Ends the iteration and continues with this scale.
+  void update(double new_scale);
+
+  double scale_factor() const;
+  // Updates without overflow since the scale last changed.
+  int64_t growth_tracker() const;
+
+  // A dictionary with torch's names: "scale", "growth_factor", "backoff_factor", "growth_interval"
+  // and "_growth_tracker"; empty if disabled. Callers include <ATen/core/ivalue.h>.
+  c10::IValue state_dict() const;
+  // Takes one back; also ends an iteration that is under way. Throws CheckpointError that names
+  // what is missing or wrong; then nothing has changed.
+  void load_state_dict(const c10::IValue& state);
+
+ private:
+  enum class Stage { kUnscaled, kStepped };
+  struct OptimizerState {
+    Stage stage;
+    at::Tensor found_inf;  // on the device of the scale; 0 or more
+  };
+
+  void require_scale(const char* where) const;
+  at::Tensor unscale_gradients(torch::optim::Optimizer& optimizer) const;
+
+  GradScalerOptions options_;
+  // Float and int32 tensors without dimensions; undefined until the first loss.
+  at::Tensor scale_;
+  at::Tensor growth_tracker_;
+  // Both on the host, until the tensors are made.
+  double initial_scale_;
+  int64_t initial_growth_tracker_ = 0;
+  std::map<const torch::optim::Optimizer*, OptimizerState> iteration_;
+  std::map<const torch::optim::Optimizer*, bool> skipped_;
+};
+
+}  // namespace accelerate

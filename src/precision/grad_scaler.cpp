@@ -1,0 +1,271 @@
+#include "accelerate/grad_scaler.h"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full.h>
+#include <torch/optim/optimizer.h>
+
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "accelerate/errors.h"
+
+namespace accelerate {
+namespace {
+
+[[noreturn]] void refuse(std::string what, const char* where, std::string hint) {
+  throw UsageError({.what = std::move(what), .where = where, .hint = std::move(hint)});
+}
+
+void require_usable(const GradScalerOptions& options) {
+  constexpr const char* kWhere = "GradScalerOptions";
+  if (!(options.init_scale > 0) || !std::isfinite(options.init_scale)) {
+    refuse("init_scale must be positive", kWhere, "leave it out for the default of 65536");
+  }
+  if (!(options.growth_factor > 1)) {
+    refuse("growth_factor must be more than 1", kWhere, "leave it out for the default of 2");
+  }
+  if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) {
+    refuse("backoff_factor must lie between 0 and 1", kWhere,
+           "leave it out for the default of 0.5");
+  }
+  if (options.growth_interval < 1) {
+    refuse("growth_interval must be 1 or more", kWhere, "leave it out for the default of 2000");
+  }
+}
+
+// The values that are divided: those of a sparse gradient are its values, summed up where an index
+// comes twice, because the sum is what can overflow.
+at::Tensor values_to_unscale(at::Tensor& gradient) {
+  if (!gradient.is_sparse()) return gradient;
+  if (!gradient.is_coalesced()) gradient = gradient.coalesce();
+  return gradient._values();
+}
+
+// Copies of one scalar on the devices that ask for it.
+class OnDevices {
+ public:
+  explicit OnDevices(at::Tensor scalar) { copies_.emplace(scalar.device(), std::move(scalar)); }
+  at::Tensor& on(c10::Device device) {
+    const auto found = copies_.find(device);
+    if (found != copies_.end()) return found->second;
+    return copies_.emplace(device, copies_.begin()->second.to(device, /*non_blocking=*/true))
+        .first->second;
+  }
+  // The sum of all copies, on `device`.
+  at::Tensor sum_on(c10::Device device) const {
+    at::Tensor sum;
+    for (const auto& [where, copy] : copies_) {
+      const at::Tensor here = copy.to(device, /*non_blocking=*/true);
+      sum = sum.defined() ? sum + here : here;
+    }
+    return sum;
+  }
+
+ private:
+  struct ByName {
+    bool operator()(c10::Device a, c10::Device b) const {
+      return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index());
+    }
+  };
+  std::map<c10::Device, at::Tensor, ByName> copies_;
+};
+
+[[noreturn]] void refuse_state(std::string what) {
+  throw CheckpointError({.what = "the state of the gradient scaler " + std::move(what),
+                         .where = "GradScaler::load_state_dict",
+                         .hint = "load the state that a GradScaler that was enabled has saved"});
+}
+
+c10::IValue entry(const c10::impl::GenericDict& state, const char* name) {
+  const auto found = state.find(std::string(name));
+  if (found == state.end()) refuse_state("has no '" + std::string(name) + "'");
+  return found->value();
+}
+
+double number(const c10::impl::GenericDict& state, const char* name) {
+  const c10::IValue value = entry(state, name);
+  if (value.isInt()) return static_cast<double>(value.toInt());
+  if (!value.isDouble()) refuse_state("has a '" + std::string(name) + "' that is no number");
+  return value.toDouble();
+}
+
+int64_t whole_number(const c10::impl::GenericDict& state, const char* name) {
+  const c10::IValue value = entry(state, name);
+  if (!value.isInt()) refuse_state("has a '" + std::string(name) + "' that is no whole number");
+  return value.toInt();
+}
+
+}  // namespace
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : options_(options), initial_scale_(options.init_scale) {
+  if (options.enabled) require_usable(options);
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) {
+  if (!options_.enabled) return loss;
+  if (!scale_.defined()) {
+    const auto on_device = at::TensorOptions().device(loss.device());
+    scale_ = at::full({}, initial_scale_, on_device.dtype(at::kFloat));
+    growth_tracker_ = at::full({}, initial_growth_tracker_, on_device.dtype(at::kInt));
+  }
+  return loss * scale_.to(loss.device(), /*non_blocking=*/true);
+}
+
+void GradScaler::require_scale(const char* where) const {
+  if (scale_.defined()) return;
+  refuse("no loss was scaled yet", where, "run backward from scaler.scale(loss)");
+}
+
+at::Tensor GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) const {
+  const at::NoGradGuard no_grad;
+  // The reciprocal in double: that of a float may be off by a bit.
+  OnDevices inverse(scale_.to(at::kDouble).reciprocal().to(at::kFloat));
+  OnDevices found_inf(at::full({}, 0.0, scale_.options()));
+  std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>, std::vector<at::Tensor>>
+      alike;
+  for (auto& group : optimizer.param_groups()) {
+    for (at::Tensor& parameter : group.params()) {
+      at::Tensor& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (gradient.scalar_type() == at::kHalf) {
+        refuse("gradients in half precision cannot be unscaled", "GradScaler::unscale_",
+               "keep the parameters in float32: autocast converts them where it is safe");
+      }
+      at::Tensor values = values_to_unscale(gradient);
+      alike[{values.device().type(), values.device().index(), values.scalar_type()}].push_back(
+          std::move(values));
+    }
+  }
+  for (const auto& [key, gradients] : alike) {
+    const c10::Device device = gradients.front().device();
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found_inf.on(device),
+                                                   inverse.on(device));
+  }
+  return found_inf.sum_on(scale_.device());
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  constexpr const char* kWhere = "GradScaler::unscale_";
+  if (!options_.enabled) return;
+  require_scale(kWhere);
+  const auto found = iteration_.find(&optimizer);
+  if (found != iteration_.end()) {
+    refuse(found->second.stage == Stage::kUnscaled
+               ? "the gradients of this optimizer are unscaled already"
+               : "this optimizer has made its step already",
+           kWhere, "unscale once before step(), and update() after it");
+  }
+  iteration_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
+}
+
+bool GradScaler::is_unscaled(const torch::optim::Optimizer& optimizer) const {
+  return iteration_.contains(&optimizer);
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer,
+                      const std::function<void()>& update_parameters) {
+  if (!options_.enabled) {
+    update_parameters();
+    return true;
+  }
+  constexpr const char* kWhere = "GradScaler::step";
+  require_scale(kWhere);
+  const auto found = iteration_.find(&optimizer);
+  if (found != iteration_.end() && found->second.stage == Stage::kStepped) {
+    refuse("this optimizer has made its step already", kWhere, "call update() after each step");
+  }
+  if (found == iteration_.end()) unscale_(optimizer);
+  OptimizerState& state = iteration_.at(&optimizer);
+  const bool overflow = state.found_inf.item<float>() != 0;
+  if (!overflow) update_parameters();
+  state.stage = Stage::kStepped;
+  skipped_[&optimizer] = overflow;
+  return !overflow;
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  return step(optimizer, [&] { optimizer.step(); });
+}
+
+bool GradScaler::step_was_skipped(const torch::optim::Optimizer& optimizer) const {
+  const auto found = skipped_.find(&optimizer);
+  return found != skipped_.end() && found->second;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled) return;
+  if (iteration_.empty()) {
+    refuse("no optimizer was stepped since the last update()", "GradScaler::update",
+           "call step(optimizer) first");
+  }
+  at::Tensor found_inf;
+  for (const auto& [optimizer, state] : iteration_) {
+    found_inf = found_inf.defined() ? found_inf + state.found_inf : state.found_inf;
+  }
+  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
+                         options_.backoff_factor, options_.growth_interval);
+  iteration_.clear();
+}
+
+void GradScaler::update(double new_scale) {
+  if (!options_.enabled) return;
+  if (!(new_scale > 0) || !std::isfinite(new_scale)) {
+    refuse("the new scale must be positive", "GradScaler::update", "leave it out to let it adapt");
+  }
+  initial_scale_ = new_scale;
+  if (scale_.defined()) scale_.fill_(new_scale);
+  iteration_.clear();
+}
+
+double GradScaler::scale_factor() const {
+  if (!options_.enabled) return 1;
+  return scale_.defined() ? static_cast<double>(scale_.item<float>()) : initial_scale_;
+}
+
+int64_t GradScaler::growth_tracker() const {
+  return growth_tracker_.defined() ? growth_tracker_.item<int>() : initial_growth_tracker_;
+}
+
+c10::IValue GradScaler::state_dict() const {
+  c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
+  if (!options_.enabled) return state;
+  state.insert("scale", scale_factor());
+  state.insert("growth_factor", options_.growth_factor);
+  state.insert("backoff_factor", options_.backoff_factor);
+  state.insert("growth_interval", options_.growth_interval);
+  state.insert("_growth_tracker", growth_tracker());
+  return state;
+}
+
+void GradScaler::load_state_dict(const c10::IValue& state) {
+  if (!options_.enabled) return;
+  if (!state.isGenericDict()) refuse_state("is no dictionary");
+  const c10::impl::GenericDict entries = state.toGenericDict();
+  GradScalerOptions loaded = options_;
+  loaded.init_scale = number(entries, "scale");
+  loaded.growth_factor = number(entries, "growth_factor");
+  loaded.backoff_factor = number(entries, "backoff_factor");
+  loaded.growth_interval = whole_number(entries, "growth_interval");
+  const int64_t growth_tracker = whole_number(entries, "_growth_tracker");
+  try {
+    require_usable(loaded);
+  } catch (const UsageError& error) {
+    refuse_state("is out of range: " + error.message());
+  }
+  initial_scale_ = std::exchange(loaded.init_scale, options_.init_scale);
+  initial_growth_tracker_ = growth_tracker;
+  options_ = loaded;
+  if (scale_.defined()) {
+    scale_.fill_(initial_scale_);
+    growth_tracker_.fill_(initial_growth_tracker_);
+  }
+  iteration_.clear();
+}
+
+}  // namespace accelerate

@@ -1,0 +1,280 @@
+// Scaling of losses and gradients, on the CPU.
+#include <accelerate/errors.h>
+#include <accelerate/grad_scaler.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <limits>
+
+namespace accelerate {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// One parameter of two elements and its optimizer of learning rate 1.
+struct Problem {
+  at::Tensor weight = torch::zeros({2}, torch::requires_grad());
+  torch::optim::SGD sgd{{weight}, 1.0};
+
+  // Gradients as a scaled loss gives them.
+  void backward(GradScaler& scaler, double first, double second) {
+    sgd.zero_grad();
+    const auto slopes = torch::tensor({first, second}, at::kFloat);
+    scaler.scale((weight * slopes).sum()).backward();
+  }
+  std::vector<float> weights() const {
+    return {weight.data_ptr<float>(), weight.data_ptr<float>() + 2};
+  }
+};
+
+template <class Expected, class Action>
+std::string error_text(Action action) {
+  try {
+    action();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no such error was thrown";
+  return {};
+}
+
+TEST(GradScalerTest, ScalesTheLossAndUnscalesTheGradients) {
+  GradScaler scaler({.init_scale = 1024});
+  Problem problem;
+  problem.backward(scaler, 3, -5);
+  EXPECT_TRUE(problem.weight.grad().equal(torch::tensor({3072.0F, -5120.0F})));
+  EXPECT_FALSE(scaler.is_unscaled(problem.sgd));
+  scaler.unscale_(problem.sgd);
+  EXPECT_TRUE(scaler.is_unscaled(problem.sgd));
+  EXPECT_TRUE(problem.weight.grad().equal(torch::tensor({3.0F, -5.0F})));
+  EXPECT_TRUE(scaler.step(problem.sgd));
+  EXPECT_THAT(problem.weights(), testing::ElementsAre(-3, 5));  // not unscaled twice
+  EXPECT_FALSE(scaler.step_was_skipped(problem.sgd));
+}
+
+TEST(GradScalerTest, StepUnscalesByItself) {
+  GradScaler scaler;
+  Problem problem;
+  problem.backward(scaler, 3, -5);
+  EXPECT_TRUE(scaler.step(problem.sgd));
+  EXPECT_THAT(problem.weights(), testing::ElementsAre(-3, 5));
+}
+
+TEST(GradScalerTest, SkipsTheStepAndBacksOffWhenAGradientIsNotFinite) {
+  GradScaler scaler({.init_scale = 1024});
+  Problem problem;
+  for (const double bad : {kInfinity, -kInfinity, std::numeric_limits<double>::quiet_NaN()}) {
+    const double before = scaler.scale_factor();
+    problem.backward(scaler, 3, bad);
+    EXPECT_FALSE(scaler.step(problem.sgd));
+    EXPECT_TRUE(scaler.step_was_skipped(problem.sgd));
+    scaler.update();
+    EXPECT_TRUE(scaler.step_was_skipped(problem.sgd));
+    EXPECT_EQ(scaler.scale_factor(), before / 2);
+  }
+  EXPECT_THAT(problem.weights(), testing::ElementsAre(0, 0));
+  problem.backward(scaler, 3, 4);
+  EXPECT_TRUE(scaler.step(problem.sgd));
+  EXPECT_FALSE(scaler.step_was_skipped(problem.sgd));
+}
+
+TEST(GradScalerTest, GrowsAfterAnIntervalWithoutOverflow) {
+  GradScaler scaler({.init_scale = 8, .growth_factor = 4, .growth_interval = 2});
+  Problem problem;
+  std::vector<double> scales;
+  for (int i = 0; i < 5; ++i) {
+    problem.backward(scaler, 1, 1);
+    scaler.step(problem.sgd);
+    scaler.update();
+    scales.push_back(scaler.scale_factor());
+  }
+  EXPECT_THAT(scales, testing::ElementsAre(8, 32, 32, 128, 128));
+  EXPECT_EQ(scaler.growth_tracker(), 1);
+}
+
+TEST(GradScalerTest, EachOptimizerStepsForItselfAndOneOverflowShrinksTheScale) {
+  GradScaler scaler({.init_scale = 4});
+  Problem fine, overflows;
+  fine.backward(scaler, 1, 2);
+  overflows.backward(scaler, 1, kInfinity);
+  EXPECT_FALSE(scaler.step(overflows.sgd));
+  EXPECT_TRUE(scaler.step(fine.sgd));
+  scaler.update();
+  EXPECT_THAT(fine.weights(), testing::ElementsAre(-1, -2));
+  EXPECT_THAT(overflows.weights(), testing::ElementsAre(0, 0));
+  EXPECT_TRUE(scaler.step_was_skipped(overflows.sgd));
+  EXPECT_FALSE(scaler.step_was_skipped(fine.sgd));
+  EXPECT_EQ(scaler.scale_factor(), 2);
+}
+
+TEST(GradScalerTest, RunsTheCallersOwnUpdate) {
+  GradScaler scaler;
+  Problem problem;
+  int updates = 0;
+  problem.backward(scaler, 1, 1);
+  EXPECT_TRUE(scaler.step(problem.sgd, [&] { ++updates; }));
+  scaler.update();
+  problem.backward(scaler, 1, kInfinity);
+  EXPECT_FALSE(scaler.step(problem.sgd, [&] { ++updates; }));
+  EXPECT_EQ(updates, 1);
+  EXPECT_THAT(problem.weights(), testing::ElementsAre(0, 0));
+}
+
+TEST(GradScalerTest, CallsInTheWrongOrderAreRefused) {
+  GradScaler scaler;
+  Problem problem;
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+              HasSubstr("no loss was scaled yet"));
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.step(problem.sgd); }),
+              HasSubstr("no loss was scaled yet"));
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.update(); }),
+              HasSubstr("no optimizer was stepped since the last update()"));
+
+  problem.backward(scaler, 1, 1);
+  scaler.unscale_(problem.sgd);
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+              HasSubstr("the gradients of this optimizer are unscaled already"));
+  scaler.step(problem.sgd);
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.step(problem.sgd); }),
+              HasSubstr("this optimizer has made its step already"));
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+              HasSubstr("this optimizer has made its step already"));
+  EXPECT_THAT(problem.weights(), testing::ElementsAre(-1, -1));
+  scaler.update();
+  problem.backward(scaler, 1, 1);
+  EXPECT_TRUE(scaler.step(problem.sgd));
+}
+
+TEST(GradScalerTest, RefusesGradientsInHalfPrecision) {
+  GradScaler scaler({.init_scale = 2});
+  auto weight = torch::ones({2}, torch::TensorOptions(at::kHalf).requires_grad(true));
+  torch::optim::SGD sgd({weight}, 1.0);
+  scaler.scale(weight.sum()).backward();
+  EXPECT_THAT(error_text<UsageError>([&] { scaler.step(sgd); }),
+              HasSubstr("gradients in half precision cannot be unscaled"));
+  EXPECT_TRUE(weight.grad().equal(torch::full({2}, 2, at::kHalf)));
+}
+
+TEST(GradScalerTest, UnscalesSeveralTypesAndSparseGradientsAndLeavesOutMissingOnes) {
+  GradScaler scaler({.init_scale = 8});
+  auto doubles = torch::ones({2}, torch::TensorOptions(at::kDouble).requires_grad(true));
+  auto table = torch::ones({3, 2}, torch::requires_grad());
+  auto unused = torch::ones({2}, torch::requires_grad());
+  torch::optim::SGD sgd({doubles, table, unused}, 1.0);
+  const auto rows = torch::embedding(table, torch::tensor({2, 2, 0}), -1, false, /*sparse=*/true);
+  scaler.scale(doubles.sum() * 3 + rows.sum()).backward();
+  ASSERT_TRUE(table.grad().is_sparse());
+  scaler.unscale_(sgd);
+  EXPECT_TRUE(doubles.grad().equal(torch::full({2}, 3, at::kDouble)));
+  EXPECT_TRUE(
+      table.grad().to_dense().equal(torch::tensor({{1.0F, 1.0F}, {0.0F, 0.0F}, {2.0F, 2.0F}})));
+  EXPECT_FALSE(unused.grad().defined());
+  EXPECT_TRUE(scaler.step(sgd, [] {}));
+}
+
+TEST(GradScalerTest, FindsAnOverflowInTheSumOfSparseRows) {
+  GradScaler scaler({.init_scale = 1});
+  auto table = torch::zeros({2, 1}, torch::requires_grad());
+  torch::optim::SGD sgd({table}, 1.0);
+  const auto rows = torch::embedding(table, torch::tensor({1, 1}), -1, false, /*sparse=*/true);
+  scaler.scale((rows * 3e38).sum()).backward();  // each finite
+  EXPECT_FALSE(scaler.step(sgd));
+}
+
+TEST(GradScalerTest, AnOptimizerWithoutGradientsStepsAndCountsAsFine) {
+  GradScaler scaler({.growth_interval = 1});
+  Problem problem;
+  (void)scaler.scale(torch::ones({}));
+  EXPECT_TRUE(scaler.step(problem.sgd));
+  scaler.update();
+  EXPECT_EQ(scaler.scale_factor(), 131072);
+}
+
+TEST(GradScalerTest, DisabledPassesEverythingThrough) {
+  GradScaler scaler({.growth_factor = 0, .enabled = false});  // factors do not matter then
+  Problem problem;
+  problem.backward(scaler, 3, kInfinity);
+  EXPECT_TRUE(
+      problem.weight.grad().equal(torch::tensor({3.0F, std::numeric_limits<float>::infinity()})));
+  scaler.unscale_(problem.sgd);
+  scaler.unscale_(problem.sgd);
+  EXPECT_TRUE(scaler.step(problem.sgd));
+  scaler.update();
+  EXPECT_EQ(problem.weights()[0], -3);
+  EXPECT_EQ(scaler.scale_factor(), 1);
+  EXPECT_TRUE(scaler.state_dict().toGenericDict().empty());
+}
+
+TEST(GradScalerTest, WrongOptionsAreRefused) {
+  EXPECT_EQ(error_text<UsageError>([] { GradScaler({.growth_factor = 1}); }),
+            "UsageError: growth_factor must be more than 1\n"
+            "  at   GradScalerOptions\n"
+            "  try  leave it out for the default of 2");
+  EXPECT_THROW(GradScaler({.backoff_factor = 1}), UsageError);
+  EXPECT_THROW(GradScaler({.init_scale = 0}), UsageError);
+  EXPECT_THROW(GradScaler({.growth_interval = 0}), UsageError);
+}
+
+TEST(GradScalerTest, ANewScaleTakesEffectAtOnce) {
+  GradScaler scaler;
+  Problem problem;
+  scaler.update(16);
+  problem.backward(scaler, 1, 2);
+  EXPECT_TRUE(problem.weight.grad().equal(torch::tensor({16.0F, 32.0F})));
+  scaler.step(problem.sgd);
+  scaler.update(32);
+  EXPECT_EQ(scaler.scale_factor(), 32);
+  EXPECT_THROW(scaler.update(-1), UsageError);
+}
+
+TEST(GradScalerTest, StateHasTorchsNamesAndContinuesWhereItWasSaved) {
+  GradScaler scaler({.init_scale = 8, .growth_factor = 4, .growth_interval = 3});
+  Problem problem;
+  for (int i = 0; i < 2; ++i) {
+    problem.backward(scaler, 1, 1);
+    scaler.step(problem.sgd);
+    scaler.update();
+  }
+  const auto state = scaler.state_dict().toGenericDict();
+  EXPECT_EQ(state.size(), 5);
+  EXPECT_EQ(state.at("scale").toDouble(), 8);
+  EXPECT_EQ(state.at("growth_factor").toDouble(), 4);
+  EXPECT_EQ(state.at("backoff_factor").toDouble(), 0.5);
+  EXPECT_EQ(state.at("growth_interval").toInt(), 3);
+  EXPECT_EQ(state.at("_growth_tracker").toInt(), 2);
+
+  GradScaler fresh, used;
+  Problem other;
+  other.backward(used, 1, 1);
+  used.unscale_(other.sgd);
+  for (GradScaler* loaded : {&fresh, &used}) {
+    loaded->load_state_dict(scaler.state_dict());
+    other.backward(*loaded, 1, 1);
+    EXPECT_TRUE(other.weight.grad().equal(torch::tensor({8.0F, 8.0F})));
+    loaded->step(other.sgd);
+    loaded->update();
+    EXPECT_EQ(loaded->scale_factor(), 32);
+    EXPECT_EQ(loaded->growth_tracker(), 0);
+  }
+}
+
+TEST(GradScalerTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
+  GradScaler scaler({.init_scale = 8});
+  const auto complaint = [&](const c10::IValue& state) {
+    return error_text<CheckpointError>([&] { scaler.load_state_dict(state); });
+  };
+  EXPECT_THAT(complaint(GradScaler({.enabled = false}).state_dict()), HasSubstr("has no 'scale'"));
+  EXPECT_THAT(complaint(3), HasSubstr("is no dictionary"));
+  auto state = GradScaler().state_dict().toGenericDict();
+  state.insert_or_assign("growth_interval", 1.5);
+  EXPECT_THAT(complaint(state), HasSubstr("has a 'growth_interval' that is no whole number"));
+  state.insert_or_assign("growth_interval", 0);
+  EXPECT_THAT(complaint(state), HasSubstr("is out of range: growth_interval must be 1 or more"));
+  EXPECT_EQ(scaler.scale_factor(), 8);
+  EXPECT_EQ(scaler.options().growth_interval, 2000);
+}
+
+}  // namespace
+}  // namespace accelerate
