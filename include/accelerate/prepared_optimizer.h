@@ -16,8 +16,12 @@ class OptimizerParamGroup;
 
 namespace accelerate {
 
+class OptimizerStep;
+
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
-// the training loop. A handle: copies share the optimizer. One thread at a time.
+// the training loop. Its parameters, options and state stay in that object; SGD, Adam, AdamW and
+// Adagrad are updated by fused kernels, RMSprop by list operators, others by their own step(). A
+// handle: copies share the optimizer. One thread at a time.
 class PreparedOptimizer {
  public:
   using LossClosure = std::function<at::Tensor()>;
@@ -25,8 +29,10 @@ class PreparedOptimizer {
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                     std::shared_ptr<detail::PreparedModels> models);
 
-  // Updates the parameters. Throws UsageError if gradients came from loss.backward() where only
-  // Accelerator::backward brings those of the ranks together.
+  // Updates the parameters that have a gradient, as the optimizer's own step() would. With a
+  // closure the loss is computed first and returned; LBFGS calls it as often as it needs. Throws
+  // UsageError if gradients came from loss.backward() where only Accelerator::backward brings those
+  // of the ranks together.
   at::Tensor step(LossClosure closure = nullptr);
   void zero_grad(bool set_to_none = true);
 
@@ -39,6 +45,7 @@ class PreparedOptimizer {
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   std::shared_ptr<detail::PreparedModels> models_;
+  std::shared_ptr<OptimizerStep> step_;
 };
 
 }  // namespace accelerate

@@ -5,16 +5,19 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "optim/optimizer_step.h"
 
 namespace accelerate {
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                      std::shared_ptr<detail::PreparedModels> models)
-    : optimizer_(std::move(optimizer)), models_(std::move(models)) {}
+    : optimizer_(std::move(optimizer)),
+      models_(std::move(models)),
+      step_(make_optimizer_step(*optimizer_)) {}
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
   if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
-  return optimizer_->step(std::move(closure));
+  return step_->step(std::move(closure));
 }
 
 // Not torch's own zero_grad(): it detaches in place, which gradients inside buckets

@@ -1,0 +1,170 @@
+#include "optim/grouped_step.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+namespace accelerate {
+namespace {
+
+bool kernels_take(c10::ScalarType type) {
+  return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+}
+
+// Dense memory: kernels on the CPU run through it from one end to the other without a look at the
+// strides.
+bool is_plain(const at::Tensor& parameter) {
+  return parameter.layout() == c10::kStrided && kernels_take(parameter.scalar_type()) &&
+         parameter.is_non_overlapping_and_dense();
+}
+
+// The gradient as the kernels take it: copied where it has another layout or dtype.
+at::Tensor gradient_like(const at::Tensor& parameter, const at::Tensor& gradient) {
+  if (same_layout(gradient, parameter)) return gradient;
+  return at::empty_like(parameter, at::MemoryFormat::Preserve).copy_(gradient);
+}
+
+// Hides gradients from an optimizer while it lives.
+class HiddenGradients {
+ public:
+  HiddenGradients() = default;
+  ~HiddenGradients() {
+    for (auto& [parameter, gradient] : hidden_) parameter.mutable_grad() = std::move(gradient);
+  }
+  HiddenGradients(const HiddenGradients&) = delete;
+  HiddenGradients& operator=(const HiddenGradients&) = delete;
+
+  void hide(const at::Tensor& parameter) {
+    if (!parameter.grad().defined()) return;
+    hidden_.emplace_back(parameter, std::exchange(parameter.mutable_grad(), at::Tensor()));
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> hidden_;
+};
+
+}  // namespace
+
+std::vector<at::Tensor> TensorBucket::step_tensors() const {
+  const at::Tensor count =
+      at::full({}, static_cast<double>(step), at::TensorOptions(at::kFloat).device(device));
+  return {parameters.size(), count};
+}
+
+bool same_layout(const at::Tensor& tensor, const at::Tensor& parameter) {
+  return tensor.defined() && tensor.layout() == c10::kStrided &&
+         tensor.scalar_type() == parameter.scalar_type() && tensor.device() == parameter.device() &&
+         tensor.sizes() == parameter.sizes() && tensor.strides() == parameter.strides();
+}
+
+at::Tensor zeros_of(const at::Tensor& parameter) {
+  return at::zeros_like(parameter, at::MemoryFormat::Preserve);
+}
+
+bool KernelLookup::has_kernel_for(const at::Tensor& tensor) {
+  const c10::DeviceType type = tensor.device().type();
+  for (const auto& [known, has] : known_) {
+    if (known == type) return has;
+  }
+  const auto op = c10::Dispatcher::singleton().findSchema({name_, ""});
+  const bool has = op.has_value() &&
+                   op->hasKernelForDispatchKey(c10::legacyExtractDispatchKey(tensor.key_set()));
+  known_.emplace_back(type, has);
+  return has;
+}
+
+at::Tensor GroupedStep::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const at::NoGradGuard no_grad;
+  look_for_repeated_parameters();
+  Rest rest;
+  for (auto& group : optimizer_.param_groups()) {
+    collect(group, rest);
+    for (TensorBucket& bucket : buckets_) update(bucket, group.options());
+    buckets_.clear();
+  }
+  times_seen_.clear();
+  if (!rest.empty()) let_optimizer_update(rest);
+  return loss;
+}
+
+void GroupedStep::collect(const torch::optim::OptimizerParamGroup& group, Rest& rest) {
+  buckets_.clear();  // of a step that threw
+  for (const at::Tensor& parameter : group.params()) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.layout() != c10::kStrided || gradient.device() != parameter.device() ||
+        !is_plain(parameter) || !has_kernel(parameter)) {
+      rest.push_back(parameter);
+      continue;
+    }
+    std::optional<Entry> entry = enter(parameter, group.options());
+    if (!entry) {
+      rest.push_back(parameter);
+      continue;
+    }
+    TensorBucket& bucket = bucket_of(parameter, *entry);
+    bucket.parameters.push_back(parameter);
+    bucket.gradients.push_back(gradient_like(parameter, gradient));
+    for (size_t column = 0; column < entry->state.size(); ++column) {
+      at::Tensor& state = entry->state[column];
+      if (state.defined()) bucket.state[column].push_back(std::move(state));
+    }
+  }
+}
+
+TensorBucket& GroupedStep::bucket_of(const at::Tensor& parameter, const Entry& entry) {
+  const int64_t round = repeats_ ? round_of(parameter) : 0;
+  for (TensorBucket& bucket : buckets_) {
+    if (bucket.step == entry.step && bucket.round == round &&
+        bucket.dtype == parameter.scalar_type() && bucket.device == parameter.device()) {
+      return bucket;
+    }
+  }
+  return buckets_.emplace_back(TensorBucket{.device = parameter.device(),
+                                            .dtype = parameter.scalar_type(),
+                                            .step = entry.step,
+                                            .round = round});
+}
+
+int64_t GroupedStep::round_of(const at::Tensor& parameter) {
+  return times_seen_[parameter.unsafeGetTensorImpl()]++;
+}
+
+// Modules that share a parameter list it once each. Looked for again only where parameters came in.
+void GroupedStep::look_for_repeated_parameters() {
+  size_t parameters = 0;
+  for (const auto& group : optimizer_.param_groups()) parameters += group.params().size();
+  if (parameters == parameters_known_) return;
+  std::unordered_set<const void*> distinct;
+  for (const auto& group : optimizer_.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      distinct.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  repeats_ = distinct.size() != parameters;
+  parameters_known_ = parameters;
+}
+
+void GroupedStep::let_optimizer_update(const Rest& rest) {
+  std::unordered_set<const void*> left;
+  for (const at::Tensor& parameter : rest) left.insert(parameter.unsafeGetTensorImpl());
+  HiddenGradients hidden;
+  for (const auto& group : optimizer_.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      if (left.count(parameter.unsafeGetTensorImpl()) == 0) hidden.hide(parameter);
+    }
+  }
+  optimizer_.step();
+}
+
+}  // namespace accelerate

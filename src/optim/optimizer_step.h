@@ -1,0 +1,31 @@
+// How one update of an optimizer is done: chosen once, when the optimizer is prepared.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace accelerate {
+
+// Does what optimizer.step(closure) does, on the optimizer's own parameters and state. One thread
+// at a time; the optimizer outlives it.
+class OptimizerStep {
+ public:
+  using LossClosure = std::function<at::Tensor()>;
+
+  virtual ~OptimizerStep() = default;
+  virtual at::Tensor step(LossClosure closure) = 0;
+  // Of a word, for logs and tests: "fused", "foreach" or "own".
+  virtual const char* name() const = 0;
+};
+
+// The fastest way for this type of optimizer. Types that are not known, also those derived from
+// torch's own, keep their own step().
+std::unique_ptr<OptimizerStep> make_optimizer_step(torch::optim::Optimizer& optimizer);
+
+}  // namespace accelerate

@@ -1,0 +1,57 @@
+// SGD by torch's fused kernel.
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
+#include <torch/optim/sgd.h>
+
+#include "optim/grouped_step.h"
+
+namespace accelerate {
+namespace {
+
+// The kernel writes the momentum of a first step and mixes that of later ones: two buckets.
+constexpr int64_t kFirst = 0;
+constexpr int64_t kLater = 1;
+
+class SgdStep final : public GroupedStep {
+ public:
+  using GroupedStep::GroupedStep;
+  const char* name() const override { return "fused"; }
+
+ private:
+  using Options = torch::optim::SGDOptions;
+  using State = torch::optim::SGDParamState;
+
+  std::optional<Entry> enter(const at::Tensor& parameter,
+                             const torch::optim::OptimizerOptions& options) override {
+    if (static_cast<const Options&>(options).momentum() == 0) return Entry{.step = kLater};
+    State* state = find_state<State>(parameter);
+    if (state != nullptr && state->momentum_buffer().defined()) {
+      if (!same_layout(state->momentum_buffer(), parameter)) return std::nullopt;
+      return Entry{.step = kLater, .state = {state->momentum_buffer()}};
+    }
+    if (state == nullptr) state = &add_state<State>(parameter);
+    state->momentum_buffer(at::empty_like(parameter, at::MemoryFormat::Preserve));
+    return Entry{.step = kFirst, .state = {state->momentum_buffer()}};
+  }
+
+  void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {
+    const auto& own = static_cast<const Options&>(options);
+    at::_fused_sgd_(bucket.parameters, bucket.gradients, bucket.state[0], own.weight_decay(),
+                    own.momentum(), own.lr(), own.dampening(), own.nesterov(), /*maximize=*/false,
+                    /*is_first_step=*/bucket.step == kFirst);
+  }
+
+  bool has_kernel(const at::Tensor& parameter) override {
+    return kernels_.has_kernel_for(parameter);
+  }
+
+  KernelLookup kernels_{"aten::_fused_sgd_"};
+};
+
+}  // namespace
+
+std::unique_ptr<OptimizerStep> make_sgd_step(torch::optim::Optimizer& optimizer) {
+  return std::make_unique<SgdStep>(optimizer);
+}
+
+}  // namespace accelerate
