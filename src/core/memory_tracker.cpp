@@ -1,0 +1,127 @@
+#include "accelerate/memory_tracker.h"
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "accelerate/memory.h"
+#include "compat/cuda_plugin.h"
+
+namespace accelerate {
+namespace {
+
+struct HostMemory {
+  int64_t resident_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+
+// From lines such as "VmRSS:     12345 kB".
+HostMemory host_memory() {
+  HostMemory memory;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    std::istringstream words(line);
+    std::string name;
+    int64_t kilobytes = 0;
+    words >> name >> kilobytes;
+    if (name == "VmRSS:") memory.resident_bytes = kilobytes * 1024;
+    if (name == "VmHWM:") memory.peak_bytes = kilobytes * 1024;
+  }
+  return memory;
+}
+
+// Sets VmHWM to VmRSS (proc(5), clear_refs). Without permission it stays, which report() allows
+// for.
+void reset_host_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+c10::CachingDeviceAllocator::DeviceStats device_stats(c10::Device device) {
+  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+}
+
+constexpr size_t kAllPools = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+void wait_for(c10::Device device) {
+  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+std::string readable(int64_t bytes) {
+  constexpr std::array<const char*, 5> kUnits{"bytes", "KB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(std::abs(bytes));
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < kUnits.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
+  return (bytes < 0 ? "-" : "") + std::string(text.data());
+}
+
+std::string signed_readable(int64_t bytes) { return (bytes < 0 ? "" : "+") + readable(bytes); }
+
+std::string line_of(const std::string& what, const MemoryUsage& usage) {
+  return "\n  " + what + ": " + readable(usage.begin_bytes) + " at the start, " +
+         signed_readable(usage.used_bytes()) + " at the end, " +
+         signed_readable(usage.peaked_bytes()) + " at the peak of " + readable(usage.peak_bytes);
+}
+
+}  // namespace
+
+void clear_device_cache() {
+  const auto* plugin = compat::cuda_plugin();
+  if (plugin != nullptr && plugin->device_count() > 0) plugin->empty_cache();
+}
+
+std::string MemoryReport::to_string() const {
+  std::array<char, 32> seconds{};
+  std::snprintf(seconds.data(), seconds.size(), "%.3f s", wall_time.count());
+  std::string text = name + ": " + seconds.data() + line_of("host memory", host);
+  if (device_memory) text += line_of(device.str() + " memory", *device_memory);
+  return text;
+}
+
+MemoryTracker::MemoryTracker(std::string name, c10::Device device)
+    : name_(std::move(name)), device_(device) {
+  if (device_.is_cuda()) {
+    at::globalContext().lazyInitDevice(c10::kCUDA);
+    if (!device_.has_index()) device_ = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
+    wait_for(device_);
+    c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+    device_begin_bytes_ = device_stats(device_).allocated_bytes[kAllPools].current;
+  }
+  reset_host_peak();
+  const HostMemory memory = host_memory();
+  host_begin_bytes_ = memory.resident_bytes;
+  host_peak_at_begin_bytes_ = memory.peak_bytes;
+  begin_ = std::chrono::steady_clock::now();
+}
+
+MemoryReport MemoryTracker::report() const {
+  if (device_.is_cuda()) wait_for(device_);
+  MemoryReport report{.name = name_,
+                      .wall_time = std::chrono::steady_clock::now() - begin_,
+                      .host = {.begin_bytes = host_begin_bytes_},
+                      .device = device_};
+  const HostMemory memory = host_memory();
+  report.host.end_bytes = memory.resident_bytes;
+  report.host.peak_bytes = std::max(host_begin_bytes_, memory.resident_bytes);
+  if (memory.peak_bytes > host_peak_at_begin_bytes_) {
+    report.host.peak_bytes = std::max(report.host.peak_bytes, memory.peak_bytes);
+  }
+  if (device_.is_cuda()) {
+    const auto allocated = device_stats(device_).allocated_bytes[kAllPools];
+    report.device_memory = {.begin_bytes = device_begin_bytes_,
+                            .end_bytes = allocated.current,
+                            .peak_bytes = allocated.peak};
+  }
+  return report;
+}
+
+}  // namespace accelerate
