@@ -5,7 +5,7 @@ namespace accelerate::test {
 namespace {
 
 [[maybe_unused]] const int kUntested =
-    list_untested(fixtures_folder(), {"ddp_training.json", "optimizers.json"});
+    list_untested(fixtures_folder(), {"ddp_training.json", "lr_schedules.json", "optimizers.json"});
 
 }  // namespace
 }  // namespace accelerate::test

@@ -1,6 +1,7 @@
 // What the reference gets wrong and this library means to do right, topic by topic.
 #include <accelerate/data_loader.h>
 #include <accelerate/dataset.h>
+#include <accelerate/prepared_scheduler.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -33,9 +34,24 @@ void expect_length_is_what_is_yielded() {
   }
 }
 
+// B9: where gradients only accumulate, the rate stays and the step is counted.
+void expect_accumulation_is_counted() {
+  torch::optim::SGD sgd({torch::zeros({1})}, 1.0);
+  bool sync_gradients = false;
+  PreparedScheduler scheduler(Scheduler(sgd, exponential_lr({.gamma = 0.5})),
+                              {.sync_gradients = [&] { return sync_gradients; }});
+  scheduler.step();
+  ASSERT_EQ(sgd.param_groups()[0].options().get_lr(), 1.0);
+  ASSERT_EQ(scheduler.scheduler().step_count(), 2);
+  sync_gradients = true;
+  scheduler.step();
+  ASSERT_EQ(sgd.param_groups()[0].options().get_lr(), 0.5);
+  ASSERT_EQ(scheduler.scheduler().step_count(), 3);
+}
+
 const std::map<std::string, std::function<void()>>& checks() {
   static const std::map<std::string, std::function<void()>> table{
-      {"B6", expect_length_is_what_is_yielded}};
+      {"B6", expect_length_is_what_is_yielded}, {"B9", expect_accumulation_is_counted}};
   return table;
 }
 

@@ -1,0 +1,70 @@
+// A scheduler that belongs to an accelerator: it moves when the optimizer really moved.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "accelerate/schedulers.h"
+
+namespace accelerate {
+
+// How many steps of the schedule one call of step() is.
+enum class SchedulerPace {
+  // One for each process, because a schedule is written for the data of one process alone and the
+  // ranks go through it together; one in all with split_batches, where batches are as they were.
+  kPerProcess,
+  // One, however many processes there are: the schedule is written in updates of the optimizer.
+  kPerOptimizerStep,
+};
+
+// What a prepared scheduler asks about the training it is part of. `sync_gradients` and
+// `optimizer_step_was_skipped` are asked at every step; empty ones mean always and never.
+struct SchedulerSurroundings {
+  int num_processes = 1;
+  bool is_main_process = true;  // whether to say in the log how many steps a call is
+  bool split_batches = false;
+  // Count micro-batches in which gradients only accumulate, as torch counts steps.
+  bool adjust_scheduler = true;
+  std::function<bool()> sync_gradients{};
+  std::function<bool()> optimizer_step_was_skipped{};
+};
+
+struct PreparedSchedulerOptions {
+  // Without it every call is one step of the schedule, whatever the optimizer did.
+  bool step_with_optimizer = true;
+  SchedulerPace pace = SchedulerPace::kPerProcess;
+};
+
+// What Accelerator::prepare makes of a Scheduler: the same schedule behind a step() that the
+// training loop may call after every batch. A handle: copies share the schedule. One thread at a
+// time. Not collective: all ranks call it alike because they train alike.
+class PreparedScheduler {
+ public:
+  // Says once, on the main process, at level info, how many steps a call will be.
+  PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
+                    PreparedSchedulerOptions options = {});
+
+  // Moves the schedule on, by the pace of the options. Does nothing where gradients only
+  // accumulated or the optimizer left its step out. A schedule with an end stays there.
+  void step();
+  // One observation for a schedule that goes by a metric: once a call, at any time. For others the
+  // epoch to move to. Throws UsageError if the schedule takes neither.
+  void step(double metric_or_epoch);
+
+  std::vector<double> last_lr() const { return scheduler_.last_lr(); }
+  StateDict state_dict() const { return scheduler_.state_dict(); }
+  void load_state_dict(const StateDict& state) { scheduler_.load_state_dict(state); }
+  // The user's own scheduler.
+  Scheduler& scheduler() { return scheduler_; }
+  const Scheduler& scheduler() const { return scheduler_; }
+
+ private:
+  int64_t steps_a_call() const;
+
+  Scheduler scheduler_;
+  SchedulerSurroundings surroundings_;
+  PreparedSchedulerOptions options_;
+};
+
+}  // namespace accelerate

@@ -1,0 +1,106 @@
+// Learning-rate schedulers: a schedule at work on an optimizer, and the schedules that training
+// programs ask for by name.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "accelerate/schedules.h"
+#include "accelerate/state_dict.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace accelerate {
+
+// Moves the learning rates of an optimizer along a schedule. A handle: copies share the schedule.
+// One thread at a time. The optimizer must outlive it.
+//
+// The rates that the groups have when it is made are the initial ones; it sets those of step 0 at
+// once. So make it before a checkpoint is loaded, and put several schedules together with
+// sequential_lr or chained_scheduler, not with several schedulers.
+class Scheduler {
+ public:
+  // Throws UsageError if the schedule is at work elsewhere already.
+  Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
+
+  // One step on. Throws UsageError if the schedule needs a metric or is over.
+  void step();
+  // One step on with the metric that the schedule judges by, or to an epoch for schedules that know
+  // broken ones. Throws UsageError if the schedule takes neither.
+  void step(double metric_or_epoch);
+
+  // Whether each step needs a metric.
+  bool needs_metric() const;
+  // The rates of the groups after the latest step.
+  std::vector<double> last_lr() const;
+  // Steps taken, not counting that of the constructor.
+  int64_t last_epoch() const;
+  // As torch counts: the constructor's step included, and what add_to_step_count() added.
+  int64_t step_count() const;
+  void add_to_step_count(int64_t steps);
+  // The length of a schedule that has an end.
+  std::optional<int64_t> total_steps() const;
+
+  // The keys and values of torch's state_dict() for the schedule of that name.
+  StateDict state_dict() const;
+  // Goes on where `state` was taken, and gives its rates to the optimizer. Throws CheckpointError
+  // if the state is of another schedule or another number of groups.
+  void load_state_dict(const StateDict& state);
+
+  torch::optim::Optimizer& optimizer() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+// What get_scheduler can be told. Which options a schedule takes stands at its name below; another
+// one throws UsageError.
+struct SchedulerOptions {
+  std::optional<int64_t> warmup_steps{};
+  std::optional<int64_t> training_steps{};
+  std::optional<double> num_cycles{};
+  std::optional<double> lr_end{};
+  std::optional<double> power{};
+  std::optional<int64_t> timescale{};
+  std::optional<double> min_lr{};
+  std::optional<double> min_lr_rate{};
+  std::optional<double> warmup_lr_rate{};
+  std::optional<int64_t> decay_steps{};
+  std::optional<int64_t> stable_steps{};
+  std::optional<std::string> warmup_type{};
+  std::optional<std::string> decay_type{};
+  std::optional<double> min_lr_ratio{};
+  std::optional<PlateauOptions> plateau{};
+  std::optional<GreedyOptions> greedy{};
+};
+
+// A scheduler by the name that Transformers gives it. T: needs training_steps; all but constant and
+// the last two need warmup_steps and go up in a line first. Where these two are not needed they are
+// ignored, so that one name can be exchanged for another.
+//   linear T                  down to 0
+//   cosine T                  half a wave down; num_cycles 0.5
+//   cosine_with_restarts T    num_cycles (1) half waves
+//   polynomial T              lr_end 1e-7, power 1
+//   constant                  as it is
+//   constant_with_warmup      as it is
+//   inverse_sqrt              timescale: warmup_steps, or 10000 without a warm-up
+//   cosine_with_min_lr T      min_lr or min_lr_rate; num_cycles 0.5
+//   cosine_warmup_with_min_lr T   the same, and warmup_lr_rate, where the warm-up begins
+//   warmup_stable_decay       decay_steps; stable_steps or training_steps; warmup_type linear,
+//                             decay_type cosine (both also 1-sqrt), min_lr_ratio 0, num_cycles 0.5
+//   reduce_lr_on_plateau      plateau
+//   greedy                    greedy
+// lr_end and min_lr are set against the default rate of the optimizer, not that of a group: groups
+// with another rate end at the same share of it. Throws UsageError for a name that is not here and
+// for options that are missing or out of place.
+Scheduler get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer,
+                        const SchedulerOptions& options = {});
+
+}  // namespace accelerate

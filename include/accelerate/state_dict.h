@@ -1,0 +1,87 @@
+// Plain values in which objects say what they need to go on later: what a checkpoint writes and
+// reads. Standard headers only.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace accelerate {
+
+class StateValue;
+
+// Named values in the order in which they were set. A value type.
+class StateDict {
+ public:
+  using Entry = std::pair<std::string, StateValue>;
+
+  StateDict() = default;
+  StateDict(std::initializer_list<Entry> entries);
+
+  // Adds the value, or replaces the one of that name.
+  void set(std::string_view key, StateValue value);
+  // nullptr where there is no such name; valid until the next set().
+  const StateValue* find(std::string_view key) const;
+  // Throws CheckpointError that names the key if it is missing.
+  const StateValue& at(std::string_view key) const;
+  bool contains(std::string_view key) const { return find(key) != nullptr; }
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  size_t size() const;
+
+  // Equal names and values, in whatever order.
+  friend bool operator==(const StateDict& left, const StateDict& right);
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// Nothing, a truth value, an integer, a number, a text, a list of values or a StateDict. The
+// reading calls throw CheckpointError if the value is of another kind.
+class StateValue {
+ public:
+  using List = std::vector<StateValue>;
+  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, List, StateDict>;
+
+  StateValue() = default;
+  StateValue(bool value) : value_(value) {}
+  template <std::integral Integer>
+  requires(!std::same_as<Integer, bool>) StateValue(Integer value)
+      : value_(static_cast<int64_t>(value)) {}
+  StateValue(double value) : value_(value) {}
+  StateValue(const char* value) : value_(std::string(value)) {}
+  StateValue(std::string value) : value_(std::move(value)) {}
+  StateValue(List value) : value_(std::move(value)) {}
+  StateValue(const std::vector<double>& numbers);
+  StateValue(const std::vector<int64_t>& integers);
+  StateValue(StateDict value) : value_(std::move(value)) {}
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  bool as_bool() const;
+  int64_t as_integer() const;
+  double as_number() const;  // also of an integer
+  const std::string& as_string() const;
+  const List& as_list() const;
+  const StateDict& as_dict() const;
+  std::vector<double> as_numbers() const;
+  std::vector<int64_t> as_integers() const;
+
+  const Variant& variant() const { return value_; }
+
+  friend bool operator==(const StateValue& left, const StateValue& right) {
+    return left.value_ == right.value_;
+  }
+
+ private:
+  template <class T>
+  const T& get(const char* expected) const;
+
+  Variant value_;
+};
+
+}  // namespace accelerate

@@ -1,0 +1,50 @@
+#include "accelerate/prepared_scheduler.h"
+
+#include <string>
+#include <utility>
+
+#include "accelerate/log.h"
+
+namespace accelerate {
+namespace {
+
+bool is_over(const Scheduler& scheduler) {
+  const auto length = scheduler.total_steps();
+  return length && scheduler.last_epoch() >= *length;
+}
+
+}  // namespace
+
+PreparedScheduler::PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
+                                     PreparedSchedulerOptions options)
+    : scheduler_(std::move(scheduler)), surroundings_(std::move(surroundings)), options_(options) {
+  if (!surroundings_.is_main_process || surroundings_.num_processes == 1) return;
+  if (scheduler_.needs_metric() || !options_.step_with_optimizer) return;
+  log(LogLevel::kInfo, "the scheduler moves " + std::to_string(steps_a_call()) +
+                           " steps a call on " + std::to_string(surroundings_.num_processes) +
+                           " processes" +
+                           (steps_a_call() > 1 ? "; for one a call use "
+                                                 "SchedulerPace::kPerOptimizerStep"
+                                               : ""));
+}
+
+int64_t PreparedScheduler::steps_a_call() const {
+  const bool one = options_.pace == SchedulerPace::kPerOptimizerStep || surroundings_.split_batches;
+  return one ? 1 : surroundings_.num_processes;
+}
+
+void PreparedScheduler::step() {
+  if (!options_.step_with_optimizer) return scheduler_.step();
+  if (surroundings_.sync_gradients && !surroundings_.sync_gradients()) {
+    if (surroundings_.adjust_scheduler) scheduler_.add_to_step_count(1);
+    return;
+  }
+  if (surroundings_.optimizer_step_was_skipped && surroundings_.optimizer_step_was_skipped()) {
+    return;
+  }
+  for (int64_t step = 0; step < steps_a_call() && !is_over(scheduler_); ++step) scheduler_.step();
+}
+
+void PreparedScheduler::step(double metric_or_epoch) { scheduler_.step(metric_or_epoch); }
+
+}  // namespace accelerate

@@ -1,0 +1,113 @@
+#include <torch/optim/optimizer.h>
+
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "accelerate/schedulers.h"
+#include "optim/momentum_option.h"
+#include "optim/schedule_rule.h"
+
+namespace accelerate {
+namespace {
+
+void require_groups(size_t now, size_t at_start) {
+  if (now == at_start) return;
+  refuse_schedule("the optimizer has " + std::to_string(now) +
+                      " parameter groups, the schedule was made for " + std::to_string(at_start),
+                  "add all groups before making the scheduler");
+}
+
+}  // namespace
+
+struct Scheduler::Impl {
+  Impl(torch::optim::Optimizer& scheduled, Schedule schedule)
+      : optimizer(scheduled), rule(std::move(schedule)) {
+    if (rule == nullptr) refuse_schedule("an empty schedule");
+    rule->take();
+    rates.groups.resize(optimizer.param_groups().size());
+    read_options();
+    for (GroupRate& group : rates.groups) group.initial_lr = group.lr;
+    rule->start(rates);
+    write_options();
+  }
+
+  // What the groups have now: the user may have changed it since the last step.
+  void read_options() {
+    const auto& groups = std::as_const(optimizer).param_groups();
+    require_groups(groups.size(), rates.groups.size());
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const auto& options = groups[i].options();
+      rates.groups[i].lr = options.get_lr();
+      const MomentumOption* momentum = find_momentum_option(options);
+      if (momentum == nullptr) continue;
+      rates.groups[i].momentum = momentum->read(options);
+      rates.momentum_is_beta1 = momentum->is_beta1;
+    }
+  }
+
+  void write_options() {
+    auto& groups = optimizer.param_groups();
+    for (size_t i = 0; i < groups.size(); ++i) {
+      auto& options = groups[i].options();
+      options.set_lr(rates.groups[i].lr);
+      const MomentumOption* momentum = find_momentum_option(options);
+      if (momentum != nullptr) momentum->write(options, *rates.groups[i].momentum);
+    }
+  }
+
+  // `change` may throw: then nothing has reached the optimizer.
+  template <class Change>
+  void move(Change change) {
+    read_options();
+    change();
+    write_options();
+  }
+
+  torch::optim::Optimizer& optimizer;
+  Schedule rule;
+  GroupRates rates;
+};
+
+Scheduler::Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule)
+    : impl_(std::make_shared<Impl>(optimizer, std::move(schedule))) {}
+
+void Scheduler::step() {
+  impl_->move([&] { impl_->rule->step(impl_->rates); });
+}
+
+void Scheduler::step(double metric_or_epoch) {
+  impl_->move([&] { impl_->rule->step_to(impl_->rates, metric_or_epoch); });
+}
+
+bool Scheduler::needs_metric() const { return impl_->rule->needs_metric(); }
+std::vector<double> Scheduler::last_lr() const { return impl_->rule->last_lr(); }
+int64_t Scheduler::last_epoch() const { return impl_->rule->last_epoch(); }
+int64_t Scheduler::step_count() const { return impl_->rule->step_count(); }
+void Scheduler::add_to_step_count(int64_t steps) { impl_->rule->add_to_step_count(steps); }
+std::optional<int64_t> Scheduler::total_steps() const { return impl_->rule->total_steps(); }
+
+StateDict Scheduler::state_dict() const {
+  StateDict state;
+  StateFields fields = StateFields::writing(state);
+  impl_->rule->visit(fields);
+  return state;
+}
+
+void Scheduler::load_state_dict(const StateDict& state) {
+  const std::vector<double> saved = state.at("_last_lr").as_numbers();
+  const size_t groups = impl_->rates.groups.size();
+  if (saved.size() != groups) {
+    throw CheckpointError({.what = "the saved schedule is of " + std::to_string(saved.size()) +
+                                   " parameter groups, the optimizer has " + std::to_string(groups),
+                           .hint = "make the optimizer with the groups that it was saved with"});
+  }
+  StateFields fields = StateFields::reading(state);
+  impl_->rule->visit(fields);
+  impl_->move([&] {
+    for (size_t i = 0; i < groups; ++i) impl_->rates.groups[i].lr = saved[i];
+  });
+}
+
+torch::optim::Optimizer& Scheduler::optimizer() const { return impl_->optimizer; }
+
+}  // namespace accelerate
