@@ -1,0 +1,18 @@
+// What happens to a bucket of gradients between the backward pass and the network.
+#pragma once
+
+#include <memory>
+
+#include "accelerate/comm_hook.h"
+#include "compat/reducer.h"
+
+namespace accelerate {
+
+// Makes `reducer`, which averages over `group`, send its buckets through the hook. At most once for
+// a reducer, before its first backward pass. Not collective, but all ranks must do the same. Sparse
+// gradients travel as they are. Throws UsageError where the options do not go together.
+void register_comm_hook(compat::GradientReducer& reducer,
+                        const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                        const CommHookOptions& options);
+
+}  // namespace accelerate

@@ -1,0 +1,202 @@
+#include "strategy/power_sgd.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "strategy/bucket_mean.h"
+
+namespace accelerate {
+
+struct PowerSgdHook::Pass {
+  at::Tensor buffer{};                     // the bucket
+  at::Tensor values{};                     // the same or, as a square, a padded copy
+  at::Tensor input{};                      // what should have been averaged; for the error
+  std::vector<at::Tensor> uncompressed{};  // views of `values`
+  std::vector<at::Tensor> matrices{};      // views of `values`
+  at::Tensor first_message{};              // `uncompressed` and P, one after the other
+  Memory* memory = nullptr;
+};
+
+PowerSgdHook::PowerSgdHook(c10::intrusive_ptr<c10d::ProcessGroup> group,
+                           const PowerSgdOptions& options, Shape shape)
+    : group_(std::move(group)), options_(options), shape_(shape) {}
+
+at::Tensor PowerSgdHook::parseHookResult(const c10::IValue& result) {
+  return c10d::detail::parseCppCommHookResult(result);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> PowerSgdHook::runHook(c10d::GradBucket& bucket) {
+  const at::NoGradGuard no_grad;
+  const bool whole = iteration_ < options_.start_power_sgd_iter;
+  if (bucket.isLast()) ++iteration_;
+  if (whole || bucket.getBuffer().is_sparse()) return average_bucket(group_, bucket);
+
+  auto pass = std::make_shared<Pass>(begin_pass(bucket, memories_[bucket.getIndex()]));
+  std::vector<at::Tensor> message{pass->first_message};
+  const auto sent = group_->allreduce(message)->getFuture();
+  // NCCL's futures are complete at once and order streams: what follows runs here, on a stream of
+  // its own. Those of Gloo are waited for, because a callback on Gloo's threads would begin the
+  // second exchange in another order on each rank.
+  if (!sent->completed()) sent->wait();
+  return sent->then(
+      [this, pass](c10::ivalue::Future& done) -> c10::IValue {
+        const at::NoGradGuard in_callback;
+        if (done.hasError()) std::rethrow_exception(done.exception_ptr());
+        finish_pass(*pass);
+        return pass->buffer;
+      },
+      c10::TensorType::get());
+}
+
+PowerSgdHook::Pass PowerSgdHook::begin_pass(c10d::GradBucket& bucket, Memory& memory) {
+  Pass pass{.buffer = bucket.getBufferRef(), .memory = &memory};
+  if (shape_ == Shape::kGradients) {
+    pass.values = pass.buffer;
+  } else {
+    const auto side =
+        static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(pass.buffer.numel()))));
+    pass.values = at::zeros({side * side}, pass.buffer.options());
+    pass.values.narrow(0, 0, pass.buffer.numel()).copy_(pass.buffer);
+    pass.matrices.push_back(pass.values.view({side, side}));
+  }
+  if (options_.use_error_feedback) {
+    // Buckets are rebuilt after the first pass: a memory of another size is that of another bucket.
+    if (memory.error.defined() && memory.error.numel() == pass.values.numel()) {
+      pass.values.add_(memory.error);
+    }
+    pass.input = pass.values.clone();
+  }
+  if (shape_ == Shape::kGradients) {
+    for (const at::Tensor& gradient : bucket.getGradients()) {
+      const at::Tensor matrix =
+          gradient.dim() > 1 && gradient.numel() > 0 ? gradient.flatten(1) : gradient;
+      (is_worth_compressing(matrix) ? pass.matrices : pass.uncompressed).push_back(matrix);
+    }
+  }
+
+  draw_directions(pass.matrices, memory);
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& tensor : pass.uncompressed) parts.push_back(tensor.reshape({-1}));
+  for (size_t i = 0; i < pass.matrices.size(); ++i) {
+    parts.push_back(at::matmul(pass.matrices[i], memory.directions[i]).view({-1}));
+  }
+  pass.first_message = at::cat(parts);
+  return pass;
+}
+
+void PowerSgdHook::draw_directions(const std::vector<at::Tensor>& matrices, Memory& memory) {
+  const auto fits = [&](const at::Tensor& matrix, const at::Tensor& directions) {
+    return directions.size(0) == matrix.size(1) && directions.scalar_type() == matrix.scalar_type();
+  };
+  const bool reuse = options_.warm_start && std::ranges::equal(matrices, memory.directions, fits);
+  if (reuse) {
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      // A direction vanishes where the gradient was zero, and would never come back.
+      at::Tensor& directions = memory.directions[i];
+      const at::Tensor length = at::linalg_vector_norm(directions, 2, at::IntArrayRef{0}, true);
+      directions = at::where(length > 0, directions, memory.first_directions[i]);
+      orthogonalize(directions);
+    }
+    return;
+  }
+  memory.directions.clear();
+  memory.first_directions.clear();
+  for (const at::Tensor& matrix : matrices) {
+    // Other directions each time, the same on all ranks.
+    const auto generator =
+        at::detail::createCPUGenerator(options_.random_seed * 0x9E3779B97F4A7C15 + draws_++);
+    at::Tensor directions =
+        at::randn({matrix.size(1), rank_for(matrix)}, generator, at::TensorOptions(at::kFloat))
+            .to(matrix.device(), matrix.scalar_type());
+    orthogonalize(directions);
+    memory.first_directions.push_back(directions);
+    memory.directions.push_back(std::move(directions));
+  }
+}
+
+void PowerSgdHook::finish_pass(Pass& pass) const {
+  const auto world_size = static_cast<double>(group_->getSize());
+  int64_t offset = 0;
+  const auto take = [&](int64_t count) {
+    offset += count;
+    return pass.first_message.narrow(0, offset - count, count);
+  };
+  for (at::Tensor& tensor : pass.uncompressed) {
+    tensor.copy_(take(tensor.numel()).view_as(tensor).div(world_size));
+  }
+
+  std::vector<at::Tensor> bases;  // P
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& matrix : pass.matrices) {
+    const int64_t rank = rank_for(matrix);
+    at::Tensor basis = take(matrix.size(0) * rank).view({matrix.size(0), rank});
+    orthogonalize(basis);
+    parts.push_back(at::matmul(matrix.t(), basis).view({-1}));
+    bases.push_back(std::move(basis));
+  }
+  if (!parts.empty()) {
+    std::vector<at::Tensor> message{at::cat(parts)};
+    group_->allreduce(message)->wait();
+    message[0].div_(world_size);
+    offset = 0;
+    for (size_t i = 0; i < pass.matrices.size(); ++i) {
+      at::Tensor& matrix = pass.matrices[i];
+      const int64_t rank = rank_for(matrix);
+      at::Tensor directions =
+          message[0].narrow(0, offset, matrix.size(1) * rank).view({matrix.size(1), rank});
+      offset += directions.numel();
+      matrix.copy_(at::matmul(bases[i], directions.t()));
+      pass.memory->directions[i] = std::move(directions);
+    }
+  }
+  if (pass.input.defined()) pass.memory->error = pass.input.sub_(pass.values);
+  if (shape_ == Shape::kSquare) {
+    pass.buffer.copy_(pass.values.narrow(0, 0, pass.buffer.numel()));
+  }
+}
+
+int64_t PowerSgdHook::rank_for(const at::Tensor& matrix) const {
+  return std::min({matrix.size(0), matrix.size(1), options_.matrix_approximation_rank});
+}
+
+bool PowerSgdHook::is_worth_compressing(const at::Tensor& matrix) const {
+  if (matrix.dim() != 2 || matrix.numel() == 0) return false;
+  const auto sent = static_cast<double>((matrix.size(0) + matrix.size(1)) * rank_for(matrix));
+  return sent * options_.min_compression_rate < static_cast<double>(matrix.numel());
+}
+
+// Makes the columns orthonormal. QR is quicker for more than two, but has no half precision.
+void PowerSgdHook::orthogonalize(at::Tensor& matrix) const {
+  const at::ScalarType dtype = matrix.scalar_type();
+  if (matrix.size(1) > 2 && dtype != at::kHalf && dtype != at::kBFloat16) {
+    matrix = std::get<0>(at::linalg_qr(matrix));
+    return;
+  }
+  matrix = matrix.clone();
+  for (int64_t i = 0; i < matrix.size(1); ++i) {
+    at::Tensor column = matrix.narrow(1, i, 1);
+    // In float: squares of half precision overflow. A column of zeros stays one.
+    const at::Tensor length =
+        at::linalg_vector_norm(column.to(at::promote_types(dtype, at::kFloat)), 2)
+            .add_(options_.orthogonalization_epsilon)
+            .clamp_min_(std::numeric_limits<float>::min());
+    column.copy_(column.div(length));
+    if (i + 1 == matrix.size(1)) break;
+    at::Tensor rest = matrix.narrow(1, i + 1, matrix.size(1) - i - 1);
+    rest.sub_(at::matmul(column, at::matmul(column.t(), rest)));
+  }
+}
+
+}  // namespace accelerate

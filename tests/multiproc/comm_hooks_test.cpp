@@ -1,0 +1,336 @@
+// Gradients that are made smaller on their way between the ranks.
+#include "strategy/comm_hooks.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "comm/process_group.h"
+#include "multiproc/group.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct CommHooks : Ranks {};
+
+// Parameters whose gradients the test sets, on a reducer with a hook.
+class Replica {
+ public:
+  Replica(Communicator& communicator, const std::vector<std::vector<int64_t>>& shapes,
+          const CommHookOptions& options, const compat::ReducerOptions& reducer = {}) {
+    std::vector<std::string> names;
+    for (const auto& shape : shapes) {
+      parameters_.push_back(torch::zeros(shape, torch::requires_grad()));
+      names.push_back("parameter " + std::to_string(names.size()));
+    }
+    const auto group = comm::process_group_of(communicator);
+    made_ = compat::make_reducer(parameters_, names, std::vector<bool>(shapes.size(), false), group,
+                                 reducer);
+    register_comm_hook(*made_.reducer, group, options);
+  }
+
+  // A backward pass with these gradients on this rank; returns what the hook made of them.
+  std::vector<at::Tensor> reduce(const std::vector<at::Tensor>& gradients) {
+    at::Tensor loss = torch::zeros({});
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      parameters_[i].mutable_grad().reset();
+      loss = loss + (parameters_[i] * gradients[i]).sum();
+    }
+    made_.reducer->arm({});
+    loss.backward();
+    std::vector<at::Tensor> results;
+    for (const at::Tensor& parameter : parameters_) results.push_back(parameter.grad().clone());
+    return results;
+  }
+  at::Tensor reduce_one(const at::Tensor& gradient) { return reduce({gradient})[0]; }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  compat::ReducerAndLogger made_;
+};
+
+// The same on every rank that asks; another for each seed.
+at::Tensor noise(uint64_t seed, const std::vector<int64_t>& shape) {
+  return torch::randn(shape, at::detail::createCPUGenerator(seed));
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) { return (a - b).norm().item<double>(); }
+
+// From the third pass on, as early as possible.
+CommHookOptions power_sgd(int64_t rank, PowerSgdOptions options = {}) {
+  options.matrix_approximation_rank = rank;
+  options.start_power_sgd_iter = 2;
+  return {.hook = CommHook::kPowerSgd, .power_sgd = options};
+}
+
+// The passes before PowerSGD begins.
+void warm_up(Replica& replica, const std::vector<at::Tensor>& gradients) {
+  for (int i = 0; i < 2; ++i) replica.reduce(gradients);
+}
+
+// 1 + 2^-9 needs nine bits behind the point, which half has and bfloat16 has not.
+TEST_F(CommHooks, GradientsTravelInTheTypeOfTheHook) {
+  run(2, [](const Rank&) {
+    Group group;
+    const auto sent_as = [&](CommHook hook, double value) {
+      Replica replica(group.comm, {{3}}, {.hook = hook});
+      return replica.reduce_one(torch::full({3}, value))[0].item<double>();
+    };
+    const double nine_bits = 1 + 1.0 / 512;
+    const double eleven_bits = 1 + 1.0 / 2048;
+    EXPECT_EQ(sent_as("no", eleven_bits), eleven_bits);
+    EXPECT_EQ(sent_as("fp16", nine_bits), nine_bits);
+    EXPECT_EQ(sent_as("fp16", eleven_bits), 1);
+    EXPECT_EQ(sent_as("bf16", nine_bits), 1);
+    EXPECT_EQ(sent_as("bf16", 1e30), static_cast<double>(static_cast<float>(c10::BFloat16(1e30))));
+  });
+}
+
+TEST_F(CommHooks, HalfPrecisionAveragesWithoutOverflowingInTheSum) {
+  run(2, [](const Rank& rank) {
+    Group group;
+    Replica replica(group.comm, {{2}, {2, 2}}, {.hook = CommHook::kFp16});
+    for (int pass = 0; pass < 3; ++pass) {
+      const auto results =
+          replica.reduce({torch::full({2}, 60000.0), torch::full({2, 2}, 2.0 + 4 * rank.rank)});
+      EXPECT_TRUE(same(results[0], torch::full({2}, 60000.0)));
+      EXPECT_TRUE(same(results[1], torch::full({2, 2}, 4.0)));
+    }
+  });
+}
+
+TEST_F(CommHooks, PowerSgdSendsEverythingWholeBeforeItBegins) {
+  run(2, [](const Rank& rank) {
+    Group group;
+    Replica replica(group.comm, {{16, 12}}, power_sgd(1));
+    const auto full = noise(5, {16, 12});
+    for (int pass = 0; pass < 2; ++pass) {
+      EXPECT_TRUE(same(replica.reduce_one(full * (1 + rank.rank * 2)), full * 2)) << pass;
+    }
+    EXPECT_GT(distance(replica.reduce_one(full), full), 0.1);
+  });
+}
+
+TEST_F(CommHooks, PowerSgdIsExactWhereTheMeanHasNoMoreThanItsRank) {
+  run(2, [](const Rank& rank) {
+    Group group;
+    for (const int64_t power : {1, 2, 3, 5}) {
+      Replica replica(group.comm, {{24}, {32, 24}, {40, 5, 6}}, power_sgd(power));
+      // On each rank another matrix of full rank; their mean has rank `power`.
+      const auto share = [&](uint64_t seed, int64_t rows, int64_t columns) {
+        const auto mean = torch::mm(noise(seed, {rows, power}), noise(seed + 1, {power, columns}));
+        const auto apart = noise(seed + 2, {rows, columns});
+        return std::pair(mean, rank.rank == 0 ? mean + apart : mean - apart);
+      };
+      const auto [mean, mine] = share(10, 32, 24);
+      const auto [wide_mean, wide] = share(20, 40, 30);
+      const auto bias = torch::full({24}, 1.0 + rank.rank);
+      const std::vector<at::Tensor> gradients{bias, mine, wide.view({40, 5, 6})};
+      warm_up(replica, gradients);
+      const auto results = replica.reduce(gradients);
+      EXPECT_TRUE(same(results[0], torch::full({24}, 1.5))) << power;
+      EXPECT_LT(distance(results[1], mean), 1e-4 * mean.norm().item<double>()) << power;
+      EXPECT_LT(distance(results[2], wide_mean.view({40, 5, 6})),
+                1e-4 * wide_mean.norm().item<double>())
+          << power;
+    }
+  });
+}
+
+TEST_F(CommHooks, PowerSgdGivesAMatrixOfItsRank) {
+  run(2, [](const Rank&) {
+    Group group;
+    Replica replica(group.comm, {{32, 24}}, power_sgd(3, {.use_error_feedback = false}));
+    const auto full = noise(7, {32, 24});
+    warm_up(replica, {full});
+    const auto lengths = at::linalg_svdvals(replica.reduce_one(full));
+    EXPECT_GT(lengths[2].item<double>(), 1.0);
+    EXPECT_LT(lengths[3].item<double>(), 1e-4);
+  });
+}
+
+// How far the mean of many passes is from the gradient, relative to it.
+double distance_after(Communicator& communicator, PowerSgdOptions options, int passes) {
+  Replica replica(communicator, {{20, 16}}, power_sgd(2, options));
+  const auto mine = noise(30 + static_cast<uint64_t>(communicator.rank()), {20, 16});
+  const auto mean = (noise(30, {20, 16}) + noise(31, {20, 16})) / 2;
+  warm_up(replica, {mine});
+  at::Tensor sum = torch::zeros({20, 16});
+  for (int pass = 0; pass < passes; ++pass) sum += replica.reduce_one(mine);
+  return distance(sum / passes, mean) / mean.norm().item<double>();
+}
+
+TEST_F(CommHooks, PowerSgdWithErrorFeedbackDeliversTheWholeGradientInTheLongRun) {
+  run(2, [](const Rank&) {
+    Group group;
+    const double first = distance_after(group.comm, {}, 1);
+    const double after_20 = distance_after(group.comm, {}, 20);
+    const double after_80 = distance_after(group.comm, {}, 80);
+    EXPECT_GT(first, 0.5);
+    EXPECT_LT(after_20, 0.4 * first);
+    EXPECT_LT(after_80, 0.4 * after_20);
+    // What is left out without it is lost.
+    EXPECT_GT(distance_after(group.comm, {.use_error_feedback = false}, 80), 0.4);
+  });
+}
+
+// Power iteration: better directions from pass to pass of the same gradient.
+TEST_F(CommHooks, PowerSgdStartsFromTheLastDirectionsUnlessToldNotTo) {
+  run(2, [](const Rank&) {
+    Group group;
+    auto lengths = torch::ones({16});
+    lengths[0] = 3;
+    const auto full = torch::mm(std::get<0>(at::linalg_qr(noise(1, {20, 16}))) * lengths,
+                                std::get<0>(at::linalg_qr(noise(2, {16, 16}))));
+    const auto distances = [&](bool warm_start) {
+      Replica replica(group.comm, {{20, 16}},
+                      power_sgd(1, {.use_error_feedback = false, .warm_start = warm_start}));
+      warm_up(replica, {full});
+      std::vector<double> all;
+      for (int pass = 0; pass < 8; ++pass) all.push_back(distance(replica.reduce_one(full), full));
+      return all;
+    };
+    const double best = std::sqrt(15.0);  // all but the longest direction
+    const auto warm = distances(true);
+    EXPECT_NEAR(warm.back(), best, 1e-3);
+    EXPECT_GT(warm.front(), best + 0.01);
+    const auto cold = distances(false);
+    EXPECT_GT(*std::min_element(cold.begin(), cold.end()), best + 0.001);
+    EXPECT_NE(cold[0], cold[1]);  // other directions each time
+  });
+}
+
+TEST_F(CommHooks, PowerSgdComesBackAfterGradientsOfZero) {
+  run(2, [](const Rank&) {
+    Group group;
+    for (const int64_t power : {1, 3}) {
+      Replica replica(group.comm, {{20, 16}}, power_sgd(power));
+      const auto low = torch::mm(noise(1, {20, 1}), noise(2, {1, 16}));
+      warm_up(replica, {low});
+      for (int pass = 0; pass < 2; ++pass) {
+        EXPECT_TRUE(same(replica.reduce_one(torch::zeros({20, 16})), torch::zeros({20, 16})));
+      }
+      EXPECT_LT(distance(replica.reduce_one(low), low), 1e-4 * low.norm().item<double>()) << power;
+    }
+  });
+}
+
+TEST_F(CommHooks, PowerSgdLeavesMatricesThatWouldNotShrinkEnough) {
+  run(2, [](const Rank& rank) {
+    Group group;
+    // (8 + 8) * 2 numbers instead of 64: half of them.
+    const auto full = noise(3, {8, 8});
+    const auto distance_with = [&](double rate) {
+      Replica replica(group.comm, {{8, 8}},
+                      power_sgd(2, {.min_compression_rate = rate, .use_error_feedback = false}));
+      warm_up(replica, {full});
+      return distance(replica.reduce_one(full * (rank.rank + 1)), full * 1.5);
+    };
+    EXPECT_EQ(distance_with(2), 0);
+    EXPECT_GT(distance_with(1.9), 0.1);
+  });
+}
+
+TEST_F(CommHooks, RanksHoldTheSameGradientsWhateverTheBuckets) {
+  for (const char* hook : {"bf16", "power_sgd", "batched_power_sgd"}) {
+    const auto results = run_collect(3, [hook](const Rank& rank) {
+      Group group;
+      CommHookOptions options = power_sgd(2);
+      options.hook = hook;
+      // A bucket for each parameter, all under way at once.
+      std::vector<std::vector<int64_t>> shapes(6, {24, 16});
+      Replica replica(group.comm, shapes, options, {.bucket_bytes_cap = 64});
+      std::vector<double> sums;
+      for (uint64_t pass = 0; pass < 6; ++pass) {
+        std::vector<at::Tensor> gradients;
+        for (uint64_t i = 0; i < 6; ++i) {
+          gradients.push_back(
+              noise(100 * pass + 10 * i + static_cast<uint64_t>(rank.rank), {24, 16}));
+        }
+        for (const auto& each : replica.reduce(gradients)) {
+          sums.push_back(each.to(at::kDouble).pow(2).sum().item<double>());
+        }
+      }
+      return sums;
+    });
+    EXPECT_EQ(results[0].size(), 36);
+    EXPECT_EQ(results[1], results[0]) << hook;
+    EXPECT_EQ(results[2], results[0]) << hook;
+  }
+}
+
+TEST_F(CommHooks, BatchedPowerSgdSeesTheBucketAsOneSquare) {
+  run(2, [](const Rank&) {
+    Group group;
+    CommHookOptions options = power_sgd(1, {.use_error_feedback = false});
+    options.hook = CommHook::kBatchedPowerSgd;
+    Replica replica(group.comm, {{36}}, options);
+    const auto square = torch::mm(noise(1, {6, 1}), noise(2, {1, 6})).view({36});
+    warm_up(replica, {square});
+    EXPECT_LT(distance(replica.reduce_one(square), square), 1e-5);
+    EXPECT_GT(distance(replica.reduce_one(noise(9, {36})), noise(9, {36})), 1.0);
+  });
+}
+
+TEST_F(CommHooks, BatchedPowerSgdPadsTheSquareAndFeedsErrorsBack) {
+  run(2, [](const Rank&) {
+    Group group;
+    CommHookOptions options = power_sgd(1);
+    options.hook = CommHook::kBatchedPowerSgd;
+    Replica replica(group.comm, {{4, 5}, {3}}, options);  // 23 of 25
+    const std::vector<at::Tensor> gradients{noise(1, {4, 5}), noise(2, {3})};
+    warm_up(replica, gradients);
+    at::Tensor sum = torch::zeros({4, 5});
+    constexpr int kPasses = 60;
+    for (int pass = 0; pass < kPasses; ++pass) sum += replica.reduce(gradients)[0];
+    EXPECT_LT(distance(sum / kPasses, gradients[0]), 0.15 * gradients[0].norm().item<double>());
+  });
+}
+
+TEST_F(CommHooks, AWrapperLetsPowerSgdSendHalfPrecision) {
+  run(2, [](const Rank&) {
+    Group group;
+    CommHookOptions options = power_sgd(2);
+    options.wrapper = "fp16";
+    Replica replica(group.comm, {{32, 24}, {4}}, options);
+    const auto low = torch::mm(noise(1, {32, 2}), noise(2, {2, 24}));
+    const auto bias = torch::full({4}, 1 + 1.0 / 2048);
+    warm_up(replica, {low, bias});
+    const auto results = replica.reduce({low, bias});
+    EXPECT_EQ(results[0].scalar_type(), at::kFloat);
+    EXPECT_LT(distance(results[0], low), 2e-2 * low.norm().item<double>());
+    EXPECT_GT(distance(results[0], low), 1e-5 * low.norm().item<double>());
+    EXPECT_TRUE(same(results[1], torch::ones({4})));  // rounded to half
+  });
+}
+
+TEST_F(CommHooks, OptionsThatDoNotGoTogetherAreRefused) {
+  run(1, [](const Rank&) {
+    const auto refusal = [](const CommHookOptions& options) {
+      return usage_error([&] { require_usable(options); });
+    };
+    EXPECT_EQ(refusal({.hook = "power_sgd", .power_sgd = {.start_power_sgd_iter = 1}}),
+              "UsageError: start_power_sgd_iter must be more than 1 with error feedback or warm "
+              "start\n"
+              "  at   CommHookOptions\n"
+              "  try  buckets are arranged anew after the first backward pass: begin after it");
+    require_usable(
+        {.hook = "power_sgd",
+         .power_sgd = {
+             .start_power_sgd_iter = 0, .use_error_feedback = false, .warm_start = false}});
+    EXPECT_THAT(refusal({.hook = "power_sgd", .power_sgd = {.matrix_approximation_rank = 0}}),
+                HasSubstr("matrix_approximation_rank must be 1 or more"));
+    EXPECT_THAT(refusal({.hook = "fp16", .wrapper = "bf16"}),
+                HasSubstr("a wrapper goes around PowerSGD alone, not around 'fp16'"));
+    EXPECT_THAT(refusal({.hook = "power_sgd", .wrapper = "power_sgd"}),
+                HasSubstr("PowerSGD cannot be a wrapper"));
+    EXPECT_THAT(usage_error([] { (void)CommHook("powersgd"); }),
+                HasSubstr("'powersgd' is no communication hook"));
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test
