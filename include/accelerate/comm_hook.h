@@ -17,13 +17,14 @@ class CommHook {
     kPowerSgd,         // "power_sgd": each matrix as a product of two thin ones
     kBatchedPowerSgd,  // "batched_power_sgd": the whole bucket as one square matrix
   };
-  constexpr CommHook(Value value = kNo) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // Implicit, so that options read `.hook = CommHook::kFp16` or `= "fp16"`.
+  // NOLINTBEGIN(google-explicit-constructor)
+  constexpr CommHook(Value value = kNo) : value_(value) {}
   // Throws UsageError that lists the known names.
-  CommHook(std::string_view name);  // NOLINT(google-explicit-constructor)
-  CommHook(const char* name)
-      : CommHook(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
-  CommHook(const std::string& name)
-      : CommHook(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
+  CommHook(std::string_view name);
+  CommHook(const char* name) : CommHook(std::string_view(name)) {}
+  CommHook(const std::string& name) : CommHook(std::string_view(name)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   constexpr Value value() const { return value_; }
   std::string_view name() const;

@@ -7,11 +7,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <optional>
 
-namespace c10 {
-struct IValue;
-}
+#include "accelerate/state_dict.h"
+
 namespace torch::optim {
 class Optimizer;
 }
@@ -53,6 +51,7 @@ class GradScaler {
   // Divides the gradients of this optimizer by the scale, in place, and notes whether one of them
   // is not finite. At most once before step(). Throws UsageError for gradients in half precision:
   // parameters stay in float32.
+  // NOLINTNEXTLINE(readability-identifier-naming): torch's name
   void unscale_(torch::optim::Optimizer& optimizer);
   // Whether unscale_() was called for it since the last update().
   bool is_unscaled(const torch::optim::Optimizer& optimizer) const;
@@ -74,12 +73,12 @@ class GradScaler {
   // Updates without overflow since the scale last changed.
   int64_t growth_tracker() const;
 
-  // A dictionary with torch's names: "scale", "growth_factor", "backoff_factor", "growth_interval"
-  // and "_growth_tracker"; empty if disabled. Callers include <ATen/core/ivalue.h>.
-  c10::IValue state_dict() const;
+  // With torch's names: "scale", "growth_factor", "backoff_factor", "growth_interval" and
+  // "_growth_tracker"; empty if disabled.
+  StateDict state_dict() const;
   // Takes one back; also ends an iteration that is under way. Throws CheckpointError that names
   // what is missing or wrong; then nothing has changed.
-  void load_state_dict(const c10::IValue& state);
+  void load_state_dict(const StateDict& state);
 
  private:
   enum class Stage { kUnscaled, kStepped };

@@ -22,14 +22,13 @@ class MixedPrecision {
   };
 
   // Implicit, so that options read `.mixed_precision = MixedPrecision::kBf16` or `= "bf16"`.
-  constexpr MixedPrecision(Value value = kNo)
-      : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor)
+  constexpr MixedPrecision(Value value = kNo) : value_(value) {}
   // "no", "fp16", "bf16" or "fp8", in any case. Throws UsageError that names what was meant.
-  MixedPrecision(std::string_view name);  // NOLINT(google-explicit-constructor)
-  MixedPrecision(const char* name)        // NOLINT(google-explicit-constructor)
-      : MixedPrecision(std::string_view(name)) {}
-  MixedPrecision(const std::string& name)  // NOLINT(google-explicit-constructor)
-      : MixedPrecision(std::string_view(name)) {}
+  MixedPrecision(std::string_view name);
+  MixedPrecision(const char* name) : MixedPrecision(std::string_view(name)) {}
+  MixedPrecision(const std::string& name) : MixedPrecision(std::string_view(name)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   constexpr Value value() const { return value_; }
   // The reference's spelling.

@@ -36,13 +36,14 @@ class RngType {
     kCuda,       // "cuda": that of the current GPU
     kGenerator,  // "generator": one that is handed over, such as a sampler's
   };
-  constexpr RngType(Value value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // Implicit, so that lists read {"torch", "generator"}.
+  // NOLINTBEGIN(google-explicit-constructor)
+  constexpr RngType(Value value) : value_(value) {}
   // Throws UsageError for another name.
-  RngType(std::string_view name);  // NOLINT(google-explicit-constructor)
-  RngType(const char* name)
-      : RngType(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
-  RngType(const std::string& name)
-      : RngType(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
+  RngType(std::string_view name);
+  RngType(const char* name) : RngType(std::string_view(name)) {}
+  RngType(const std::string& name) : RngType(std::string_view(name)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   constexpr Value value() const { return value_; }
   friend constexpr bool operator==(RngType, RngType) = default;

@@ -1,6 +1,7 @@
 #include "accelerate/grad_scaler.h"
 
-#include <ATen/core/ivalue.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
@@ -74,31 +75,6 @@ class OnDevices {
   };
   std::map<c10::Device, at::Tensor, ByName> copies_;
 };
-
-[[noreturn]] void refuse_state(std::string what) {
-  throw CheckpointError({.what = "the state of the gradient scaler " + std::move(what),
-                         .where = "GradScaler::load_state_dict",
-                         .hint = "load the state that a GradScaler that was enabled has saved"});
-}
-
-c10::IValue entry(const c10::impl::GenericDict& state, const char* name) {
-  const auto found = state.find(std::string(name));
-  if (found == state.end()) refuse_state("has no '" + std::string(name) + "'");
-  return found->value();
-}
-
-double number(const c10::impl::GenericDict& state, const char* name) {
-  const c10::IValue value = entry(state, name);
-  if (value.isInt()) return static_cast<double>(value.toInt());
-  if (!value.isDouble()) refuse_state("has a '" + std::string(name) + "' that is no number");
-  return value.toDouble();
-}
-
-int64_t whole_number(const c10::impl::GenericDict& state, const char* name) {
-  const c10::IValue value = entry(state, name);
-  if (!value.isInt()) refuse_state("has a '" + std::string(name) + "' that is no whole number");
-  return value.toInt();
-}
 
 }  // namespace
 
@@ -232,31 +208,30 @@ int64_t GradScaler::growth_tracker() const {
   return growth_tracker_.defined() ? growth_tracker_.item<int>() : initial_growth_tracker_;
 }
 
-c10::IValue GradScaler::state_dict() const {
-  c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
-  if (!options_.enabled) return state;
-  state.insert("scale", scale_factor());
-  state.insert("growth_factor", options_.growth_factor);
-  state.insert("backoff_factor", options_.backoff_factor);
-  state.insert("growth_interval", options_.growth_interval);
-  state.insert("_growth_tracker", growth_tracker());
-  return state;
+StateDict GradScaler::state_dict() const {
+  if (!options_.enabled) return {};
+  return {{"scale", scale_factor()},
+          {"growth_factor", options_.growth_factor},
+          {"backoff_factor", options_.backoff_factor},
+          {"growth_interval", options_.growth_interval},
+          {"_growth_tracker", growth_tracker()}};
 }
 
-void GradScaler::load_state_dict(const c10::IValue& state) {
+void GradScaler::load_state_dict(const StateDict& state) {
   if (!options_.enabled) return;
-  if (!state.isGenericDict()) refuse_state("is no dictionary");
-  const c10::impl::GenericDict entries = state.toGenericDict();
   GradScalerOptions loaded = options_;
-  loaded.init_scale = number(entries, "scale");
-  loaded.growth_factor = number(entries, "growth_factor");
-  loaded.backoff_factor = number(entries, "backoff_factor");
-  loaded.growth_interval = whole_number(entries, "growth_interval");
-  const int64_t growth_tracker = whole_number(entries, "_growth_tracker");
+  loaded.init_scale = state.at("scale").as_number();
+  loaded.growth_factor = state.at("growth_factor").as_number();
+  loaded.backoff_factor = state.at("backoff_factor").as_number();
+  loaded.growth_interval = state.at("growth_interval").as_integer();
+  const int64_t growth_tracker = state.at("_growth_tracker").as_integer();
   try {
     require_usable(loaded);
   } catch (const UsageError& error) {
-    refuse_state("is out of range: " + error.message());
+    throw CheckpointError(
+        {.what = "the state of the gradient scaler is out of range: " + error.message(),
+         .where = "GradScaler::load_state_dict",
+         .hint = "load a state that a GradScaler has saved"});
   }
   initial_scale_ = std::exchange(loaded.init_scale, options_.init_scale);
   initial_growth_tracker_ = growth_tracker;

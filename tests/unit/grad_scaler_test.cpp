@@ -204,7 +204,7 @@ TEST(GradScalerTest, DisabledPassesEverythingThrough) {
   scaler.update();
   EXPECT_EQ(problem.weights()[0], -3);
   EXPECT_EQ(scaler.scale_factor(), 1);
-  EXPECT_TRUE(scaler.state_dict().toGenericDict().empty());
+  EXPECT_EQ(scaler.state_dict().size(), 0);
 }
 
 TEST(GradScalerTest, WrongOptionsAreRefused) {
@@ -237,13 +237,11 @@ TEST(GradScalerTest, StateHasTorchsNamesAndContinuesWhereItWasSaved) {
     scaler.step(problem.sgd);
     scaler.update();
   }
-  const auto state = scaler.state_dict().toGenericDict();
-  EXPECT_EQ(state.size(), 5);
-  EXPECT_EQ(state.at("scale").toDouble(), 8);
-  EXPECT_EQ(state.at("growth_factor").toDouble(), 4);
-  EXPECT_EQ(state.at("backoff_factor").toDouble(), 0.5);
-  EXPECT_EQ(state.at("growth_interval").toInt(), 3);
-  EXPECT_EQ(state.at("_growth_tracker").toInt(), 2);
+  EXPECT_EQ(scaler.state_dict(), (StateDict{{"scale", 8.0},
+                                            {"growth_factor", 4.0},
+                                            {"backoff_factor", 0.5},
+                                            {"growth_interval", 3},
+                                            {"_growth_tracker", 2}}));
 
   GradScaler fresh, used;
   Problem other;
@@ -262,15 +260,14 @@ TEST(GradScalerTest, StateHasTorchsNamesAndContinuesWhereItWasSaved) {
 
 TEST(GradScalerTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   GradScaler scaler({.init_scale = 8});
-  const auto complaint = [&](const c10::IValue& state) {
+  const auto complaint = [&](const StateDict& state) {
     return error_text<CheckpointError>([&] { scaler.load_state_dict(state); });
   };
-  EXPECT_THAT(complaint(GradScaler({.enabled = false}).state_dict()), HasSubstr("has no 'scale'"));
-  EXPECT_THAT(complaint(3), HasSubstr("is no dictionary"));
-  auto state = GradScaler().state_dict().toGenericDict();
-  state.insert_or_assign("growth_interval", 1.5);
-  EXPECT_THAT(complaint(state), HasSubstr("has a 'growth_interval' that is no whole number"));
-  state.insert_or_assign("growth_interval", 0);
+  EXPECT_THAT(complaint(GradScaler({.enabled = false}).state_dict()), HasSubstr("scale"));
+  StateDict state = GradScaler().state_dict();
+  state.set("growth_interval", 1.5);
+  EXPECT_THROW(scaler.load_state_dict(state), CheckpointError);
+  state.set("growth_interval", 0);
   EXPECT_THAT(complaint(state), HasSubstr("is out of range: growth_interval must be 1 or more"));
   EXPECT_EQ(scaler.scale_factor(), 8);
   EXPECT_EQ(scaler.options().growth_interval, 2000);
