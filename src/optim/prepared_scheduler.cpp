@@ -20,12 +20,11 @@ PreparedScheduler::PreparedScheduler(Scheduler scheduler, SchedulerSurroundings 
     : scheduler_(std::move(scheduler)), surroundings_(std::move(surroundings)), options_(options) {
   if (!surroundings_.is_main_process || surroundings_.num_processes == 1) return;
   if (scheduler_.needs_metric() || !options_.step_with_optimizer) return;
-  log(LogLevel::kInfo, "the scheduler moves " + std::to_string(steps_a_call()) +
-                           " steps a call on " + std::to_string(surroundings_.num_processes) +
-                           " processes" +
-                           (steps_a_call() > 1 ? "; for one a call use "
-                                                 "SchedulerPace::kPerOptimizerStep"
-                                               : ""));
+  const bool several = steps_a_call() > 1;
+  log(LogLevel::kInfo,
+      "the scheduler moves " + std::to_string(steps_a_call()) + (several ? " steps" : " step") +
+          " a call on " + std::to_string(surroundings_.num_processes) + " processes" +
+          (several ? "; for one a call use SchedulerPace::kPerOptimizerStep" : ""));
 }
 
 int64_t PreparedScheduler::steps_a_call() const {
