@@ -47,6 +47,11 @@ at::Tensor values_to_unscale(at::Tensor& gradient) {
   return gradient._values();
 }
 
+// Does not wait for a GPU, unless the host needs the value.
+at::Tensor copied_to(c10::Device device, const at::Tensor& tensor) {
+  return tensor.to(device, /*non_blocking=*/!device.is_cpu());
+}
+
 // Copies of one scalar on the devices that ask for it.
 class OnDevices {
  public:
@@ -54,14 +59,13 @@ class OnDevices {
   at::Tensor& on(c10::Device device) {
     const auto found = copies_.find(device);
     if (found != copies_.end()) return found->second;
-    return copies_.emplace(device, copies_.begin()->second.to(device, /*non_blocking=*/true))
-        .first->second;
+    return copies_.emplace(device, copied_to(device, copies_.begin()->second)).first->second;
   }
   // The sum of all copies, on `device`.
   at::Tensor sum_on(c10::Device device) const {
     at::Tensor sum;
     for (const auto& [where, copy] : copies_) {
-      const at::Tensor here = copy.to(device, /*non_blocking=*/true);
+      const at::Tensor here = copied_to(device, copy);
       sum = sum.defined() ? sum + here : here;
     }
     return sum;
@@ -90,7 +94,7 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
     scale_ = at::full({}, initial_scale_, on_device.dtype(at::kFloat));
     growth_tracker_ = at::full({}, initial_growth_tracker_, on_device.dtype(at::kInt));
   }
-  return loss * scale_.to(loss.device(), /*non_blocking=*/true);
+  return loss * copied_to(loss.device(), scale_);
 }
 
 void GradScaler::require_scale(const char* where) const {
