@@ -26,7 +26,7 @@ PEER = ROOT / ".deps" / "python-peer"
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "loop", "ddp_in_turns", "ddp_alone")
+PARTS = ("version", "start", "loop", "optim", "ddp_in_turns", "ddp_alone")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -120,6 +120,63 @@ class Bench:
                 met=pair["time_ratio"] <= 1.02,
                 commands=[shown(command)],
                 details=results,
+            )
+
+    # --- updates and clipping of 100 tensors --------------------------------------------------------------------------
+
+    def optim(self):
+        command = [self.bin / "bench_optim"]
+        if self.quick:
+            command += ["--rounds", 2, "--pairs", 10]
+        results = self.program(command)
+        for key, what, goal in (
+            ("adamw", "AdamW step, 100 tensors", 3),
+            ("clip_that_scales", "clip_grad_norm_ that scales, 100 tensors", 2),
+            ("clip_within_bounds", "clip_grad_norm_ within bounds, 100 tensors", 2),
+        ):
+            pair = results[key]
+            speed = 1 / pair["time_ratio"]
+            self.add(
+                what=what,
+                ours=step_text(pair["tested"]),
+                peer=step_text(pair["reference"]),
+                peer_name="libtorch's own",
+                ratio=speed,
+                ratio_text=f"{speed:.1f} times as fast",
+                goal=f"at least {goal}",
+                met=speed >= goal,
+                commands=[shown(command)],
+                details=results,
+            )
+        self.optim_against_python(command)
+
+    def optim_against_python(self, command):
+        parts = (("adamw", "AdamW step, 100 tensors", "fused AdamW"), ("clip_that_scales", "clip_grad_norm_", "clip"))
+        python = [PEER / "bin" / "python", ROOT / "bench" / "python_peer" / "optim_loop.py"]
+        python += ["--steps", 100 if self.quick else 300]
+        if not self.with_python:
+            for _, what, name in parts:
+                self.skip(f"{what}, against Python's {name}", "Python", "at least 1.0")
+            return
+        ours, theirs = [], []
+        for _ in range(2 if self.quick else 6):
+            ours.append(self.program(command))
+            theirs.append(json.loads(run(python)[0]))
+        for key, what, name in parts:
+            own_runs = [{"step": result[key]["tested"]} for result in ours]
+            peer_runs = [{"step": result[key]} for result in theirs]
+            speed = median_step(peer_runs) / median_step(own_runs)
+            self.add(
+                what=f"{what}, against Python's {name}",
+                ours=runs_text(own_runs),
+                peer=runs_text(peer_runs),
+                peer_name="Python",
+                ratio=speed,
+                ratio_text=f"{speed:.2f} of its speed",
+                goal="at least 1.0",
+                met=speed >= 1.0,
+                commands=[shown(command), shown(python)],
+                details={"ours": ours, "peer": theirs},
             )
 
     # --- data-parallel training on two ranks --------------------------------------------------------------------------

@@ -61,7 +61,7 @@ void require_equal_parameters(const TrainingLoop& first, const TrainingLoop& sec
   const std::vector<at::Tensor> right = second.parameters();
   if (left.size() != right.size()) throw std::runtime_error("the loops train different models");
   for (size_t i = 0; i < left.size(); ++i) {
-    if (at::equal(left[i], right[i])) continue;
+    if (at::allclose(left[i], right[i], /*rtol=*/1e-4, /*atol=*/1e-5)) continue;
     throw std::runtime_error("the loops disagree on parameter " + std::to_string(i) + " by up to " +
                              std::to_string((left[i] - right[i]).abs().max().item<double>()));
   }

@@ -67,7 +67,7 @@ class HandBatches {
 // requests: so each loop gets each place in turn.
 void make_in_changing_order(std::vector<std::function<void()>> makers, int round);
 
-// Throws unless both loops have come to exactly equal parameters.
+// Throws unless both loops have come to equal parameters, but for the rounding of fused updates.
 void require_equal_parameters(const TrainingLoop& first, const TrainingLoop& second);
 
 }  // namespace bench
