@@ -16,7 +16,16 @@ class OptimizerParamGroup;
 
 namespace accelerate {
 
-class OptimizerStep;
+// What decides from outside about the steps of a prepared optimizer.
+struct OptimizerSurroundings {
+  // False while gradients only accumulate: steps and zero_grad() are then left out. Asked at every
+  // call; empty means always true.
+  std::function<bool()> sync_gradients{};
+  // Calls `update`, or leaves it out where the gradients are no good; returns whether it was
+  // called. Empty means always. GradScaler::step has this form.
+  std::function<bool(torch::optim::Optimizer& optimizer, const std::function<void()>& update)>
+      run_update{};
+};
 
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
 // the training loop. Its parameters, options and state stay in that object; SGD, Adam, AdamW and
@@ -27,25 +36,27 @@ class PreparedOptimizer {
   using LossClosure = std::function<at::Tensor()>;
 
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                    std::shared_ptr<detail::PreparedModels> models);
+                    std::shared_ptr<detail::PreparedModels> models,
+                    OptimizerSurroundings surroundings = {});
 
-  // Updates the parameters that have a gradient, as the optimizer's own step() would. With a
-  // closure the loss is computed first and returned; LBFGS calls it as often as it needs. Throws
-  // UsageError if gradients came from loss.backward() where only Accelerator::backward brings those
-  // of the ranks together.
+  // Updates the parameters that have a gradient, as the optimizer's own step() would. Does nothing
+  // while gradients only accumulate. With a closure the loss is computed first and returned; LBFGS
+  // calls it as often as it needs. Throws UsageError if gradients came from loss.backward() where
+  // only Accelerator::backward brings those of the ranks together, or for a closure where the loss
+  // is scaled.
   at::Tensor step(LossClosure closure = nullptr);
+  // Does nothing while gradients only accumulate.
   void zero_grad(bool set_to_none = true);
+  // Whether the latest step() that was due left the parameters as they were.
+  bool step_was_skipped() const;
 
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
   // The user's own optimizer, for whatever is not offered here.
-  torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  torch::optim::Optimizer& optimizer() const;
 
  private:
-  void require_synchronised_gradients() const;
-
-  std::shared_ptr<torch::optim::Optimizer> optimizer_;
-  std::shared_ptr<detail::PreparedModels> models_;
-  std::shared_ptr<OptimizerStep> step_;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace accelerate

@@ -9,21 +9,66 @@
 
 namespace accelerate {
 
+struct PreparedOptimizer::Impl {
+  bool gradients_are_complete() const {
+    return !surroundings.sync_gradients || surroundings.sync_gradients();
+  }
+
+  void require_synchronised_gradients() const {
+    for (const auto& model : models->entries) {
+      for (const auto& group : optimizer->param_groups()) {
+        for (const at::Tensor& parameter : group.params()) {
+          model.strategy->require_synchronised(parameter);
+        }
+      }
+    }
+  }
+
+  at::Tensor update(LossClosure closure) {
+    if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
+    if (!surroundings.run_update) return step->step(std::move(closure));
+    if (closure) {
+      throw UsageError({.what = "a closure computes its loss unscaled, after which the gradients "
+                                "would be divided by the scale",
+                        .where = "step",
+                        .hint = "call Accelerator::backward and then step() without a closure"});
+    }
+    skipped = !surroundings.run_update(*optimizer, [this] { step->step(nullptr); });
+    return {};
+  }
+
+  std::shared_ptr<torch::optim::Optimizer> optimizer;
+  std::shared_ptr<detail::PreparedModels> models;
+  OptimizerSurroundings surroundings;
+  std::unique_ptr<OptimizerStep> step;
+  bool skipped = false;
+};
+
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                                     std::shared_ptr<detail::PreparedModels> models)
-    : optimizer_(std::move(optimizer)),
-      models_(std::move(models)),
-      step_(make_optimizer_step(*optimizer_)) {}
+                                     std::shared_ptr<detail::PreparedModels> models,
+                                     OptimizerSurroundings surroundings)
+    : impl_(std::make_shared<Impl>()) {
+  impl_->optimizer = std::move(optimizer);
+  impl_->models = std::move(models);
+  impl_->surroundings = std::move(surroundings);
+  impl_->step = make_optimizer_step(*impl_->optimizer);
+}
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
-  if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
-  return step_->step(std::move(closure));
+  if (!impl_->gradients_are_complete()) return {};
+  try {
+    return impl_->update(std::move(closure));
+  } catch (Error& error) {
+    error.set_rank(impl_->models->rank, impl_->models->world_size);
+    throw;
+  }
 }
 
 // Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
 // (DdpOptions::gradient_as_bucket_view) do not allow.
 void PreparedOptimizer::zero_grad(bool set_to_none) {
-  for (auto& group : optimizer_->param_groups()) {
+  if (!impl_->gradients_are_complete()) return;
+  for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();
       if (!gradient.defined()) continue;
@@ -37,23 +82,12 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   }
 }
 
+bool PreparedOptimizer::step_was_skipped() const { return impl_->skipped; }
+
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
-  return optimizer_->param_groups();
+  return impl_->optimizer->param_groups();
 }
 
-void PreparedOptimizer::require_synchronised_gradients() const {
-  try {
-    for (const auto& model : models_->entries) {
-      for (const auto& group : optimizer_->param_groups()) {
-        for (const at::Tensor& parameter : group.params()) {
-          model.strategy->require_synchronised(parameter);
-        }
-      }
-    }
-  } catch (Error& error) {
-    error.set_rank(models_->rank, models_->world_size);
-    throw;
-  }
-}
+torch::optim::Optimizer& PreparedOptimizer::optimizer() const { return *impl_->optimizer; }
 
 }  // namespace accelerate
