@@ -18,6 +18,8 @@ struct ClipNormOptions {
 // float32. Does not wait for the device.
 at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options = {});
 
+// NOLINTBEGIN(readability-identifier-naming): torch's names
+
 // Scales the gradients of `parameters` in place by max_norm / (total_norm + 1e-6) where that is
 // less than 1. `total_norm` is a tensor with one element. Does not wait for the device.
 void clip_grads_with_norm_(at::TensorList parameters, double max_norm,
@@ -31,5 +33,7 @@ at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
 
 // Brings every element of every gradient into [-clip_value, clip_value], in place.
 void clip_grad_value_(at::TensorList parameters, double clip_value);
+
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace accelerate

@@ -26,9 +26,11 @@ using Schedule = std::shared_ptr<ScheduleRule>;
 // A number for each parameter group of the optimizer, or one for all of them.
 class GroupValues {
  public:
+  // NOLINTBEGIN(google-explicit-constructor): a value is what it holds
   GroupValues(double value) : values_{value}, for_all_(true) {}
   GroupValues(std::initializer_list<double> values) : values_(values) {}
   GroupValues(std::vector<double> values) : values_(std::move(values)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   // Throws UsageError that names the option if their number is not that of the groups.
   std::vector<double> for_groups(size_t groups, const char* option) const;

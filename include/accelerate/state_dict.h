@@ -49,6 +49,7 @@ class StateValue {
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, List, StateDict>;
 
   StateValue() = default;
+  // NOLINTBEGIN(google-explicit-constructor): a value is what it holds
   StateValue(bool value) : value_(value) {}
   template <std::integral Integer>
   requires(!std::same_as<Integer, bool>) StateValue(Integer value)
@@ -60,6 +61,7 @@ class StateValue {
   StateValue(const std::vector<double>& numbers);
   StateValue(const std::vector<int64_t>& integers);
   StateValue(StateDict value) : value_(std::move(value)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   bool as_bool() const;

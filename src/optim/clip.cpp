@@ -1,5 +1,6 @@
 #include "accelerate/clip.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
@@ -104,12 +105,17 @@ double euclidean_norm_on_cpu(const std::vector<GradientList>& lists) {
   return std::sqrt(squares);
 }
 
+// Waits only where the CPU is about to read what comes from another device.
+at::Tensor brought_to(const at::TensorOptions& place, const at::Tensor& tensor) {
+  return tensor.to(place, /*non_blocking=*/!place.device().is_cpu());
+}
+
 at::Tensor norm_by_lists(const std::vector<GradientList>& lists, double norm_type,
                          at::TensorOptions place) {
   std::vector<at::Tensor> norms;
   for (const GradientList& list : lists) {
     for (const at::Tensor& norm : norms_of(list.gradients, norm_type, type_of_norm(list))) {
-      norms.push_back(norm.to(place, /*non_blocking=*/true));
+      norms.push_back(brought_to(place, norm));
     }
   }
   return at::linalg_vector_norm(at::stack(norms), norm_type);
@@ -137,7 +143,7 @@ void scale_on_cpu(const std::vector<GradientList>& lists, const at::Tensor& fact
   for (const GradientList& list : lists) {
     std::vector<at::Tensor> small;
     const std::vector<at::Tensor> large = take_large(list.gradients, small);
-    for (const at::Tensor& gradient : small) scale_(gradient, value);
+    for (const at::Tensor& gradient : small) scale_in_place(gradient, value);
     if (!large.empty()) at::_foreach_mul_(large, factor);
   }
 }
@@ -146,7 +152,7 @@ void scale(const std::vector<GradientList>& lists, double max_norm, const at::Te
   const at::Tensor factor = (max_norm / (total_norm + 1e-6)).clamp_max(1.0);
   if (factor.device().is_cpu() && all_on_cpu(lists)) return scale_on_cpu(lists, factor);
   for (const GradientList& list : lists) {
-    at::_foreach_mul_(list.gradients, factor.to(list.device, /*non_blocking=*/true));
+    at::_foreach_mul_(list.gradients, brought_to(list.device, factor));
   }
 }
 

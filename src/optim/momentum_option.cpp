@@ -38,12 +38,12 @@ MomentumOption beta1_of() {
 }  // namespace
 
 const MomentumOption* find_momentum_option(const OptimizerOptions& options) {
-  using namespace torch::optim;
+  namespace optim = torch::optim;
   static const std::unordered_map<std::type_index, MomentumOption> table{
-      {typeid(SGDOptions), momentum_of<SGDOptions>()},
-      {typeid(RMSpropOptions), momentum_of<RMSpropOptions>()},
-      {typeid(AdamOptions), beta1_of<AdamOptions>()},
-      {typeid(AdamWOptions), beta1_of<AdamWOptions>()}};
+      {typeid(optim::SGDOptions), momentum_of<optim::SGDOptions>()},
+      {typeid(optim::RMSpropOptions), momentum_of<optim::RMSpropOptions>()},
+      {typeid(optim::AdamOptions), beta1_of<optim::AdamOptions>()},
+      {typeid(optim::AdamWOptions), beta1_of<optim::AdamWOptions>()}};
   const auto found = table.find(typeid(options));
   return found == table.end() ? nullptr : &found->second;
 }

@@ -29,18 +29,21 @@ void move_moments(State& state, c10::Device device) {
 }
 
 void move_state(OptimizerParamState& any, c10::Device device) {
-  using namespace torch::optim;
-  if (auto* adam = dynamic_cast<AdamParamState*>(&any)) return move_moments(*adam, device);
-  if (auto* adamw = dynamic_cast<AdamWParamState*>(&any)) return move_moments(*adamw, device);
-  if (auto* sgd = dynamic_cast<SGDParamState*>(&any)) return move(sgd->momentum_buffer(), device);
-  if (auto* adagrad = dynamic_cast<AdagradParamState*>(&any)) return move(adagrad->sum(), device);
-  if (auto* rmsprop = dynamic_cast<RMSpropParamState*>(&any)) {
+  namespace optim = torch::optim;
+  if (auto* adam = dynamic_cast<optim::AdamParamState*>(&any)) return move_moments(*adam, device);
+  if (auto* adamw = dynamic_cast<optim::AdamWParamState*>(&any))
+    return move_moments(*adamw, device);
+  if (auto* sgd = dynamic_cast<optim::SGDParamState*>(&any))
+    return move(sgd->momentum_buffer(), device);
+  if (auto* adagrad = dynamic_cast<optim::AdagradParamState*>(&any))
+    return move(adagrad->sum(), device);
+  if (auto* rmsprop = dynamic_cast<optim::RMSpropParamState*>(&any)) {
     move(rmsprop->square_avg(), device);
     move(rmsprop->momentum_buffer(), device);
     move(rmsprop->grad_avg(), device);
     return;
   }
-  if (auto* lbfgs = dynamic_cast<LBFGSParamState*>(&any)) {
+  if (auto* lbfgs = dynamic_cast<optim::LBFGSParamState*>(&any)) {
     move(lbfgs->d(), device);
     move(lbfgs->H_diag(), device);
     move(lbfgs->prev_flat_grad(), device);

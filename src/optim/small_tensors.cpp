@@ -54,7 +54,7 @@ double sum_of_squares(const at::Tensor& small) {
                                            : squares(small.data_ptr<double>(), small.numel());
 }
 
-void scale_(const at::Tensor& small, double factor) {
+void scale_in_place(const at::Tensor& small, double factor) {
   if (!small.is_inference()) small.unsafeGetTensorImpl()->bump_version();
   if (small.scalar_type() == at::kFloat) {
     scale_values(small.data_ptr<float>(), small.numel(), factor);

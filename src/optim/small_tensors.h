@@ -13,6 +13,6 @@ bool is_small_on_cpu(const at::Tensor& tensor);
 double sum_of_squares(const at::Tensor& small);
 
 // Multiplies in place, rounded as torch does for a factor of the tensor's own type.
-void scale_(const at::Tensor& small, double factor);
+void scale_in_place(const at::Tensor& small, double factor);
 
 }  // namespace accelerate
