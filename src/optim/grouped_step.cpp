@@ -23,9 +23,24 @@ bool is_plain(const at::Tensor& parameter) {
          parameter.is_non_overlapping_and_dense();
 }
 
+// Whether the strides differ at most where there is nothing to stride over. Convolutions of 1 x 1
+// have such gradients.
+bool lies_alike(const at::Tensor& gradient, const at::Tensor& parameter) {
+  if (gradient.scalar_type() != parameter.scalar_type() || gradient.sizes() != parameter.sizes()) {
+    return false;
+  }
+  for (int64_t i = 0; i < parameter.dim(); ++i) {
+    if (parameter.size(i) > 1 && gradient.stride(i) != parameter.stride(i)) return false;
+  }
+  return true;
+}
+
 // The gradient as the kernels take it: copied where it has another layout or dtype.
 at::Tensor gradient_like(const at::Tensor& parameter, const at::Tensor& gradient) {
   if (same_layout(gradient, parameter)) return gradient;
+  if (lies_alike(gradient, parameter)) {
+    return gradient.as_strided(parameter.sizes(), parameter.strides());
+  }
   return at::empty_like(parameter, at::MemoryFormat::Preserve).copy_(gradient);
 }
 

@@ -74,6 +74,20 @@ TEST_F(CudaOptim, PreparedOptimizersMakeTheUpdatesOfTorch) {
   });
 }
 
+// In one launch both updates would begin from the same value.
+TEST_F(CudaOptim, AParameterThatIsListedTwiceIsUpdatedTwice) {
+  run(1, [](const Rank&) {
+    REQUIRE_GPU();
+    Parameters parameters{torch::ones({3}, at::TensorOptions(c10::kCUDA)).requires_grad_()};
+    parameters.push_back(parameters[0]);
+    parameters[0].mutable_grad() = torch::ones({3}, at::TensorOptions(c10::kCUDA));
+    PreparedOptimizer prepared(std::make_shared<torch::optim::SGD>(parameters, 0.25),
+                               std::make_shared<detail::PreparedModels>());
+    prepared.step();
+    EXPECT_EQ(parameters[0][0].item<double>(), 0.5);
+  });
+}
+
 TEST_F(CudaOptim, ClippingHasTheValuesOfTheCpu) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();

@@ -175,13 +175,16 @@ TEST(OptimizerStep, SaysWhatTorchSaysOfSparseGradientsThatItRefuses) {
 TEST(OptimizerStep, TakesGradientsAndParametersOfAnyLayout) {
   torch::manual_seed(1);
   const Parameters start = {torch::randn({2, 3, 4, 4}).contiguous(at::MemoryFormat::ChannelsLast),
-                            torch::randn({4, 6}), torch::randn({6, 4}).t(), torch::randn({})};
+                            torch::randn({4, 6}), torch::randn({6, 4}).t(), torch::randn({}),
+                            torch::randn({3, 1})};
   const SetGradients other_layout = [](Parameters& parameters, int step) {
     random_gradients(parameters, step);
     at::Tensor& first = parameters[0].mutable_grad();
     first = first.contiguous(at::MemoryFormat::Contiguous);
     at::Tensor& second = parameters[1].mutable_grad();
     second = second.t().contiguous().t();
+    at::Tensor& last = parameters[4].mutable_grad();
+    last = last.t().contiguous().t();  // strides (1, 3) instead of (1, 1)
   };
   expect_updates_of_torch_in_all_families(start, other_layout);
 }
