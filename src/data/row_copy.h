@@ -1,0 +1,26 @@
+// Gathering rows by index: what get_batch() of most datasets comes down to.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <vector>
+
+namespace accelerate {
+
+// Throws UsageError unless every index is below `size`.
+void check_indices(c10::ArrayRef<size_t> indices, size_t size);
+
+// Copies row indices[k] of `base`, whose rows lie `row_bytes` apart and have that many bytes, to
+// row k of `out`. The indices must have been checked.
+void copy_rows(const std::byte* base, size_t row_bytes, c10::ArrayRef<size_t> indices,
+               std::byte* out);
+
+// A new CPU tensor of `count` rows of the given shape, uninitialised.
+at::Tensor empty_rows(size_t count, at::IntArrayRef row_shape, at::ScalarType type);
+
+// The given rows of `rows` as one new tensor on the same device. Differentiable where `rows` is.
+// Throws UsageError for an index that is not a row.
+at::Tensor gather_rows(const at::Tensor& rows, c10::ArrayRef<size_t> indices);
+
+}  // namespace accelerate
