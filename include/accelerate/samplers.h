@@ -88,7 +88,7 @@ class BatchSampler {
 std::shared_ptr<const BatchSampler> batches_of(std::vector<std::vector<int64_t>> batches,
                                                std::optional<int64_t> batch_size = std::nullopt);
 // What `batches` returns for a pass.
-std::shared_ptr<const BatchSampler> batches_of(
+std::shared_ptr<const BatchSampler> batches_by(
     std::function<std::vector<std::vector<int64_t>>(uint64_t seed, int64_t epoch)> batches,
     std::optional<int64_t> batch_size = std::nullopt);
 

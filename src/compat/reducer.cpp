@@ -102,8 +102,10 @@ c10d::GradBucket GradientReducer::zeros_like_bucket(size_t index) const {
   const Bucket& bucket = buckets_[index];
   at::NoGradGuard no_grad;
   const at::Tensor& first = bucket.variables.front();
+  // The gradient of an embedding names rows.
   at::Tensor zeros = bucket.expect_sparse_gradient
-                         ? at::zeros(first.sizes(), first.options().layout(at::kSparse))
+                         ? at::_sparse_coo_tensor_with_dims(1, first.dim() - 1, first.sizes(),
+                                                            first.options().layout(at::kSparse))
                          : at::zeros_like(bucket.gradients);
   return c10d::GradBucket(index, buckets_.size(), std::move(zeros), bucket.offsets, bucket.lengths,
                           bucket.sizes_vec, bucket.variables, std::nullopt);

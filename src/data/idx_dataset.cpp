@@ -91,9 +91,12 @@ struct IdxDataset::State {
       return;
     }
     auto* target = out.data_ptr<float>();
-    for (const size_t index : indices) {
-      const auto* pixels = reinterpret_cast<const uint8_t*>(images.pixels) + index * image_bytes;
-      scaling->apply(pixels, image_bytes, target);
+    for (size_t k = 0; k < indices.size(); ++k) {
+      if (k + 1 < indices.size()) {
+        prefetch_row(images.pixels + indices[k + 1] * image_bytes, image_bytes);
+      }
+      const std::byte* pixels = images.pixels + indices[k] * image_bytes;
+      scaling->apply(reinterpret_cast<const uint8_t*>(pixels), image_bytes, target);
       target += image_bytes;
     }
   }

@@ -1,6 +1,8 @@
 #include "data/keyed_permutation.h"
 
 #include <bit>
+#include <numeric>
+#include <utility>
 
 namespace accelerate {
 namespace {
@@ -27,9 +29,17 @@ KeyedPermutation::KeyedPermutation(int64_t n, uint64_t seed, uint64_t epoch)
     state += 0x9e3779b97f4a7c15ULL;
     key = mixed(state);
   }
+  if (n_ > kTableSize) return;
+  std::iota(table_.begin(), table_.end(), uint8_t{0});
+  for (uint64_t left = n_; left > 1; --left) {
+    state += 0x9e3779b97f4a7c15ULL;
+    // The bias of the remainder is below 2^-55.
+    std::swap(table_[left - 1], table_[mixed(state) % left]);
+  }
 }
 
 int64_t KeyedPermutation::operator()(int64_t index) const {
+  if (n_ <= kTableSize) return table_[static_cast<size_t>(index)];
   uint64_t value = static_cast<uint64_t>(index);
   do {
     uint64_t left = value >> half_bits_;

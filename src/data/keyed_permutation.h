@@ -8,7 +8,8 @@ namespace accelerate {
 
 // A Feistel network over the smallest even number of bits that holds n, walked until it lands below
 // n (fewer than four steps on average). Every key gives one of the permutations; which one looks
-// random. Any thread.
+// random. So few values that the halves of the network would be too narrow to mix are shuffled in
+// a table instead. Any thread.
 class KeyedPermutation {
  public:
   // n >= 0.
@@ -19,11 +20,13 @@ class KeyedPermutation {
 
  private:
   static constexpr int kRounds = 6;
+  static constexpr uint64_t kTableSize = 256;
 
   uint64_t n_;
   int half_bits_;
   uint64_t half_mask_;
   std::array<uint64_t, kRounds> keys_;
+  std::array<uint8_t, kTableSize> table_;  // up to kTableSize values
 };
 
 }  // namespace accelerate

@@ -3,8 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
-#include <vector>
 
 namespace accelerate {
 
@@ -15,6 +15,14 @@ void check_indices(c10::ArrayRef<size_t> indices, size_t size);
 // row k of `out`. The indices must have been checked.
 void copy_rows(const std::byte* base, size_t row_bytes, c10::ArrayRef<size_t> indices,
                std::byte* out);
+
+// Asks the processor for the bytes of a row that is about to be read: rows in random order are out
+// of reach of its own foresight.
+inline void prefetch_row(const std::byte* row, size_t row_bytes) {
+  constexpr size_t kCacheLine = 64;
+  constexpr size_t kMost = 4096;
+  for (size_t i = 0; i < std::min(row_bytes, kMost); i += kCacheLine) __builtin_prefetch(row + i);
+}
 
 // A new CPU tensor of `count` rows of the given shape, uninitialised.
 at::Tensor empty_rows(size_t count, at::IntArrayRef row_shape, at::ScalarType type);

@@ -244,7 +244,7 @@ std::shared_ptr<const BatchSampler> batches_of(std::vector<std::vector<int64_t>>
   return std::make_shared<ListBatchSampler>(std::move(batches), batch_size);
 }
 
-std::shared_ptr<const BatchSampler> batches_of(
+std::shared_ptr<const BatchSampler> batches_by(
     std::function<std::vector<std::vector<int64_t>>(uint64_t, int64_t)> batches,
     std::optional<int64_t> batch_size) {
   check_function(batches);

@@ -111,7 +111,8 @@ class TokenBlocks {
                        .where = paths.front().string(),
                        .hint = "make TokenOptions::block smaller"});
     }
-    type_ = dtype_of(options.dtype, files_.front()->layout.token_bytes);
+    token_bytes_ = files_.front()->layout.token_bytes;
+    type_ = dtype_of(options.dtype, token_bytes_);
   }
 
   size_t size() const { return firsts_.back(); }
@@ -130,18 +131,25 @@ class TokenBlocks {
   }
 
  private:
+  // Where block `index` begins in its file.
+  const std::byte* beginning_of(size_t index) const {
+    const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), index);
+    const auto number = static_cast<size_t>(after - firsts_.begin()) - 1;
+    const TokenFile& file = *files_[number];
+    const size_t token = (index - firsts_[number]) * stride_;
+    return file.file.data() + file.layout.offset + token * token_bytes_;
+  }
+
   void copy_blocks(c10::ArrayRef<size_t> indices, size_t shift, const at::Tensor& result) const {
     check_indices(indices, size());
     auto* out = static_cast<std::byte*>(result.data_ptr());
     const size_t row_bytes = block_ * result.element_size();
-    for (const size_t index : indices) {
-      const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), index);
-      const auto number = static_cast<size_t>(after - firsts_.begin()) - 1;
-      const TokenFile& file = *files_[number];
-      const size_t token = (index - firsts_[number]) * stride_ + shift;
-      const std::byte* stored =
-          file.file.data() + file.layout.offset + token * file.layout.token_bytes;
-      if (file.layout.token_bytes == 2) {
+    for (size_t k = 0; k < indices.size(); ++k) {
+      if (k + 1 < indices.size()) {
+        prefetch_row(beginning_of(indices[k + 1]), block_ * token_bytes_);
+      }
+      const std::byte* stored = beginning_of(indices[k]) + shift * token_bytes_;
+      if (token_bytes_ == 2) {
         copy_tokens<uint16_t>(stored, block_, type_, out);
       } else {
         copy_tokens<uint32_t>(stored, block_, type_, out);
@@ -150,6 +158,7 @@ class TokenBlocks {
     }
   }
 
+  size_t token_bytes_ = 2;
   size_t block_;
   size_t stride_;
   at::ScalarType type_ = at::kLong;

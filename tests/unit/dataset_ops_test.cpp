@@ -314,7 +314,7 @@ TEST(TorchDatasets, GoThroughAllCombinators) {
   const auto even = filter(joined, [](const torch::data::Example<>& example) {
     return example.target.item<int64_t>() % 2 == 0;
   });
-  const auto negative = map(even, [](torch::data::Example<> example) {
+  const auto negative = accelerate::map(even, [](torch::data::Example<> example) {
     example.target = -example.target;
     return example;
   });

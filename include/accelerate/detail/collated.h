@@ -26,6 +26,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <unordered_map>
@@ -324,7 +325,11 @@ using BatchOf = typename BatchBase<C>::Type;
 
 template <class C>
 BatchOf<std::remove_cvref_t<C>> to_batch(C&& collated) {
-  return {std::forward<C>(collated)};
+  if constexpr (std::same_as<std::remove_cvref_t<C>, at::Tensor>) {
+    return {.data = std::forward<C>(collated)};
+  } else {
+    return std::forward<C>(collated);
+  }
 }
 
 }  // namespace accelerate::detail
