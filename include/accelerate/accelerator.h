@@ -100,6 +100,13 @@ class Accelerator {
     return NoSync(model.strategy());
   }
 
+  // See DataLoader::skip_first_batches().
+  template <class Source, class Collate>
+  DataLoader<Source, Collate> skip_first_batches(const DataLoader<Source, Collate>& loader,
+                                                 int64_t batches) const {
+    return loader.skip_first_batches(batches);
+  }
+
   // The module as the user made it, shared with the prepared model. Calls on it go past the
   // strategy: use it to save, to inspect, or to run on one rank alone.
   template <class Module>

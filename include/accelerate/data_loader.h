@@ -109,13 +109,18 @@ class DataLoader {
   // to be skipped, it goes on there. Collective for a loader that dispatches or synchronises
   // generators, and so is ++ of one that dispatches.
   Iterator begin() const {
-    if (settings_.shard) detail::synchronise_generators(*settings_.shard);
+    detail::synchronise_generators(settings_, *control_);
     return Iterator(*this);
   }
   std::default_sentinel_t end() const { return {}; }
 
   // Batches that this rank gets in the next pass. Throws DataError for a stream of unknown length.
   int64_t size() const { return detail::rounds_of(settings_, next_pass(), source_size()); }
+
+  std::optional<int64_t> size_if_known() const {
+    if (!source_size()) return std::nullopt;
+    return size();
+  }
 
   Source& dataset() const { return *source_; }
   const LoaderOptions& options() const { return settings_.options; }

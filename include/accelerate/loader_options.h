@@ -33,11 +33,24 @@ struct LoaderOptions {
   std::optional<bool> pin_memory{};
 };
 
-// A generator whose state rank 0 gives to all ranks when a pass begins. The order of the samples
-// needs none of them: its seed is agreed when the loader is prepared.
-enum class RngType {
-  kTorch,  // torch's default CPU generator
-  kCuda,   // the generator of the rank's GPU; nothing where the device is the CPU
+// What rank 0 gives to all ranks when a pass begins. Also by the names "torch", "cuda" and
+// "generator".
+class RngType {
+ public:
+  enum Value {
+    kTorch,      // torch's default CPU generator
+    kCuda,       // the generator of the rank's GPU; nothing where the device is the CPU
+    kGenerator,  // what the order of the samples depends on: seed, epoch and position of the
+                 // loader. The ranks agree on them anyhow unless one of them set another epoch.
+  };
+
+  constexpr RngType(Value value) : value_(value) {}  // NOLINT(google-explicit-constructor)
+  // Throws UsageError for another name.
+  RngType(const char* name);                           // NOLINT(google-explicit-constructor)
+  constexpr operator Value() const { return value_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  Value value_;
 };
 
 // How Accelerator::prepare cuts a loader.

@@ -5,12 +5,30 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "accelerate/batch_shard.h"
 #include "accelerate/communicator.h"
 #include "accelerate/detail/batch_stream_maker.h"
 #include "accelerate/detail/stream_maker.h"
 #include "accelerate/errors.h"
+
+namespace accelerate {
+
+RngType::RngType(const char* name) : value_(kTorch) {
+  const std::string_view given(name);
+  if (given == "cuda") {
+    value_ = kCuda;
+  } else if (given == "generator") {
+    value_ = kGenerator;
+  } else if (given != "torch") {
+    throw UsageError({.what = "there is no generator \"" + std::string(given) + "\"",
+                      .where = "rng_types",
+                      .hint = "use \"torch\", \"cuda\" or \"generator\""});
+  }
+}
+
+}  // namespace accelerate
 
 namespace accelerate::detail {
 namespace {
@@ -61,6 +79,17 @@ void synchronise(at::Generator generator, Communicator& ranks) {
   at::Tensor state = generator.get_state();
   ranks.broadcast(state);
   generator.set_state(state);
+}
+
+// Lets every rank begin the pass that rank 0 begins.
+void synchronise_order(const LoaderSettings& settings, LoaderControl& control) {
+  const LoaderControl::Start own = control.start();
+  at::Tensor start = at::tensor(
+      {static_cast<int64_t>(seed_of(settings, own)), own.epoch, own.position}, at::kLong);
+  settings.shard->communicator->broadcast(start);
+  const int64_t* values = start.data_ptr<int64_t>();
+  control.load(
+      {.seed = static_cast<uint64_t>(values[0]), .epoch = values[1], .position = values[2]});
 }
 
 std::string unit_of(bool counts_batches) { return counts_batches ? "batches" : "samples"; }
@@ -184,8 +213,9 @@ void load_state(const LoaderSettings& settings, LoaderControl& control, std::opt
   control.load(state);
 }
 
-void synchronise_generators(const LoaderShard& shard) {
-  if (shard.world_size == 1) return;
+void synchronise_generators(const LoaderSettings& settings, LoaderControl& control) {
+  if (!settings.shard || settings.shard->world_size == 1) return;
+  const LoaderShard& shard = *settings.shard;
   for (const RngType type : shard.rng_types) {
     switch (type) {
       case RngType::kTorch:
@@ -194,6 +224,9 @@ void synchronise_generators(const LoaderShard& shard) {
       case RngType::kCuda:
         if (!shard.device.is_cuda()) break;
         synchronise(at::globalContext().defaultGenerator(shard.device), *shard.communicator);
+        break;
+      case RngType::kGenerator:
+        synchronise_order(settings, control);
         break;
     }
   }

@@ -57,8 +57,8 @@ LoaderState state_of(const LoaderSettings& settings, const LoaderControl& contro
 void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
                 const LoaderState& state);
 
-// Gives the generators named by rng_types the state of rank 0. Collective where there are some.
-void synchronise_generators(const LoaderShard& shard);
+// Gives what rng_types names the state of rank 0. Collective where there is something.
+void synchronise_generators(const LoaderSettings& settings, LoaderControl& control);
 
 // Whether batches go to pinned memory.
 bool pins_memory(const LoaderOptions& options, const LoaderShard& shard);
