@@ -4,16 +4,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/preparable.h"
+#include "accelerate/join.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
@@ -98,6 +101,34 @@ class Accelerator {
   template <class Module>
   NoSync no_sync(const PreparedModel<Module>& model) const {
     return NoSync(model.strategy());
+  }
+
+  // Runs `body`, a training loop whose number of batches may differ from rank to rank, zero
+  // included. A rank that has run out of data goes on answering what the others exchange in forward
+  // and backward passes, until all have finished; gradients are divided as the options say. Then
+  // all ranks take over parameters and buffers from one that took part in the last step.
+  //
+  //   accelerator.join_uneven_inputs([&] { for (auto& batch : loader) { ... } });
+  //
+  // Joins the prepared models that are named, or all if none is; that the body trains another is a
+  // UsageError. Prepare everything before. Inside the body the ranks that still have data make the
+  // same passes in the same order: UsageError on all ranks if not. Passes that exchange nothing
+  // (no_sync, evaluation) may differ in number. Other collectives (gather, reduce,
+  // wait_for_everyone) cannot be answered by a rank that has finished: make them after the join.
+  // Optimizers, schedules and counters of a rank that has run out stand still, so their state, such
+  // as momentum, may differ between the ranks afterwards, as with torch.
+  //
+  // Collective. What `body` throws leaves at once, without waiting: the other ranks find that this
+  // one is gone when it ends. Each step costs one small exchange and a walk over the graph more. On
+  // one process runs the body and nothing else.
+  template <class Body, class... Modules>
+  void join_uneven_inputs(Body&& body, const JoinOptions& options,
+                          const PreparedModel<Modules>&... models) {
+    join_models(std::forward<Body>(body), options, {models.strategy()...});
+  }
+  template <class Body, class... Modules>
+  void join_uneven_inputs(Body&& body, const PreparedModel<Modules>&... models) {
+    join_models(std::forward<Body>(body), {}, {models.strategy()...});
   }
 
   // See DataLoader::skip_first_batches().
@@ -204,6 +235,8 @@ class Accelerator {
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
                            const LoaderState& state, bool place);
   void follow_loader(const std::shared_ptr<detail::LoaderControl>& control);
+  void join_models(const std::function<void()>& body, const JoinOptions& options,
+                   const std::vector<std::shared_ptr<ModelStrategy>>& named);
 
   static void print_line(const std::string& text);
 

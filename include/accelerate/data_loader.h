@@ -12,6 +12,7 @@
 #include <optional>
 #include <ranges>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 #include "accelerate/batch.h"
@@ -22,6 +23,7 @@
 #include "accelerate/detail/loader_control.h"
 #include "accelerate/detail/loader_pass.h"
 #include "accelerate/detail/map_maker.h"
+#include "accelerate/detail/open_passes.h"
 #include "accelerate/detail/placing_feed.h"
 #include "accelerate/detail/stream_maker.h"
 #include "accelerate/detail/worker_feed.h"
@@ -81,8 +83,9 @@ std::unique_ptr<Feed<typename Maker::Value>> start_feed(Maker maker, const Loade
 //
 // A DataLoader is a handle: copies are cheap and share the data and the place where it stands.
 // Handles may be used from several threads if the dataset may be; one iterator belongs to one
-// thread. What the dataset, the sampler or the collate function throws comes out of begin() or ++,
-// as DataError that names the sample where one sample is to blame, and ends that pass.
+// thread. An exception ends its pass and comes out of begin() or ++ in the place of its batch: that
+// of a dataset or a stream as DataError that names the sample, with the exception nested in it;
+// those of samplers and collate functions unchanged.
 template <class Source, class Collate = detail::DefaultCollate>
 class DataLoader {
   using Traits = detail::SourceTraits<Source, Collate>;
@@ -167,11 +170,19 @@ class DataLoader {
   // Throws UsageError if this loader is sharded already or the values do not go together.
   DataLoader sharded(const LoaderShard& shard) const {
     detail::check_shard(settings_.options, shard, Traits::kKind, is_sharded());
+    if constexpr (!Nested<Value>) detail::refuse_to_dispatch(shard, typeid(Value));
     DataLoader result = *this;
     result.settings_.shard = shard;
     result.settings_.prepared_size = source_size();
+    if (result.receives() && shard.dispatched_size) {
+      result.settings_.prepared_size.reset();
+      if (*shard.dispatched_size >= 0) result.settings_.prepared_size = shard.dispatched_size;
+    }
     result.control_ = std::make_shared<detail::LoaderControl>();
-    result.load_state_dict(with_seed(state_dict(), shard.seed));
+    LoaderState state = state_dict();
+    state.seed = shard.seed;
+    state.size = result.settings_.prepared_size.value_or(-1);
+    result.load_state_dict(state);
     return result;
   }
 
@@ -179,10 +190,11 @@ class DataLoader {
   const std::shared_ptr<detail::LoaderControl>& control() const { return control_; }
 
  private:
-  static LoaderState with_seed(LoaderState state, uint64_t seed) {
-    state.seed = seed;
-    return state;
+  // Whether rank 0 reads for all ranks, and whether this one is sent its batches.
+  bool dispatches() const {
+    return settings_.shard && settings_.shard->dispatch && settings_.shard->world_size > 1;
   }
+  bool receives() const { return dispatches() && settings_.shard->rank != 0; }
 
   static detail::SliceFunction<Value> default_slice() {
     if constexpr (Nested<Value>) {
@@ -194,7 +206,9 @@ class DataLoader {
     }
   }
 
+  // A rank that is sent its batches does not ask data of its own.
   std::optional<int64_t> source_size() const {
+    if (receives()) return settings_.prepared_size;
     if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
       return detail::size_of(*source_);
     } else {
@@ -215,23 +229,15 @@ class DataLoader {
   }
 
   std::unique_ptr<detail::Feed<Value>> dispatch(const detail::PassSpec& spec) const {
-    static_assert(Nested<Value>,
-                  "batches that are dispatched must be built of tensors, numbers and strings; see "
-                  "nested.h");
     const LoaderShard& shard = spec.shard;
     detail::DispatchChannel channel(shard.communicator);
     if (shard.rank != 0) {
       return std::make_unique<detail::ReceivingFeed<Value>>(std::move(channel), shard.rank,
                                                             shard.world_size);
     }
-    try {
-      detail::DispatchMaker maker(pinning_maker(spec), shard.world_size, slice_);
-      return std::make_unique<detail::DispatchingFeed<Value>>(
-          detail::start_feed(std::move(maker), spec.options), channel, shard.world_size);
-    } catch (const std::exception& error) {
-      channel.send_failure(error.what());  // the others wait for the first batch
-      throw;
-    }
+    detail::DispatchMaker maker(pinning_maker(spec), shard.world_size, slice_);
+    return std::make_unique<detail::DispatchingFeed<Value>>(
+        detail::start_feed(std::move(maker), spec.options), std::move(channel), shard.world_size);
   }
 
   std::unique_ptr<detail::Feed<Value>> feed(const detail::PassSpec& spec) const {
@@ -246,6 +252,22 @@ class DataLoader {
       return std::make_unique<detail::PlacingFeed<Value>>(std::move(feed), device);
     } else {
       return read(spec);
+    }
+  }
+
+  // Where rank 0 reads for all, the others wait for its first batch: they are told if it cannot
+  // even begin.
+  std::unique_ptr<detail::Feed<Value>> start_pass() const {
+    if (!dispatches() || receives()) return feed(next_pass());
+    try {
+      return feed(next_pass());
+    } catch (const std::exception& error) {
+      detail::DispatchChannel(settings_.shard->communicator).send_failure(error.what());
+      throw;
+    } catch (...) {
+      detail::DispatchChannel(settings_.shard->communicator)
+          .send_failure("an exception that is no std::exception");
+      throw;
     }
   }
 
@@ -283,8 +305,9 @@ class DataLoader<Source, Collate>::Iterator {
       : control_(loader.control_),
         rank_(loader.settings_.shard.value_or(LoaderShard{}).rank),
         world_size_(loader.settings_.shard.value_or(LoaderShard{}).world_size),
+        pass_(control_->passes()),
         batch_(std::make_unique<Batch<Value>>()) {
-    stamped([&] { feed_ = loader.feed(loader.next_pass()); });
+    stamped([&] { feed_ = loader.start_pass(); });
     load();
   }
 
@@ -294,11 +317,12 @@ class DataLoader<Source, Collate>::Iterator {
     bool more = false;
     stamped([&] { more = feed_->next(produced); });
     if (!more) {
-      feed_.reset();
+      end();
       control_->finished();
       return;
     }
     control_->delivered(produced.info, produced.position);
+    pass_->deliver(produced.info);
     *batch_ = Batch<Value>(std::move(produced.value), produced.info);
   }
 
@@ -308,19 +332,25 @@ class DataLoader<Source, Collate>::Iterator {
     try {
       step();
     } catch (Error& error) {
-      feed_.reset();
+      end();
       error.set_rank(rank_, world_size_);
       throw;
     } catch (...) {
-      feed_.reset();
+      end();
       throw;
     }
+  }
+
+  void end() {
+    feed_.reset();
+    pass_.reset();
   }
 
   std::shared_ptr<detail::LoaderControl> control_;
   int rank_;
   int world_size_;
   std::unique_ptr<detail::Feed<Value>> feed_;
+  std::optional<detail::OpenPass> pass_;
   std::unique_ptr<Batch<Value>> batch_;
 };
 

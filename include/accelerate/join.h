@@ -12,7 +12,8 @@ enum class JoinDivisor {
   // The number of ranks that still have data: each step is the mean over those that took part.
   kParticipants,
   // The number of samples: each rank's gradient counts as often as it has samples behind it, those
-  // of all batches since its last sync. See ModelStrategy::set_batch_weight.
+  // of all batches since its last sync. In a loop over a prepared loader the batch says how many;
+  // elsewhere tell it with ModelStrategy::set_batch_weight, or each pass counts 1.
   kSamples,
 };
 

@@ -65,6 +65,9 @@ struct LoaderShard {
   uint64_t seed = 0;         // of the order, agreed by all ranks
   // Rank 0 alone reads and sends every rank its part.
   bool dispatch = false;
+  // With `dispatch`: the samples that rank 0 has (batches of a foreign loader; -1: it does not
+  // know). Unset: as many as this rank has.
+  std::optional<int64_t> dispatched_size{};
   std::vector<RngType> rng_types{};
   // Of all ranks; needed for `dispatch` and `rng_types`.
   std::shared_ptr<Communicator> communicator{};

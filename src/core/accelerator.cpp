@@ -4,7 +4,9 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -67,6 +69,9 @@ struct Accelerator::Impl {
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
   std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers;
   std::vector<std::weak_ptr<detail::LoaderControl>> loaders;
+  std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+
+  bool joining = false;  // inside join_uneven_inputs
 
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
@@ -144,8 +149,9 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
     const bool has_seed = options.seed || state.position > 0;
     const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
     // Rank 0 decides: all ranks must shuffle alike.
-    at::Tensor seed = at::tensor(static_cast<int64_t>(own_seed), at::kLong);
-    impl_->communicator->broadcast(seed);
+    at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);
+    impl_->communicator->broadcast(agreed);
+    const int64_t* of_rank_zero = agreed.data_ptr<int64_t>();
     LoaderShard shard{.rank = impl_->state.rank(),
                       .world_size = impl_->state.world_size(),
                       .split_batches = sharding.split_batches,
@@ -153,8 +159,9 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
                       .device = device(),
                       .place_on_device = place && impl_->options.device_placement,
                       .non_blocking = sharding.non_blocking,
-                      .seed = static_cast<uint64_t>(seed.item<int64_t>()),
+                      .seed = static_cast<uint64_t>(of_rank_zero[0]),
                       .dispatch = dispatch,
+                      .dispatched_size = of_rank_zero[1],
                       .rng_types = sharding.rng_types,
                       .communicator = impl_->communicator};
     const auto kind =
@@ -166,17 +173,61 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
 
 void Accelerator::follow_loader(const std::shared_ptr<detail::LoaderControl>& control) {
   std::erase_if(impl_->loaders, [](const auto& loader) { return loader.expired(); });
+  control->set_passes(impl_->passes);
   impl_->loaders.push_back(control);
 }
 
 void Accelerator::backward(const at::Tensor& loss) {
   impl_->stamped([&] {
     const auto& models = impl_->models->entries;
+    if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
+      for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
+    }
     impl_->communicator->guard("backward", [&] {
       for (const auto& model : models) model.strategy->before_backward(loss);
       loss.backward();
       for (const auto& model : models) model.strategy->after_backward();
     });
+  });
+}
+
+void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
+                              const std::vector<std::shared_ptr<ModelStrategy>>& named) {
+  std::vector<std::shared_ptr<ModelStrategy>> joined;
+  std::vector<std::shared_ptr<ModelStrategy>> others;
+  for (const auto& entry : impl_->models->entries) {  // in the order in which backward asks them
+    const bool is_named = std::ranges::find(named, entry.strategy) != named.end();
+    (named.empty() || is_named ? joined : others).push_back(entry.strategy);
+  }
+  // Ends with the body, however that ends.
+  struct InsideJoin {
+    explicit InsideJoin(Impl& impl, std::optional<bool> even) : impl(impl), even(even) {
+      impl.joining = true;
+      if (even) override_even_batches(even);
+    }
+    ~InsideJoin() {
+      impl.joining = false;
+      if (even) override_even_batches(std::nullopt);
+    }
+    void override_even_batches(std::optional<bool> value) const {
+      for (const auto& weak : impl.loaders) {
+        if (const auto loader = weak.lock()) loader->set_even_batches(value);
+      }
+    }
+    Impl& impl;
+    std::optional<bool> even;
+  };
+  const auto run_body = [&] {
+    const InsideJoin inside(*impl_, options.even_batches);
+    body();
+  };
+  impl_->stamped([&] {
+    if (!named.empty() && joined.size() < std::set(named.begin(), named.end()).size()) {
+      throw UsageError({.what = "a model that this accelerator did not prepare",
+                        .where = "join_uneven_inputs",
+                        .hint = "name the models that prepare() returned, or none"});
+    }
+    impl_->strategy->join_uneven_inputs(run_body, options, joined, others);
   });
 }
 

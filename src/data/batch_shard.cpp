@@ -74,9 +74,7 @@ BatchShard::Round BatchShard::round(int64_t k) const {
   return {.first = first, .size = ragged_ ? valid : slots_, .valid = valid};
 }
 
-int64_t BatchShard::used_after(int64_t k) const {
-  return std::min(n_, start_ + (k + 1) * stride_);
-}
+int64_t BatchShard::used_after(int64_t k) const { return std::min(n_, start_ + (k + 1) * stride_); }
 
 int64_t BatchShard::wrapped(int64_t position) const {
   if (n_ == 0 || position < 0) {

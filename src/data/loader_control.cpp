@@ -1,5 +1,7 @@
 #include "accelerate/detail/loader_control.h"
 
+#include <utility>
+
 namespace accelerate::detail {
 
 LoaderControl::Start LoaderControl::start() const {
@@ -20,7 +22,6 @@ void LoaderControl::set_epoch(int64_t epoch) {
   resume_position_ = 0;
   seen_epoch_ = epoch;
   seen_position_ = 0;
-  current_.reset();
 }
 
 void LoaderControl::set_even_batches(std::optional<bool> even) {
@@ -30,7 +31,6 @@ void LoaderControl::set_even_batches(std::optional<bool> even) {
 
 void LoaderControl::delivered(const BatchInfo& info, int64_t position) {
   const std::lock_guard lock(mutex_);
-  current_ = info;
   seen_epoch_ = info.epoch;
   seen_position_ = position;
 }
@@ -41,12 +41,16 @@ void LoaderControl::finished() {
   resume_position_ = 0;
   seen_epoch_ = epoch_;
   seen_position_ = 0;
-  current_.reset();
 }
 
-std::optional<BatchInfo> LoaderControl::current() const {
+std::shared_ptr<OpenPasses> LoaderControl::passes() const {
   const std::lock_guard lock(mutex_);
-  return current_;
+  return passes_;
+}
+
+void LoaderControl::set_passes(std::shared_ptr<OpenPasses> passes) {
+  const std::lock_guard lock(mutex_);
+  passes_ = std::move(passes);
 }
 
 LoaderState LoaderControl::state() const {
@@ -61,7 +65,6 @@ void LoaderControl::load(const LoaderState& state) {
   resume_position_ = state.position;
   seen_epoch_ = state.epoch;
   seen_position_ = state.position;
-  current_.reset();
 }
 
 }  // namespace accelerate::detail

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Type.h>
 
 #include <algorithm>
 #include <string>
@@ -138,6 +139,13 @@ void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceK
                     .split_batches = shard.split_batches,
                     .world_size = shard.world_size,
                     .rank = shard.rank});
+}
+
+void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch) {
+  if (!shard.dispatch || shard.world_size == 1) return;
+  refuse("batches of type " + c10::demangle(batch.name()) + " cannot be dispatched",
+         "collate to tensors, numbers and strings, or to a struct with ACCELERATE_FIELDS; see "
+         "nested.h");
 }
 
 PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,

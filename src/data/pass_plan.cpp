@@ -110,50 +110,47 @@ std::shared_ptr<const SampleOrder> sample_order(const PassSpec& spec) {
   return order;
 }
 
-// Indices of a sampler as the dataset takes them.
-class CheckedIndices {
- public:
-  explicit CheckedIndices(int64_t samples) : samples_(samples) {}
-  void append(std::span<const int64_t> indices, std::vector<size_t>& to) const {
-    for (const int64_t index : indices) {
-      if (index < 0 || index >= samples_) out_of_range(index);
-      to.push_back(static_cast<size_t>(index));
-    }
-  }
-
- private:
-  [[noreturn]] void out_of_range(int64_t index) const {
+// Throws DataError unless a dataset of `samples` samples has all `indices`.
+void check_indices(std::span<const int64_t> indices, int64_t samples) {
+  for (const int64_t index : indices) {
+    if (index >= 0 && index < samples) continue;
     throw DataError({.what = "the sampler gave the index " + std::to_string(index) +
-                             ", the dataset has " + std::to_string(samples_) + " samples",
+                             ", the dataset has " + std::to_string(samples) + " samples",
                      .hint = "make the sampler for the size of this dataset"});
   }
+}
 
-  int64_t samples_;
-};
+// `count` places more at the end of `indices`. Samplers count in int64_t, datasets in size_t: both
+// may look at the same memory.
+std::span<int64_t> grown_by(std::vector<size_t>& indices, int64_t count) {
+  static_assert(sizeof(size_t) == sizeof(int64_t));
+  const size_t before = indices.size();
+  indices.resize(before + static_cast<size_t>(count));
+  return {reinterpret_cast<int64_t*>(indices.data() + before), static_cast<size_t>(count)};
+}
 
 // Positions of an order, from n on those of its beginning again.
 class WrappedOrder {
  public:
   WrappedOrder(std::shared_ptr<const SampleOrder> order, int64_t samples)
-      : order_(std::move(order)), checked_(samples) {}
+      : order_(std::move(order)), samples_(samples) {}
   int64_t size() const { return order_->size(); }
   void append(int64_t first, int64_t count, std::vector<size_t>& to) const {
-    thread_local std::vector<int64_t> part;
-    to.reserve(to.size() + static_cast<size_t>(count));
-    while (count > 0) {
+    std::span<int64_t> places = grown_by(to, count);
+    while (!places.empty()) {
       first %= size();
-      const int64_t run = std::min(count, size() - first);
-      part.resize(static_cast<size_t>(run));
-      order_->read(first, part);
-      checked_.append(part, to);
-      first += run;
-      count -= run;
+      const auto run =
+          static_cast<size_t>(std::min(static_cast<int64_t>(places.size()), size() - first));
+      order_->read(first, places.first(run));
+      check_indices(places.first(run), samples_);
+      places = places.subspan(run);
+      first += static_cast<int64_t>(run);
     }
   }
 
  private:
   std::shared_ptr<const SampleOrder> order_;
-  CheckedIndices checked_;
+  int64_t samples_;
 };
 
 // Samples dealt to the ranks by BatchShard.
@@ -226,21 +223,22 @@ class DispatchedSamples final : public PassPlan {
 class VaryingBatches {
  public:
   explicit VaryingBatches(const PassSpec& spec)
-      : order_(batch_order(spec)), checked_(spec.samples) {}
+      : order_(batch_order(spec)), samples_(spec.samples) {}
   int64_t size() const { return order_->size(); }
   void append(int64_t number, std::vector<size_t>& to) const {
-    thread_local std::vector<int64_t> batch;
+    std::vector<int64_t> batch;
     order_->read(number, batch);
     if (batch.empty()) {
       throw DataError({.what = "batch " + std::to_string(number) + " of the batch sampler is empty",
                        .hint = "leave empty batches out"});
     }
-    checked_.append(batch, to);
+    check_indices(batch, samples_);
+    to.insert(to.end(), batch.begin(), batch.end());
   }
 
  private:
   std::shared_ptr<const BatchOrder> order_;
-  CheckedIndices checked_;
+  int64_t samples_;
 };
 
 // Whole batches dealt to the ranks like cards. BatchShard deals them as if each were a sample.

@@ -36,7 +36,7 @@ class PermutedOrder final : public SampleOrder {
       : size_(size), permutation_(size, seed, static_cast<uint64_t>(epoch)) {}
   int64_t size() const override { return size_; }
   void read(int64_t first, std::span<int64_t> indices) const override {
-    for (int64_t& index : indices) index = permutation_(first++);
+    permutation_.read(first, indices);
   }
 
  private:

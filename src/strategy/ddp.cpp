@@ -186,13 +186,16 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
   int64_t batch_weight() const override { return batch_weight_; }
 
   void answer_buffers(int source) override { broadcast(buffers_, source); }
-  void answer_before_backward() override { reducer_->answer_arm(); }
+  void answer_before_backward() override {
+    require_usable("join_uneven_inputs");
+    reducer_->answer_arm();
+  }
   void answer_reduction(bool delayed) override { reducer_->answer_reduction(delayed); }
   void copy_from(int source) override {
     broadcast(parameters_.tensors, source);
     broadcast(buffers_, source);
     buffers_changed_ = false;
-    if (!options_.static_graph || reducer_->awaits_first_pass()) return;
+    if (!options_.static_graph || !usable() || reducer_->awaits_first_pass()) return;
     const at::Tensor counts =
         at::tensor(reducer_->static_graph_counts(), at::kLong).to(parameters_.tensors[0].device());
     broadcast({counts}, source);

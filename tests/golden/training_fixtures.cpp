@@ -44,7 +44,6 @@ std::string missing_for(const json& recorded) {
   static const std::map<std::string, std::set<std::string>> kOptimizers{
       {"SGD", {"type", "lr", "momentum", "weight_decay", "dampening", "nesterov"}},
       {"AdamW", {"type", "lr", "weight_decay", "betas", "eps"}}};
-  if (recorded.at("dispatch_batches") == true) return "dispatch_batches";
   if (recorded.at("mixed_precision") != "no") return "mixed precision";
   if (recorded.at("accumulation_steps") != 1) return "gradient accumulation";
   if (!recorded.at("clip").is_null() && !is_join(recorded)) return "gradient clipping";
@@ -103,9 +102,11 @@ class TrainingRun {
   TrainingRun(const json& all, const json& recorded, CaseLog& log)
       : recorded_(recorded),
         log_(log),
-        accelerator_({.cpu = true,
-                      .data_loader = {.split_batches = recorded.at("split_batches").get<bool>(),
-                                      .even_batches = recorded.at("even_batches").get<bool>()}}),
+        accelerator_(
+            {.cpu = true,
+             .data_loader = {.split_batches = recorded.at("split_batches").get<bool>(),
+                             .even_batches = recorded.at("even_batches").get<bool>(),
+                             .dispatch_batches = recorded.at("dispatch_batches") == true}}),
         x_(matrix(all.at("data").at("x"))),
         y_(matrix(all.at("data").at("y"))),
         label_(torch::tensor(all.at("data").at("class").get<std::vector<int64_t>>())),
@@ -218,12 +219,17 @@ class TrainingRun {
     size_t count = 0;
     for (auto& batch : loader) {
       const at::Tensor samples = accelerator_.gather(batch.data);
+      const at::Tensor real = accelerator_.gather(batch.info().valid_mask());
       const at::Tensor outputs = accelerator_.gather(model(x_.index_select(0, batch.data)));
       if (count < expected.size()) {
         const std::string here = " in evaluation " + std::to_string(count);
         const json& entry = expected.at(count);
         log_.expect_equal("gathered samples" + here, integers_of(samples),
                           entry.at("gather_indices").get<std::vector<int64_t>>());
+        log_.expect_equal("real samples" + here, integers_of(samples.masked_select(real)),
+                          entry.at("gather_for_metrics_indices").get<std::vector<int64_t>>());
+        log_.expect_equal("is_last" + here, batch.info().is_last,
+                          entry.at("end_of_dataloader").get<bool>());
         const json& rows = entry.at("gather_for_metrics_outputs");
         for (size_t row = 0; row < rows.size(); ++row) {
           log_.expect_near("gathered output " + std::to_string(row) + here,

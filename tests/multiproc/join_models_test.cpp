@@ -206,9 +206,10 @@ TEST_F(JoinModels, OneLossMayReachSeveralModels) {
       Accelerator accelerator(on_cpu(kind));
       auto one = seeded_net<Mlp>(kHidden);
       auto other = seeded_net<Mlp>(kHidden + 1);
-      auto [second, first] = accelerator.prepare(other, one);
+      auto [first, second] = accelerator.prepare(one, other);
       const auto sum_of = [](auto& a, auto& b, double factor) {
-        return a(ones_times(factor)).sum() + b(ones_times(factor)).sum();
+        const at::Tensor first_sum = a(ones_times(factor)).sum();
+        return first_sum + b(ones_times(factor)).sum();
       };
       const auto expect_mean = [&](const std::vector<double>& factors) {
         for (const auto& net : {one, other}) {
@@ -225,14 +226,16 @@ TEST_F(JoinModels, OneLossMayReachSeveralModels) {
             for (int step = 0; step < 2 * rank.rank; ++step) {
               one->zero_grad();
               other->zero_grad();
-              accelerator.backward(sum_of(first, second, rank.rank + 1));
+              // Backward passes go from the last to the first: once this model's, once that one's.
+              accelerator.backward(step % 2 == 0 ? sum_of(first, second, rank.rank + 1)
+                                                 : sum_of(second, first, rank.rank + 1));
               expect_mean(step < 2 ? std::vector<double>{2, 3} : std::vector<double>{3});
               // One alone in between, as overlapped as ever.
               one->zero_grad();
               accelerator.backward(first(ones_times(rank.rank + 1)).sum());
             }
           },
-          first, second);
+          second, first);
       for (int step = 0; step < 2; ++step) {
         one->zero_grad();
         other->zero_grad();

@@ -259,6 +259,32 @@ TEST_F(Join, SamplesOfAWholeWindowCount) {
   });
 }
 
+// 13 samples in batches of 2 are 3, 2 and 2 batches, of which the last has one sample.
+TEST_F(Join, PreparedLoadersStayUnevenAndSayHowManySamplesABatchHas) {
+  run(3, [](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    const at::Tensor numbers = torch::arange(13, at::kFloat).view({13, 1});
+    auto [model, loader] = accelerator.prepare(
+        torch::nn::Linear(1, 1), data_loader(TensorDataset(numbers, numbers), {.batch_size = 2}));
+    std::vector<double> means;
+    const auto train = [&, &model = model, &loader = loader] {
+      for (auto& batch : loader) {
+        model.zero_grad();
+        accelerator.backward(model(batch.data).mean());
+        means.push_back(model.module()->weight.grad().item<double>());
+      }
+    };
+    accelerator.join_uneven_inputs(train,
+                                   {.divide_by = JoinDivisor::kSamples, .even_batches = false});
+    // The mean of the samples 0 to 5, of 6 to 11 and of 12 alone.
+    const std::vector<double> expected{2.5, 8.5, 12};
+    EXPECT_TRUE(near(means, {expected.begin(), expected.end() - (rank.rank == 0 ? 0 : 1)}));
+    means.clear();
+    accelerator.join_uneven_inputs(train);
+    EXPECT_EQ(means.size(), 3U);  // even again
+  });
+}
+
 TEST_F(Join, ARankWithoutSamplesHasNoWeight) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(on_cpu());

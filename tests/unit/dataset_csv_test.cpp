@@ -163,12 +163,12 @@ TEST_F(CsvFiles, RefusesColumnsThatDoNotExist) {
 }
 
 TEST_F(CsvFiles, AWideHeaderBeforeManyEmptyLinesCostsNoMemory) {
-  std::string text(2'000'000, ',');
+  std::string text(200'000, ',');
   text[0] = 'x';
-  text += '\n' + std::string(2'000'000, '\n');
+  text += '\n' + std::string(200'000, '\n');
   const size_t before = resident_bytes();
-  EXPECT_EQ(read(text, {.data = {0}}).data.size(0), 0);
-  EXPECT_LT(resident_bytes(), before + (size_t{512} << 20));
+  EXPECT_EQ(read(text).data.sizes(), (at::IntArrayRef{0, 200'000}));
+  EXPECT_LT(resident_bytes(), before + (size_t{64} << 20));
 }
 
 TEST_F(CsvFiles, TheDatasetGivesRowsWithTheirTarget) {

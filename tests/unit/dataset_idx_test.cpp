@@ -96,7 +96,7 @@ TEST_F(IdxFiles, FloatsAreExactlyThoseOfTorch) {
 TEST(ByteScaling, OddLengthsAndUnusualScalesAreExact) {
   std::vector<uint8_t> bytes(300);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<uint8_t>(i);
-  for (const float stddev : {1e-30F, 3e-39F, 1.0F / 3, 1e30F}) {
+  for (const float stddev : {1e-30F, 1e-40F, 1.0F / 3, 1e30F}) {
     const ByteScaling scaling(0.7F, stddev);
     for (const size_t count : {0U, 1U, 7U, 33U, 300U}) {
       std::vector<float> out(count + 1, -1.0F);

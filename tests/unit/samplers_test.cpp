@@ -58,7 +58,7 @@ TEST_P(EverySampler, VisitsEverySampleOnce) {
   for (int64_t n = 0; n < 300; ++n) {
     ASSERT_EQ(sorted(whole(*GetParam(), n, 7, 3)), numbers_below(n)) << n;
   }
-  for (const int64_t n : {1000, 1023, 1024, 1025, 65537}) {
+  for (const int64_t n : {511, 512, 513, 1000, 1023, 1024, 1025, 65537, 100'000}) {
     ASSERT_EQ(sorted(whole(*GetParam(), n, 7, 3)), numbers_below(n)) << n;
   }
 }
@@ -106,9 +106,10 @@ void expect_uniform(int64_t samples, int orders) {
 }
 
 TEST(PermutationSampler, PutsEverySampleEverywhereEquallyOften) {
-  expect_uniform(12, 24'000);   // from a table
-  expect_uniform(257, 20'000);  // the narrowest network
+  expect_uniform(12, 24'000);  // from a table
   expect_uniform(300, 20'000);
+  expect_uniform(513, 20'000);  // the narrowest network
+  expect_uniform(600, 20'000);
 }
 
 TEST(PermutationSampler, AllOrdersOfFourSamplesComeEquallyOften) {

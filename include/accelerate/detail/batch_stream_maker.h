@@ -100,8 +100,21 @@ class BatchStreamMaker {
       return batch;
     }
     // The last round is filled up with rows of the first.
-    if (shard_.parts > 1 && read_ < shard_.batches) beginning_->push_back(*batch);
+    if (shard_.parts > 1 && read_ < shard_.batches) beginning_->push_back(kept(*batch));
     ++read_;
+    return batch;
+  }
+
+  // A batch that makes a round by itself is handed to the loop as it is, and the loop may change
+  // it.
+  T kept(const T& batch) const {
+    if constexpr (Nested<T>) {
+      if (shard_.batches == 1) {
+        return map_tensors(batch, [](const at::Tensor& tensor) {
+          return tensor.defined() ? tensor.clone() : tensor;
+        });
+      }
+    }
     return batch;
   }
 

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 
 #include "accelerate/batch.h"
+#include "accelerate/detail/open_passes.h"
 #include "accelerate/loader_options.h"
 
 namespace accelerate::detail {
@@ -32,8 +34,10 @@ class LoaderControl {
   // A pass came to its end.
   void finished();
 
-  // The batch that was handed out last, until its pass ends.
-  std::optional<BatchInfo> current() const;
+  // Where the loops over this loader are counted: by itself, or together with the other loaders of
+  // an accelerator.
+  std::shared_ptr<OpenPasses> passes() const;
+  void set_passes(std::shared_ptr<OpenPasses> passes);
 
   // Epoch and position of state(), and the other way round.
   LoaderState state() const;
@@ -45,8 +49,8 @@ class LoaderControl {
   std::optional<uint64_t> seed_;
   std::optional<bool> even_batches_;
   int64_t resume_position_ = 0;  // of the pass epoch_
+  std::shared_ptr<OpenPasses> passes_ = std::make_shared<OpenPasses>();
   // Of the pass that handed out a batch last.
-  std::optional<BatchInfo> current_;
   int64_t seen_epoch_ = 0;
   int64_t seen_position_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <typeinfo>
 #include <utility>
 
 #include "accelerate/detail/feed.h"
@@ -26,6 +27,8 @@ void check_dataset(const void* dataset);
 void check_options(const LoaderOptions& options, SourceKind kind);
 void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,
                  bool already_sharded);
+// For batches of a type that is no nested value: throws if `shard` dispatches.
+void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch);
 
 // Batches to pass over, in the pass `epoch` only.
 struct SkippedBatches {

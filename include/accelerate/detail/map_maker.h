@@ -34,7 +34,7 @@ class MapMaker {
   }
 
   Produced<Value> build(Draft number, const StopFlag& stop) const {
-    thread_local PlannedBatch planned;
+    PlannedBatch planned;
     plan_->read(number, planned);
     return {fetch(*dataset_, planned.indices, *collate_, context_, stop), planned.info,
             planned.position};
