@@ -6,7 +6,7 @@ BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESE
 LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart deps build test bench lint format install clean
+.PHONY: help quickstart deps build test bench fuzz lint format install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -33,6 +33,12 @@ test: build ## build everything and run all tests
 
 bench: build ## build everything and run the benchmarks; BENCH_ARGS=--quick for a short run
 	@bench/run.py --build $(BUILD) $(BENCH_ARGS)
+
+fuzz: deps ## build the fuzz targets and run each for ten seconds; FUZZ_SECONDS=n for longer
+	@cmake -S . -B build-fuzz -G Ninja -DACCELERATE_BUILD_FUZZ=ON -DACCELERATE_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),10) \
+	  -DACCELERATE_BUILD_BENCH=OFF -DACCELERATE_BUILD_EXAMPLES=OFF
+	@cmake --build build-fuzz --target fuzz
+	@ctest --test-dir build-fuzz -L fuzz --output-on-failure
 
 lint: build ## check format, include directions, headers and clang-tidy; FULL=1 for all files
 	@FULL=$(FULL) scripts/lint.sh $(BUILD)

@@ -20,13 +20,15 @@ import sys
 import tempfile
 import time
 
+import data_figures
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEER = ROOT / ".deps" / "python-peer"
 # The longest that any one command may take.
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "loop", "optim", "ddp_in_turns", "ddp_alone")
+PARTS = ("version", "start", "loop", "optim", "ddp_in_turns", "ddp_alone", "data")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -81,16 +83,18 @@ def machine():
 class Bench:
     def __init__(self, args):
         self.bin = args.build.resolve() / "bin"
+        self.peer = PEER
         self.quick = args.quick
         self.with_python = not args.without_python
         self.figures = []
         self.launch = [self.bin / "accelerate", "launch", "--cpu", "--num_processes", "2"]
-        self.torchrun = [PEER / "bin" / "torchrun", "--nproc_per_node", "2"]
+        # On a free port: other runs may be on the machine.
+        self.torchrun = [PEER / "bin" / "torchrun", "--standalone", "--nproc_per_node", "2"]
 
     def add(self, **figure):
         """One figure: what, ours, peer, ratio, goal, met (None: no verdict), commands and details."""
         self.figures.append(figure)
-        say(f"  {figure['what']}: {figure['ratio_text']}  [{verdict(figure)}]")
+        say(f"  {figure['what']}: {figure['ratio_text']}  [{verdict(figure) or 'no goal'}]")
 
     def program(self, command):
         """Runs one of our programs, which writes its results to a file."""
@@ -98,6 +102,17 @@ class Bench:
             path = pathlib.Path(folder) / "results.json"
             run(command + ["--json", path])
             return json.loads(path.read_text())
+
+    def output(self, command):
+        """Standard output of a command."""
+        return run(command)[0]
+
+    def shown(self, command):
+        return shown(command)
+
+    def require(self, holds, otherwise):
+        if not holds:
+            raise WrongAnswer(otherwise)
 
     # --- a prepared loop against a hand-written one, in one process ---------------------------------------------------
 
@@ -324,6 +339,11 @@ class Bench:
             details=times,
         )
 
+    # --- the data loader ----------------------------------------------------------------------------------------------
+
+    def data(self):
+        data_figures.measure(self)
+
     def skip(self, what, peer_name, goal):
         self.add(
             what=what, ours="", peer="", peer_name=peer_name, ratio=None, ratio_text="not measured", goal=goal, met=None,
@@ -332,7 +352,9 @@ class Bench:
 
 
 def verdict(figure):
-    return {True: "met", False: "MISSED", None: "skipped"}[figure["met"]]
+    if figure["met"] is None:
+        return "skipped" if figure["ratio"] is None else ""
+    return "met" if figure["met"] else "MISSED"
 
 
 def step_text(step):

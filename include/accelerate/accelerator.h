@@ -4,16 +4,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/preparable.h"
+#include "accelerate/join.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
@@ -71,6 +74,9 @@ class Accelerator {
   //   optimizer  of torch::optim, or a smart pointer to one: an lvalue is referenced and must
   //              outlive the result, an rvalue is moved in -> PreparedOptimizer
   //   loader     accelerate::DataLoader -> this rank's share of it, on the device
+  //   loader     of torch::data, or a smart pointer to one -> a DataLoader of its batches: rank 0
+  //              reads them and sends every rank its part; an lvalue must outlive the result
+  //   unplaced() any of them, left on its device
   //   others     pass through: an lvalue as a reference, an rvalue by value
   // What is prepared already comes back as it is. Collective: all ranks, same objects. Models are
   // moved to the device in place, before the optimizers are looked at.
@@ -95,6 +101,41 @@ class Accelerator {
   template <class Module>
   NoSync no_sync(const PreparedModel<Module>& model) const {
     return NoSync(model.strategy());
+  }
+
+  // Runs `body`, a training loop whose number of batches may differ from rank to rank, zero
+  // included. A rank that has run out of data goes on answering what the others exchange in forward
+  // and backward passes, until all have finished; gradients are divided as the options say. Then
+  // all ranks take over parameters and buffers from one that took part in the last step.
+  //
+  //   accelerator.join_uneven_inputs([&] { for (auto& batch : loader) { ... } });
+  //
+  // Joins the prepared models that are named, or all if none is; that the body trains another is a
+  // UsageError. Prepare everything before. Inside the body the ranks that still have data make the
+  // same passes in the same order: UsageError on all ranks if not. Passes that exchange nothing
+  // (no_sync, evaluation) may differ in number. Other collectives (gather, reduce,
+  // wait_for_everyone) cannot be answered by a rank that has finished: make them after the join.
+  // Optimizers, schedules and counters of a rank that has run out stand still, so their state, such
+  // as momentum, may differ between the ranks afterwards, as with torch.
+  //
+  // Collective. What `body` throws leaves at once, without waiting: the other ranks find that this
+  // one is gone when it ends. Each step costs one small exchange and a walk over the graph more. On
+  // one process runs the body and nothing else.
+  template <class Body, class... Modules>
+  void join_uneven_inputs(Body&& body, const JoinOptions& options,
+                          const PreparedModel<Modules>&... models) {
+    join_models(std::forward<Body>(body), options, {models.strategy()...});
+  }
+  template <class Body, class... Modules>
+  void join_uneven_inputs(Body&& body, const PreparedModel<Modules>&... models) {
+    join_models(std::forward<Body>(body), {}, {models.strategy()...});
+  }
+
+  // See DataLoader::skip_first_batches().
+  template <class Source, class Collate>
+  DataLoader<Source, Collate> skip_first_batches(const DataLoader<Source, Collate>& loader,
+                                                 int64_t batches) const {
+    return loader.skip_first_batches(batches);
   }
 
   // The module as the user made it, shared with the prepared model. Calls on it go past the
@@ -136,16 +177,13 @@ class Accelerator {
   }
 
   template <class T>
-  decltype(auto) prepare_one(T&& object) {
+  decltype(auto) prepare_one(T&& object, bool place = true) {
     using Object = std::remove_cvref_t<T>;
     static_assert(!detail::is_unshared_module<Object>,
                   "pass a TORCH_MODULE holder or a std::shared_ptr to prepare()");
     static_assert(
         !detail::is_optimizer<std::remove_pointer_t<Object>> || !std::is_pointer_v<Object>,
         "pass the optimizer itself or a smart pointer to prepare()");
-    static_assert(!detail::is_torch_loader<Object>,
-                  "pass an accelerate::data_loader() to prepare(): with torch's own loader every "
-                  "rank would see the same data");
     if constexpr (detail::Model<Object>) {
       auto module = detail::module_of(object);
       using Module = typename decltype(module)::element_type;
@@ -155,19 +193,22 @@ class Accelerator {
       static_assert(!std::is_const_v<std::remove_reference_t<T>>,
                     "prepare() needs a mutable optimizer");
       if constexpr (std::is_lvalue_reference_v<T>) {
-        return prepare_optimizer(detail::borrowed(&object));
+        return prepare_optimizer(detail::borrowed(&object), place);
       } else {
-        return prepare_optimizer(std::make_shared<Object>(std::move(object)));
+        return prepare_optimizer(std::make_shared<Object>(std::move(object)), place);
       }
     } else if constexpr (detail::is_optimizer_pointer<Object>) {
       if constexpr (std::is_lvalue_reference_v<T> && !detail::is_shared_ptr<Object>) {
-        return prepare_optimizer(detail::borrowed(object.get()));
+        return prepare_optimizer(detail::borrowed(object.get()), place);
       } else {
-        return prepare_optimizer(std::forward<T>(object));
+        return prepare_optimizer(std::forward<T>(object), place);
       }
+    } else if constexpr (detail::is_torch_loader<Object>) {
+      return prepare_loader(detail::adopt_torch_loader(std::forward<T>(object)), place);
     } else if constexpr (detail::is_loader<Object>) {
-      if (object.is_sharded()) return Object(object);
-      return object.sharded(loader_shard(object.options(), detail::size_of(object.dataset())));
+      return prepare_loader(object, place);
+    } else if constexpr (detail::is_unplaced<Object>) {
+      return prepare_one(static_cast<decltype(object.object)&&>(object.object), false);
     } else if constexpr (detail::is_prepared_model<Object> ||
                          std::is_same_v<Object, PreparedOptimizer>) {
       return Object(std::forward<T>(object));
@@ -180,8 +221,23 @@ class Accelerator {
 
   void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
   std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
-  PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
-  LoaderShard loader_shard(const LoaderOptions& options, int64_t samples);
+  PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                      bool place);
+
+  template <class Loader>
+  Loader prepare_loader(const Loader& loader, bool place) {
+    if (loader.is_sharded()) return loader;
+    Loader prepared = loader.sharded(
+        loader_shard(loader.options(), Loader::kIsBatchStream, loader.state_dict(), place));
+    follow_loader(prepared.control());
+    return prepared;
+  }
+  LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
+                           const LoaderState& state, bool place);
+  void follow_loader(const std::shared_ptr<detail::LoaderControl>& control);
+  void join_models(const std::function<void()>& body, const JoinOptions& options,
+                   const std::vector<std::shared_ptr<ModelStrategy>>& named);
+
   static void print_line(const std::string& text);
 
   std::unique_ptr<Impl> impl_;

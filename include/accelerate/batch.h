@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 namespace accelerate {
@@ -32,8 +34,10 @@ struct BatchInfo {
   at::Tensor valid_mask() const;
 };
 
-// A batch has the fields of the dataset's sample type (`data`, `target`), each with the batch
-// dimension in front. It owns its tensors: keeping a copy after the loop moved on is safe.
+// A batch is what the samples were collated to (with the fields `data` and `target`, of a pair or
+// a map or a struct of the user), each tensor with the batch dimension in front, and knows where it
+// stands. One of pairs or tuples can be taken apart: auto& [images, labels] = batch. It owns its
+// tensors: keeping a copy after the loop moved on is safe.
 template <class Value>
 class Batch : public Value {
  public:
@@ -47,3 +51,11 @@ class Batch : public Value {
 };
 
 }  // namespace accelerate
+
+// What structured bindings ask of a batch of pairs, tuples or arrays.
+template <class Value>
+requires requires { std::tuple_size<Value>::value; }
+struct std::tuple_size<accelerate::Batch<Value>> : std::tuple_size<Value> {};
+template <size_t index, class Value>
+requires requires { std::tuple_size<Value>::value; }
+struct std::tuple_element<index, accelerate::Batch<Value>> : std::tuple_element<index, Value> {};

@@ -8,6 +8,7 @@ namespace accelerate {
 
 struct BatchShardOptions {
   int64_t n = 0;               // samples in one pass
+  int64_t start = 0;           // the leading ones that were used up before: the rest is dealt out
   int64_t batch_size = 1;      // for each rank; with split_batches for all ranks together
   bool drop_last = false;      // complete rounds only
   bool split_batches = false;  // each batch of batch_size is cut into world_size equal parts
@@ -41,12 +42,18 @@ class BatchShard {
   // The batch `k` of this rank, 0 <= k < rounds().
   Round round(int64_t k) const;
 
+  // What all ranks together have used up of the pass after round `k`, at most n.
+  int64_t used_after(int64_t k) const;
+  // Samples that all ranks take in one round.
+  int64_t stride() const { return stride_; }
+
   // The place in sampler order of `position`. Throws UsageError for a position below 0 and in a
   // pass without samples.
   int64_t wrapped(int64_t position) const;
 
  private:
   int64_t n_ = 0;
+  int64_t start_ = 0;
   int64_t slots_ = 0;   // samples a full batch of this rank has
   int64_t stride_ = 0;  // samples all ranks take in one round
   int64_t offset_ = 0;  // where this rank's part of a round starts

@@ -1,102 +1,287 @@
-// A loader over a map-style dataset: shuffled by seed and epoch, sharded over ranks.
+// A loader: reads a dataset or a stream in batches, shuffled by seed and epoch, shared out over the
+// ranks, ahead of the loop where it has workers, and continues where it was interrupted.
 //
 //   auto batches = accelerate::data_loader(dataset, {.batch_size = 64, .shuffle = true});
 //   for (auto& batch : batches) use(batch.data, batch.target, batch.info().valid);
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 
 #include "accelerate/batch.h"
-#include "accelerate/detail/collate.h"
+#include "accelerate/detail/batch_stream_maker.h"
+#include "accelerate/detail/dispatch_feed.h"
+#include "accelerate/detail/feed.h"
+#include "accelerate/detail/fetch.h"
+#include "accelerate/detail/loader_control.h"
 #include "accelerate/detail/loader_pass.h"
+#include "accelerate/detail/map_maker.h"
+#include "accelerate/detail/open_passes.h"
+#include "accelerate/detail/placing_feed.h"
+#include "accelerate/detail/stream_maker.h"
+#include "accelerate/detail/worker_feed.h"
+#include "accelerate/errors.h"
 #include "accelerate/loader_options.h"
+#include "accelerate/stream.h"
 
 namespace accelerate {
 
-// Iterates a dataset in batches. A dataset is any type with
-//   size()              an integer or a std::optional of one (torch's datasets), and
-//   get(size_t)         one sample, or
-//   get_batch(indices)  preferred where it exists: a std::vector of samples, or the batch as a
-//                       whole (a dataset mapped with torch's Stack transform, TensorDataset)
-// A sample is a torch::data::Example of tensors, with or without target, an accelerate::Sample or
-// a plain tensor. Samples are stacked along a new first dimension.
+namespace detail {
+
+template <class Source, class Collate>
+struct SourceTraits {
+  static_assert(MapDataset<Source>,
+                "a dataset needs size() and get(size_t) or get_batch(ArrayRef<size_t>); anything "
+                "else can be made a stream: see accelerate::stream()");
+  static constexpr SourceKind kKind = SourceKind::kDataset;
+  using Maker = MapMaker<Source, Collate>;
+};
+template <class T, class Collate>
+struct SourceTraits<Stream<T>, Collate> {
+  static constexpr SourceKind kKind = SourceKind::kStream;
+  using Maker = StreamMaker<T, Collate>;
+};
+template <class T, class Collate>
+struct SourceTraits<BatchStream<T>, Collate> {
+  static constexpr SourceKind kKind = SourceKind::kBatchStream;
+  using Maker = BatchStreamMaker<T, Collate>;
+};
+
+template <class Maker>
+std::unique_ptr<Feed<typename Maker::Value>> start_feed(Maker maker, const LoaderOptions& options) {
+  if (options.num_workers == 0) return std::make_unique<DirectFeed<Maker>>(std::move(maker));
+  return std::make_unique<WorkerFeed<Maker>>(std::move(maker), options.num_workers,
+                                             options.prefetch);
+}
+
+}  // namespace detail
+
+// Iterates `Source` in batches:
+//   a dataset        any type with size(), an integer or a std::optional of one, and
+//                      get(size_t)                  one sample, or
+//                      get(size_t, at::Generator&)  one sample that needs random numbers: the
+//                                                   generator is seeded by seed, epoch and index,
+//                                                   or
+//                      get_batch(ArrayRef<size_t>)  preferred where it exists: a std::vector of
+//                                                   samples, or the batch as a whole;
+//                    datasets of torch::data are such types; a std::vector is one of its elements
+//   a Stream         see stream.h: samples one after the other
+//   a BatchStream    batches of somebody else's loader
+// Samples become a batch by `Collate`, a function of a std::vector of samples; the default one
+// takes tensors, numbers, strings and what is built of them (see nested.h).
 //
-// The order of a pass is a pure function of (seed, epoch): torch's randperm of a CPU generator
-// seeded with seed + epoch. Every begin() starts a pass of its own that owns its state, so loops
-// over one loader may be nested or left at any point. A pass that reaches its end raises epoch().
+// The order of a pass is a pure function of (seed, epoch); see samplers.h. Every begin() starts a
+// pass of its own that owns its state, so loops over one loader may be nested or left at any point.
+// A pass that reaches its end raises epoch().
 //
-// A DataLoader is a handle: copies are cheap and share the dataset and the epoch. Handles may be
-// used from several threads if the dataset may be; one iterator belongs to one thread.
-template <class Dataset>
+// A DataLoader is a handle: copies are cheap and share the data and the place where it stands.
+// Handles may be used from several threads if the dataset may be; one iterator belongs to one
+// thread. An exception ends its pass and comes out of begin() or ++ in the place of its batch: that
+// of a dataset or a stream as DataError that names the sample, with the exception nested in it;
+// those of samplers and collate functions unchanged.
+template <class Source, class Collate = detail::DefaultCollate>
 class DataLoader {
+  using Traits = detail::SourceTraits<Source, Collate>;
+  using Maker = typename Traits::Maker;
+
  public:
-  using Value = detail::BatchValue<Dataset>;
+  using Value = typename Maker::Value;
+  static constexpr bool kIsBatchStream = Traits::kKind == detail::SourceKind::kBatchStream;
   class Iterator;
 
-  // Throws UsageError if there is no dataset or batch_size is not positive.
-  DataLoader(std::shared_ptr<Dataset> dataset, LoaderOptions options)
-      : dataset_(std::move(dataset)),
-        options_(options),
-        epoch_(std::make_shared<std::atomic<int64_t>>(0)) {
-    detail::check_dataset(dataset_.get());
-    detail::check_options(options_);
+  // Throws UsageError if there is no source or the options do not go together.
+  DataLoader(std::shared_ptr<Source> source, LoaderOptions options, Collate collate = {})
+      : source_(std::move(source)),
+        collate_(std::make_shared<const Collate>(std::move(collate))),
+        control_(std::make_shared<detail::LoaderControl>()),
+        slice_(default_slice()) {
+    settings_.kind = Traits::kKind;
+    settings_.options = std::move(options);
+    detail::check_dataset(source_.get());
+    detail::check_options(settings_.options, Traits::kKind);
   }
 
-  // Starts a pass and loads its first batch. Throws what the dataset throws, and DataError for a
-  // dataset without a size, a batch of another size than asked for, or samples that cannot be
-  // stacked.
-  Iterator begin() const { return Iterator(dataset_, pass_options(), epoch_); }
+  // Starts a pass and loads its first batch. Where an interrupted pass was loaded, or batches are
+  // to be skipped, it goes on there. Collective for a loader that dispatches or synchronises
+  // generators, and so is ++ of one that dispatches.
+  Iterator begin() const {
+    detail::synchronise_generators(settings_, *control_);
+    return Iterator(*this);
+  }
   std::default_sentinel_t end() const { return {}; }
 
-  // Batches that this rank gets in one pass.
-  int64_t size() const { return detail::LoaderPass::rounds(pass_options()); }
+  // Batches that this rank gets in the next pass. Throws DataError for a stream of unknown length.
+  int64_t size() const { return detail::rounds_of(settings_, next_pass(), source_size()); }
 
-  Dataset& dataset() const { return *dataset_; }
-  const LoaderOptions& options() const { return options_; }
+  std::optional<int64_t> size_if_known() const {
+    if (!source_size()) return std::nullopt;
+    return size();
+  }
 
-  // The number of the next pass to begin; all handles of this loader see it.
-  int64_t epoch() const { return epoch_->load(); }
-  void set_epoch(int64_t epoch) { epoch_->store(epoch); }
+  Source& dataset() const { return *source_; }
+  const LoaderOptions& options() const { return settings_.options; }
 
-  bool is_sharded() const { return shard_.has_value(); }
-  const std::optional<LoaderShard>& shard() const { return shard_; }
+  // The number of the next pass to begin; all handles of this loader see it. Setting another one
+  // than the present forgets where an interrupted pass stood.
+  int64_t epoch() const { return control_->epoch(); }
+  void set_epoch(int64_t epoch) { control_->set_epoch(epoch); }
 
-  // The loader of one rank: its share of every pass, on its device. Shares the dataset with this
-  // one; its epoch starts where this one stands and then counts for itself. All ranks must give
-  // the same values but for `rank` and `device`. A single process keeps a short last batch as it
-  // is: there is nobody to be even with.
-  // Throws UsageError if this loader is sharded already or BatchShard refuses the values.
-  DataLoader sharded(const LoaderShard& shard) const {
-    detail::check_shard(options_, shard, is_sharded());
-    DataLoader result(dataset_, options_);
-    result.shard_ = shard;
-    result.set_epoch(epoch());
+  // Where the loop over this loader stands: after the batch it was given last. After a loop was
+  // left early it stays there until the next one begins.
+  LoaderState state_dict() const { return detail::state_of(settings_, *control_, source_size()); }
+  // The next pass continues there, on whatever number of ranks, with exactly the samples that were
+  // not used up; a dataset is not asked for the others, a stream is read past them. All handles of
+  // this loader see it. All ranks must load the same state. Throws DataError, and changes nothing,
+  // if it is the state of other data.
+  void load_state_dict(const LoaderState& state) {
+    detail::load_state(settings_, *control_, source_size(), state);
+  }
+
+  // A handle that leaves out the first `batches` batches of this rank in the present epoch, and
+  // none of the following ones. Shares everything else, the epoch too.
+  DataLoader skip_first_batches(int64_t batches) const {
+    DataLoader result = *this;
+    result.settings_.skipped = {.epoch = epoch(), .batches = batches};
     return result;
   }
 
- private:
-  detail::PassOptions pass_options() const {
-    return {.n = detail::size_of(*dataset_), .epoch = epoch(), .loader = options_, .shard = shard_};
+  // How rank 0 cuts a batch for the ranks when it reads for all of them (dispatch_batches): a
+  // function (const Value&, const DispatchSlice&) -> Value. Without it every tensor is cut along
+  // its first dimension. Set it before the loader is prepared.
+  DataLoader& slice_fn_for_dispatch(detail::SliceFunction<Value> slice) {
+    slice_ = std::move(slice);
+    return *this;
   }
 
-  std::shared_ptr<Dataset> dataset_;
-  LoaderOptions options_;
-  std::optional<LoaderShard> shard_;
-  std::shared_ptr<std::atomic<int64_t>> epoch_;
+  bool is_sharded() const { return settings_.shard.has_value(); }
+  const std::optional<LoaderShard>& shard() const { return settings_.shard; }
+
+  // The loader of one rank: its share of every pass, on its device. Shares the data with this one;
+  // it starts where this one stands and then counts for itself. All ranks must give the same values
+  // but for `rank` and `device`. A single process keeps a short last batch as it is: there is
+  // nobody to be even with. With `dispatch` only rank 0 reads the data.
+  // Throws UsageError if this loader is sharded already or the values do not go together.
+  DataLoader sharded(const LoaderShard& shard) const {
+    detail::check_shard(settings_.options, shard, Traits::kKind, is_sharded());
+    if constexpr (!Nested<Value>) detail::refuse_to_dispatch(shard, typeid(Value));
+    DataLoader result = *this;
+    result.settings_.shard = shard;
+    result.settings_.prepared_size = source_size();
+    if (result.receives() && shard.dispatched_size) {
+      result.settings_.prepared_size.reset();
+      if (*shard.dispatched_size >= 0) result.settings_.prepared_size = shard.dispatched_size;
+    }
+    result.control_ = std::make_shared<detail::LoaderControl>();
+    LoaderState state = state_dict();
+    state.seed = shard.seed;
+    state.size = result.settings_.prepared_size.value_or(-1);
+    result.load_state_dict(state);
+    return result;
+  }
+
+  // Nothing for users: how an accelerator follows the loader.
+  const std::shared_ptr<detail::LoaderControl>& control() const { return control_; }
+
+ private:
+  // Whether rank 0 reads for all ranks, and whether this one is sent its batches.
+  bool dispatches() const {
+    return settings_.shard && settings_.shard->dispatch && settings_.shard->world_size > 1;
+  }
+  bool receives() const { return dispatches() && settings_.shard->rank != 0; }
+
+  static detail::SliceFunction<Value> default_slice() {
+    if constexpr (Nested<Value>) {
+      return [](const Value& batch, const DispatchSlice& slice) {
+        return slice_rows(batch, slice.first, slice.last);
+      };
+    } else {
+      return {};
+    }
+  }
+
+  // A rank that is sent its batches does not ask data of its own.
+  std::optional<int64_t> source_size() const {
+    if (receives()) return settings_.prepared_size;
+    if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
+      return detail::size_of(*source_);
+    } else {
+      return source_->size();
+    }
+  }
+
+  detail::PassSpec next_pass() const {
+    return detail::next_pass(settings_, *control_, source_size());
+  }
+
+  std::unique_ptr<detail::Feed<Value>> read(const detail::PassSpec& spec) const {
+    return detail::start_feed(pinning_maker(spec), spec.options);
+  }
+
+  detail::PinningMaker<Maker> pinning_maker(const detail::PassSpec& spec) const {
+    return {Maker(source_, collate_, spec), detail::pins_memory(spec.options, spec.shard)};
+  }
+
+  std::unique_ptr<detail::Feed<Value>> dispatch(const detail::PassSpec& spec) const {
+    const LoaderShard& shard = spec.shard;
+    detail::DispatchChannel channel(shard.communicator);
+    if (shard.rank != 0) {
+      return std::make_unique<detail::ReceivingFeed<Value>>(std::move(channel), shard.rank,
+                                                            shard.world_size);
+    }
+    detail::DispatchMaker maker(pinning_maker(spec), shard.world_size, slice_);
+    return std::make_unique<detail::DispatchingFeed<Value>>(
+        detail::start_feed(std::move(maker), spec.options), std::move(channel), shard.world_size);
+  }
+
+  std::unique_ptr<detail::Feed<Value>> feed(const detail::PassSpec& spec) const {
+    std::unique_ptr<detail::Feed<Value>> feed;
+    if constexpr (Nested<Value>) {
+      feed = spec.shard.dispatch ? dispatch(spec) : read(spec);
+      if (!settings_.shard || !spec.shard.place_on_device) return feed;
+      const c10::Device device = spec.shard.device;
+      if (spec.shard.non_blocking && detail::has_copy_stream(device)) {
+        return std::make_unique<detail::AheadPlacingFeed<Value>>(std::move(feed), device);
+      }
+      return std::make_unique<detail::PlacingFeed<Value>>(std::move(feed), device);
+    } else {
+      return read(spec);
+    }
+  }
+
+  // Where rank 0 reads for all, the others wait for its first batch: they are told if it cannot
+  // even begin.
+  std::unique_ptr<detail::Feed<Value>> start_pass() const {
+    if (!dispatches() || receives()) return feed(next_pass());
+    try {
+      return feed(next_pass());
+    } catch (const std::exception& error) {
+      detail::DispatchChannel(settings_.shard->communicator).send_failure(error.what());
+      throw;
+    } catch (...) {
+      detail::DispatchChannel(settings_.shard->communicator)
+          .send_failure("an exception that is no std::exception");
+      throw;
+    }
+  }
+
+  std::shared_ptr<Source> source_;
+  std::shared_ptr<const Collate> collate_;
+  detail::LoaderSettings settings_;
+  std::shared_ptr<detail::LoaderControl> control_;
+  detail::SliceFunction<Value> slice_;
 };
 
-// Move-only input iterator. Keeps the dataset alive; the loader itself may go away.
-template <class Dataset>
-class DataLoader<Dataset>::Iterator {
+// Move-only input iterator. Keeps the data alive; the loader itself may go away. Leaving it ends
+// the pass and its workers.
+template <class Source, class Collate>
+class DataLoader<Source, Collate>::Iterator {
  public:
   using iterator_concept = std::input_iterator_tag;
   using value_type = Batch<Value>;
@@ -106,53 +291,120 @@ class DataLoader<Dataset>::Iterator {
   Batch<Value>* operator->() const { return batch_.get(); }
 
   Iterator& operator++() {
-    pass_.advance();
     load();
     return *this;
   }
   void operator++(int) { ++*this; }
 
-  bool operator==(std::default_sentinel_t) const { return pass_.done(); }
+  bool operator==(std::default_sentinel_t) const { return feed_ == nullptr; }
 
  private:
   friend class DataLoader;
 
-  Iterator(std::shared_ptr<Dataset> dataset, detail::PassOptions options,
-           std::shared_ptr<std::atomic<int64_t>> epoch)
-      : dataset_(std::move(dataset)),
-        epoch_(std::move(epoch)),
-        pass_(std::move(options)),
+  explicit Iterator(const DataLoader& loader)
+      : control_(loader.control_),
+        rank_(loader.settings_.shard.value_or(LoaderShard{}).rank),
+        world_size_(loader.settings_.shard.value_or(LoaderShard{}).world_size),
+        pass_(control_->passes()),
         batch_(std::make_unique<Batch<Value>>()) {
+    stamped([&] { feed_ = loader.start_pass(); });
     load();
   }
 
   void load() {
-    if (pass_.done()) {
-      epoch_->fetch_add(1);
+    if (feed_ == nullptr) return;
+    detail::Produced<Value> produced;
+    bool more = false;
+    stamped([&] { more = feed_->next(produced); });
+    if (!more) {
+      end();
+      control_->finished();
       return;
     }
-    Value value = detail::fetch(*dataset_, pass_.indices());
-    detail::SampleKind<Value>::for_each_tensor(
-        value, [this](at::Tensor& tensor) { tensor = pass_.place(tensor); });
-    *batch_ = Batch<Value>(std::move(value), pass_.info());
+    control_->delivered(produced.info, produced.position);
+    pass_->deliver(produced.info);
+    *batch_ = Batch<Value>(std::move(produced.value), produced.info);
   }
 
-  std::shared_ptr<Dataset> dataset_;
-  std::shared_ptr<std::atomic<int64_t>> epoch_;
-  detail::LoaderPass pass_;
+  // An exception ends the pass; an error of the library carries the rank.
+  template <class Step>
+  void stamped(Step step) {
+    try {
+      step();
+    } catch (Error& error) {
+      end();
+      error.set_rank(rank_, world_size_);
+      throw;
+    } catch (...) {
+      end();
+      throw;
+    }
+  }
+
+  void end() {
+    feed_.reset();
+    pass_.reset();
+  }
+
+  std::shared_ptr<detail::LoaderControl> control_;
+  int rank_;
+  int world_size_;
+  std::unique_ptr<detail::Feed<Value>> feed_;
+  std::optional<detail::OpenPass> pass_;
   std::unique_ptr<Batch<Value>> batch_;
 };
 
-// Makes a loader of `dataset`, which is moved or copied in; give a std::shared_ptr to share it.
-template <class Dataset>
-auto data_loader(Dataset&& dataset, LoaderOptions options = {}) {
-  using Owned = std::remove_cvref_t<Dataset>;
-  return DataLoader<Owned>(std::make_shared<Owned>(std::forward<Dataset>(dataset)), options);
+namespace detail {
+
+// What a loader holds of what the user gave: datasets and streams as they are, other ranges as
+// streams.
+template <class Given>
+auto to_source(Given&& given) {
+  using Owned = std::remove_cvref_t<Given>;
+  if constexpr (!MapDataset<Owned> && std::ranges::input_range<Owned>) {
+    return stream(std::forward<Given>(given));
+  } else {
+    return Owned(std::forward<Given>(given));
+  }
 }
 
+template <class Given>
+using SourceOf = decltype(to_source(std::declval<Given>()));
+
+}  // namespace detail
+
+// Makes a loader of a dataset or a stream, which is moved or copied in; give a std::shared_ptr to
+// share it. Any other range is read as a stream.
+template <class Given>
+auto data_loader(Given&& given, LoaderOptions options = {}) {
+  using Source = detail::SourceOf<Given>;
+  return DataLoader<Source>(std::make_shared<Source>(detail::to_source(std::forward<Given>(given))),
+                            std::move(options));
+}
 template <class Dataset>
 auto data_loader(std::shared_ptr<Dataset> dataset, LoaderOptions options = {}) {
-  return DataLoader<Dataset>(std::move(dataset), options);
+  return DataLoader<Dataset>(std::move(dataset), std::move(options));
+}
+
+// The same with a collate function of the user: takes a std::vector of samples and returns the
+// batch, a class of any kind (nested.h tells what can be moved to a device and dispatched). Workers
+// call it at the same time.
+template <class Given, class Collate>
+auto data_loader(Given&& given, LoaderOptions options, Collate collate) {
+  using Source = detail::SourceOf<Given>;
+  return DataLoader<Source, Collate>(
+      std::make_shared<Source>(detail::to_source(std::forward<Given>(given))), std::move(options),
+      std::move(collate));
+}
+template <class Dataset, class Collate>
+auto data_loader(std::shared_ptr<Dataset> dataset, LoaderOptions options, Collate collate) {
+  return DataLoader<Dataset, Collate>(std::move(dataset), std::move(options), std::move(collate));
+}
+
+// DataLoader::skip_first_batches() as a function.
+template <class Source, class Collate>
+auto skip_first_batches(const DataLoader<Source, Collate>& loader, int64_t batches) {
+  return loader.skip_first_batches(batches);
 }
 
 }  // namespace accelerate

@@ -1,7 +1,12 @@
 // What an Accelerator can be told. Every field has a default that is right for most users.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "accelerate/communicator.h"
+#include "accelerate/loader_options.h"
 #include "accelerate/strategy.h"
 
 namespace accelerate {
@@ -12,6 +17,16 @@ struct ShardingOptions {
   bool split_batches = false;
   // Repeat the first samples so that all ranks run the same number of full batches.
   bool even_batches = true;
+  // Rank 0 alone reads and sends every rank its part: for data that only one process can read. The
+  // default, also for streams, is that every rank reads its own share.
+  bool dispatch_batches = false;
+  // Generators that rank 0 gives to all ranks when a pass begins; begin() is then collective.
+  std::vector<RngType> rng_types{};
+  // Seed of the order of loaders that have none of their own; unset: the seed of torch's CPU
+  // generator on rank 0.
+  std::optional<uint64_t> data_seed{};
+  // Copy the next batch to a GPU while the present one computes.
+  bool non_blocking = true;
 };
 
 struct AcceleratorOptions {

@@ -1,4 +1,4 @@
-// A progress bar around any sized range, on the local main process only.
+// A progress bar around any range, on the local main process only.
 //
 //   auto bar = accelerate::progress(loader, accelerator, {.description = "epoch 1"});
 //   for (auto& batch : bar) bar.set_postfix("loss 0.312");
@@ -33,7 +33,7 @@ struct ProgressState {
   std::string description{};
   std::string postfix{};
   int64_t done = 0;
-  int64_t total = 0;
+  int64_t total = 0;  // below 0: nobody knows
   double elapsed_seconds = 0;
 };
 
@@ -43,6 +43,7 @@ std::string format_duration(double seconds);
 std::string format_rate(int64_t done, double elapsed_seconds);
 // "epoch 1:  42%|####      | 197/469 [00:03<00:04, 62.13it/s, loss 0.312]", at most `columns`
 // characters wide: the bar shrinks first, then the end is cut. `blocks` draws with Unicode eighths.
+// Without a total "epoch 1: 197it [00:03, 62.13it/s, loss 0.312]".
 std::string format_bar(const ProgressState& state, int columns, bool blocks);
 // "epoch 1: 469/469 in 00:07, 62.13it/s, loss 0.312".
 std::string format_line(const ProgressState& state);
@@ -65,6 +66,18 @@ class ProgressBar {
   struct Drawing;
   std::unique_ptr<Drawing> drawing_;  // null: disabled
 };
+
+// How many elements `range` has, -1 where it cannot tell.
+template <class Range>
+int64_t total_of(Range& range) {
+  if constexpr (requires { range.size_if_known(); }) {
+    return range.size_if_known().value_or(-1);
+  } else if constexpr (std::ranges::sized_range<Range>) {
+    return static_cast<int64_t>(std::ranges::size(range));
+  } else {
+    return -1;
+  }
+}
 
 // Ends the pass of a bar when the loop is left, however it is left.
 class ProgressPass {
@@ -102,7 +115,7 @@ class Progress {
   // Begins a pass of the inner range and of the bar. Throws what the inner begin() throws.
   Iterator begin() { return Iterator(range_, bar_.get()); }
   std::default_sentinel_t end() const { return {}; }
-  auto size() { return std::ranges::size(range_); }
+  auto size() requires std::ranges::sized_range<Range> { return std::ranges::size(range_); }
 
   // Text shown at the end of the bar from the next drawing on. Costs nothing where none is drawn.
   void set_postfix(std::string postfix) { bar_->set_postfix(std::move(postfix)); }
@@ -139,7 +152,7 @@ class Progress<Range>::Iterator {
 
   // The bar starts before the first element is fetched, so that its time is counted.
   Iterator(Inner& range, detail::ProgressBar* bar)
-      : pass_(bar, static_cast<int64_t>(std::ranges::size(range))),
+      : pass_(bar, detail::total_of(range)),
         inner_(std::ranges::begin(range)),
         end_(std::ranges::end(range)) {
     finish_at_end();
@@ -154,10 +167,10 @@ class Progress<Range>::Iterator {
   std::ranges::sentinel_t<Inner> end_;
 };
 
-// Wraps `range` (anything with a size that can be iterated) in a progress bar that is drawn where
+// Wraps `range` (anything that can be iterated) in a progress bar that is drawn where
 // accelerator.is_local_main_process() and nowhere else. Every rank may call it; no communication.
 template <class Range, class Accelerator>
-requires std::ranges::sized_range<Range> Progress<Range> progress(Range&& range,
+requires std::ranges::input_range<Range> Progress<Range> progress(Range&& range,
                                                                   const Accelerator& accelerator,
                                                                   ProgressOptions options = {}) {
   return Progress<Range>(std::forward<Range>(range), accelerator.is_local_main_process(),

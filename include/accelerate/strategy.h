@@ -4,8 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
+#include <vector>
+
+#include "accelerate/join.h"
 
 namespace torch::nn {
 class Module;
@@ -14,6 +19,9 @@ class Module;
 namespace accelerate {
 
 class Communicator;
+namespace detail {
+class JoinMember;
+}
 
 // Options of the strategy that replicates the model and averages gradients (DDP).
 struct DdpOptions {
@@ -49,6 +57,13 @@ class ModelStrategy {
   virtual void set_gradient_sync(bool on) = 0;
   virtual bool gradient_sync() const = 0;
 
+  // How many samples are behind each of the backward passes from here on; 1 if nobody says. Counts
+  // with JoinDivisor::kSamples alone.
+  virtual void set_batch_weight(int64_t /*samples*/) {}
+  // What this model exchanges with the other ranks, for ranks that join in without data. Null if
+  // it exchanges nothing. Owned by the model.
+  virtual detail::JoinMember* join_member() { return nullptr; }
+
   // Throws UsageError if `parameter` belongs to this model and its gradient holds something that
   // did not go through before_backward() and after_backward(), but should have.
   virtual void require_synchronised(const at::Tensor& parameter) const = 0;
@@ -67,6 +82,13 @@ class Strategy {
   // Takes a model whose parameters are on their device. Collective: all ranks, same order, same
   // model. Throws UsageError on all ranks alike if their models differ.
   virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;
+
+  // Runs `body`, then answers the exchanges of `models` for as long as other ranks still run
+  // theirs, and at last gives all ranks the same models. `others` are prepared too, but the body
+  // must not train them: UsageError. See Accelerator::join_uneven_inputs.
+  virtual void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
+                                  const std::vector<std::shared_ptr<ModelStrategy>>& models,
+                                  const std::vector<std::shared_ptr<ModelStrategy>>& others) = 0;
 };
 
 // The strategy for this communicator: "single" for one process, "ddp" for several.

@@ -88,6 +88,15 @@ bool terminal_shows_blocks() {
   return false;
 }
 
+// What can be said where nobody knows how much there is.
+std::string format_endless(const ProgressState& state) {
+  std::string text = heading(state) + std::to_string(state.done) + "it [" +
+                     format_duration(state.elapsed_seconds) + ", " +
+                     format_rate(state.done, state.elapsed_seconds);
+  if (!state.postfix.empty()) text += ", " + on_one_line(state.postfix);
+  return text + "]";
+}
+
 }  // namespace
 
 std::string format_duration(double seconds) {
@@ -111,6 +120,7 @@ std::string format_rate(int64_t done, double elapsed_seconds) {
 }
 
 std::string format_bar(const ProgressState& state, int columns, bool blocks) {
+  if (state.total < 0) return cut_to(format_endless(state), columns);
   const double fraction =
       state.total <= 0
           ? 1.0
@@ -136,9 +146,10 @@ std::string format_bar(const ProgressState& state, int columns, bool blocks) {
 }
 
 std::string format_line(const ProgressState& state) {
-  std::string line = heading(state) + std::to_string(state.done) + "/" +
-                     std::to_string(state.total) + " in " + format_duration(state.elapsed_seconds) +
-                     ", " + format_rate(state.done, state.elapsed_seconds);
+  std::string line = heading(state) + std::to_string(state.done);
+  if (state.total >= 0) line += "/" + std::to_string(state.total);
+  line += " in " + format_duration(state.elapsed_seconds) + ", " +
+          format_rate(state.done, state.elapsed_seconds);
   if (!state.postfix.empty()) line += ", " + on_one_line(state.postfix);
   return line;
 }

@@ -1,5 +1,7 @@
 #include "compat/reducer.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <limits>
@@ -7,6 +9,129 @@
 #include <utility>
 
 namespace accelerate::compat {
+
+GraphNodes graph_of(const at::Tensor& loss) {
+  GraphNodes seen;
+  std::vector<const torch::autograd::Node*> open;
+  const auto visit = [&](const torch::autograd::Edge& edge) {
+    if (edge.function && seen.insert(edge.function.get()).second) {
+      open.push_back(edge.function.get());
+    }
+  };
+  if (loss.requires_grad()) visit(torch::autograd::impl::gradient_edge(loss));
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) visit(edge);
+  }
+  return seen;
+}
+
+// Multiplies the gradients of this rank by its scale before they are summed up over the ranks.
+class GradientReducer::WeightedSum final : public c10d::CommHookInterface {
+ public:
+  explicit WeightedSum(GradientReducer& reducer) : reducer_(reducer) {}
+
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override {
+    at::NoGradGuard no_grad;
+    if (reducer_.scale_ == 0.0) {
+      bucket.getBufferRef().zero_();  // whatever is not a number has no weight either
+    } else {
+      bucket.getBufferRef().mul_(reducer_.scale_);
+    }
+    return reducer_.run_allreduce_hook(bucket);
+  }
+  at::Tensor parseHookResult(const c10::IValue& result) override {
+    return c10d::detail::parseCppCommHookResult(result);
+  }
+
+ private:
+  GradientReducer& reducer_;  // owns this
+};
+
+void GradientReducer::set_share(int64_t weight, int64_t total) {
+  // The reducer itself divides while it copies, but only by a whole number.
+  if (!is_weighted_ && weight == 1 && total <= std::numeric_limits<int>::max()) {
+    div_factor_ = static_cast<int>(total);
+    return;
+  }
+  if (!is_weighted_) register_comm_hook(std::make_unique<WeightedSum>(*this));
+  is_weighted_ = true;
+  scale_ = total == 0 ? 0.0 : static_cast<double>(weight) / static_cast<double>(total);
+}
+
+void GradientReducer::reduce_postponed() {
+  make_used_map();
+  expect_autograd_hooks_ = true;  // as the end of the reduction wants it
+  delay_all_reduce();
+  local_used_work_->wait();
+  // Filled from counts that only a static graph has.
+  if (!static_graph_) unused_parameters_.clear();
+}
+
+void GradientReducer::answer_reduction(bool postponed) {
+  const bool first_static_pass = awaits_first_pass();
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> sums;
+  at::Tensor used = at::zeros({static_cast<int64_t>(params_.size())},
+                              at::TensorOptions().dtype(at::kInt).device(params_[0].device()));
+  std::vector<at::Tensor> used_list{used};
+  c10::intrusive_ptr<c10d::Work> used_sum;
+  if (postponed) used_sum = process_group_->allreduce(used_list);
+  for (size_t index = 0; index < buckets_.size(); ++index) {
+    c10d::GradBucket bucket = zeros_like_bucket(index);
+    sums.push_back(run_allreduce_hook(bucket));
+  }
+  if (!postponed && find_unused_parameters_ && !static_graph_) {
+    used_sum = process_group_->allreduce(used_list);
+  }
+  for (const auto& sum : sums) sum->waitAndThrow();
+  if (used_sum) used_sum->wait();
+
+  if (first_static_pass) {
+    num_bwd_calls_ = 1;
+    local_used_map_.copy_(used);
+    local_used_map_reduced_ = true;
+  }
+  // Gradients become ready from the last parameter to the first.
+  if (!postponed && should_rebuild_buckets() && rebuilt_param_indices_.empty()) {
+    for (size_t index = params_.size(); index-- > 0;) push_rebuilt_params(index);
+  }
+}
+
+c10d::GradBucket GradientReducer::zeros_like_bucket(size_t index) const {
+  const Bucket& bucket = buckets_[index];
+  at::NoGradGuard no_grad;
+  const at::Tensor& first = bucket.variables.front();
+  // The gradient of an embedding names rows.
+  at::Tensor zeros = bucket.expect_sparse_gradient
+                         ? at::_sparse_coo_tensor_with_dims(1, first.dim() - 1, first.sizes(),
+                                                            first.options().layout(at::kSparse))
+                         : at::zeros_like(bucket.gradients);
+  return c10d::GradBucket(index, buckets_.size(), std::move(zeros), bucket.offsets, bucket.lengths,
+                          bucket.sizes_vec, bucket.variables, std::nullopt);
+}
+
+void GradientReducer::make_used_map() {
+  if (local_used_map_.defined()) return;
+  const auto count = static_cast<int64_t>(params_.size());
+  local_used_map_ = at::zeros({count}, at::kInt);
+  local_used_map_dev_ =
+      at::empty({count}, at::TensorOptions().dtype(at::kInt).device(params_[0].device()));
+}
+
+std::vector<int64_t> GradientReducer::static_graph_counts() const {
+  std::vector<int64_t> counts(params_.size(), 0);
+  for (const auto& [index, count] : numGradHooksTriggeredMap_) counts[index] = count;
+  return counts;
+}
+
+void GradientReducer::set_static_graph_counts(const std::vector<int64_t>& counts) {
+  unused_parameters_.clear();
+  for (size_t index = 0; index < counts.size(); ++index) {
+    numGradHooksTriggeredMap_[index] = static_cast<int>(counts[index]);
+    if (counts[index] == 0) unused_parameters_.push_back(index);
+  }
+}
 
 ReducerAndLogger make_reducer(std::vector<at::Tensor> parameters,
                               const std::vector<std::string>& names, std::vector<bool> sparse,

@@ -2,15 +2,23 @@
 // it knows of the state of a backward pass made visible.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <unordered_set>
 #include <vector>
 
 #include "compat/c10d.h"
 
 namespace accelerate::compat {
+
+// The nodes of an autograd graph, by identity.
+using GraphNodes = std::unordered_set<const void*>;
+
+// All that a backward pass from `loss` would run, but for what a node runs in a pass of its own.
+GraphNodes graph_of(const at::Tensor& loss);
 
 // Averages the gradients of one model. The reducer's hooks on the parameters run in every backward
 // pass that reaches them; they reduce only between arm() and the end of that pass.
@@ -24,7 +32,11 @@ class GradientReducer final : public c10d::Reducer {
     prepare_for_forward();  // counts the iterations that reduce
     rebuild_buckets();      // once, after the first
     prepare_for_backward(outputs);
+    scale_ = 1.0 / process_group_->getSize();
   }
+  // After arm(): this rank's gradients count `weight` / `total`, not 1 / world size. The ranks
+  // agree on `total`.
+  void set_share(int64_t weight, int64_t total);
   // Still armed: none of this model's gradients came in the pass. Then disarm() it.
   bool is_armed() const { return expect_autograd_hooks_; }
   void disarm() { expect_autograd_hooks_ = false; }
@@ -37,6 +49,36 @@ class GradientReducer final : public c10d::Reducer {
   bool is_incomplete() const { return require_finalize_; }
   // A static graph whose first pass has not come yet.
   bool awaits_first_pass() const { return static_graph_ && num_bwd_calls_ == 0; }
+
+  // Whether parameter `index` gets a gradient in a pass over `graph`.
+  bool is_reached(size_t index, const GraphNodes& graph) const {
+    return graph.count(grad_accumulators_[index].get()) > 0;
+  }
+
+  // Instead of reducing while a pass runs: after arm(), let the pass go by and reduce afterwards
+  // what .grad() then holds.
+  void postpone() { disarm(); }
+  void reduce_postponed();
+
+  // The exchanges of a pass that other ranks run and this one has nothing for: it adds zeros and
+  // looks at no result. First what arm() exchanges, then the gradients, `postponed` or not.
+  void answer_arm() { rebuild_buckets(); }
+  void answer_reduction(bool postponed);
+
+  // How often each parameter gets a gradient in one pass over a static graph, as the first pass has
+  // found. A rank that only answered that pass takes it from another.
+  std::vector<int64_t> static_graph_counts() const;
+  void set_static_graph_counts(const std::vector<int64_t>& counts);
+
+ private:
+  class WeightedSum;
+
+  void make_used_map();
+  // The bucket at `index`, but full of zeros.
+  c10d::GradBucket zeros_like_bucket(size_t index) const;
+
+  double scale_ = 1.0;        // what this rank's gradients are multiplied by, where is_weighted_
+  bool is_weighted_ = false;  // has its own way to sum up; it cannot be taken away again
 };
 
 struct ReducerOptions {

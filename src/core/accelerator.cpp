@@ -4,7 +4,9 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -35,10 +37,17 @@ void require_not_null(const Pointer& pointer, const char* what) {
 
 // Loaders that differ would give the ranks different numbers of batches, and the first rank to
 // finish would leave the others waiting.
-void require_same_loader(const LoaderOptions& options, int64_t samples, Communicator& ranks) {
+void require_same_loader(const LoaderOptions& options, const LoaderState& state, bool dispatch,
+                         Communicator& ranks) {
   std::ostringstream own;
-  own << samples << " samples in batches of " << options.batch_size
-      << (options.shuffle ? ", shuffled" : "") << (options.drop_last ? ", drop_last" : "");
+  // Where rank 0 reads for all, nobody asks what the others have.
+  if (state.size >= 0 && !dispatch) own << state.size << " samples ";
+  own << "in batches of " << options.batch_size << (options.shuffle ? ", shuffled" : "")
+      << (options.drop_last ? ", drop_last" : "") << (options.sampler ? ", with a sampler" : "")
+      << (options.batch_sampler ? ", with a batch sampler" : "");
+  if (state.epoch != 0 || state.position != 0) {
+    own << ", standing at " << state.position << " of epoch " << state.epoch;
+  }
   const std::vector<std::string> all = ranks.all_gather_bytes(own.str());
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
@@ -59,6 +68,10 @@ struct Accelerator::Impl {
   // A module keeps its strategy however often it is prepared.
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
   std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers;
+  std::vector<std::weak_ptr<detail::LoaderControl>> loaders;
+  std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+
+  bool joining = false;  // inside join_uneven_inputs
 
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
@@ -119,42 +132,102 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   });
 }
 
-PreparedOptimizer Accelerator::prepare_optimizer(
-    std::shared_ptr<torch::optim::Optimizer> optimizer) {
+PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                                 bool place) {
   impl_->stamped([&] { require_not_null(optimizer, "an optimizer"); });
-  if (impl_->options.device_placement) place_optimizer_state(*optimizer);
+  if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   impl_->optimizers.push_back(optimizer);
   return PreparedOptimizer(std::move(optimizer), impl_->models);
 }
 
-LoaderShard Accelerator::loader_shard(const LoaderOptions& options, int64_t samples) {
+LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
+                                      const LoaderState& state, bool place) {
   return impl_->stamped([&] {
-    require_same_loader(options, samples, *impl_->communicator);
-    const uint64_t own_seed =
-        options.seed.value_or(at::detail::getDefaultCPUGenerator().current_seed());
+    const ShardingOptions& sharding = impl_->options.data_loader;
+    const bool dispatch = sharding.dispatch_batches || is_batch_stream;
+    require_same_loader(options, state, dispatch, *impl_->communicator);
+    const bool has_seed = options.seed || state.position > 0;
+    const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
     // Rank 0 decides: all ranks must shuffle alike.
-    at::Tensor seed = at::tensor(static_cast<int64_t>(own_seed), at::kLong);
-    impl_->communicator->broadcast(seed);
-    const LoaderShard shard{.rank = impl_->state.rank(),
-                            .world_size = impl_->state.world_size(),
-                            .split_batches = impl_->options.data_loader.split_batches,
-                            .even_batches = impl_->options.data_loader.even_batches,
-                            .device = device(),
-                            .place_on_device = impl_->options.device_placement,
-                            .seed = static_cast<uint64_t>(seed.item<int64_t>())};
-    detail::check_shard(options, shard, false);
+    at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);
+    impl_->communicator->broadcast(agreed);
+    const int64_t* of_rank_zero = agreed.data_ptr<int64_t>();
+    LoaderShard shard{.rank = impl_->state.rank(),
+                      .world_size = impl_->state.world_size(),
+                      .split_batches = sharding.split_batches,
+                      .even_batches = sharding.even_batches,
+                      .device = device(),
+                      .place_on_device = place && impl_->options.device_placement,
+                      .non_blocking = sharding.non_blocking,
+                      .seed = static_cast<uint64_t>(of_rank_zero[0]),
+                      .dispatch = dispatch,
+                      .dispatched_size = of_rank_zero[1],
+                      .rng_types = sharding.rng_types,
+                      .communicator = impl_->communicator};
+    const auto kind =
+        is_batch_stream ? detail::SourceKind::kBatchStream : detail::SourceKind::kDataset;
+    detail::check_shard(options, shard, kind, false);
     return shard;
   });
+}
+
+void Accelerator::follow_loader(const std::shared_ptr<detail::LoaderControl>& control) {
+  std::erase_if(impl_->loaders, [](const auto& loader) { return loader.expired(); });
+  control->set_passes(impl_->passes);
+  impl_->loaders.push_back(control);
 }
 
 void Accelerator::backward(const at::Tensor& loss) {
   impl_->stamped([&] {
     const auto& models = impl_->models->entries;
+    if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
+      for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
+    }
     impl_->communicator->guard("backward", [&] {
       for (const auto& model : models) model.strategy->before_backward(loss);
       loss.backward();
       for (const auto& model : models) model.strategy->after_backward();
     });
+  });
+}
+
+void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
+                              const std::vector<std::shared_ptr<ModelStrategy>>& named) {
+  std::vector<std::shared_ptr<ModelStrategy>> joined;
+  std::vector<std::shared_ptr<ModelStrategy>> others;
+  for (const auto& entry : impl_->models->entries) {  // in the order in which backward asks them
+    const bool is_named = std::ranges::find(named, entry.strategy) != named.end();
+    (named.empty() || is_named ? joined : others).push_back(entry.strategy);
+  }
+  // Ends with the body, however that ends.
+  struct InsideJoin {
+    explicit InsideJoin(Impl& impl, std::optional<bool> even) : impl(impl), even(even) {
+      impl.joining = true;
+      if (even) override_even_batches(even);
+    }
+    ~InsideJoin() {
+      impl.joining = false;
+      if (even) override_even_batches(std::nullopt);
+    }
+    void override_even_batches(std::optional<bool> value) const {
+      for (const auto& weak : impl.loaders) {
+        if (const auto loader = weak.lock()) loader->set_even_batches(value);
+      }
+    }
+    Impl& impl;
+    std::optional<bool> even;
+  };
+  const auto run_body = [&] {
+    const InsideJoin inside(*impl_, options.even_batches);
+    body();
+  };
+  impl_->stamped([&] {
+    if (!named.empty() && joined.size() < std::set(named.begin(), named.end()).size()) {
+      throw UsageError({.what = "a model that this accelerator did not prepare",
+                        .where = "join_uneven_inputs",
+                        .hint = "name the models that prepare() returned, or none"});
+    }
+    impl_->strategy->join_uneven_inputs(run_body, options, joined, others);
   });
 }
 

@@ -2,10 +2,6 @@
 
 #include <ATen/Context.h>
 
-#include <mutex>
-
-#include "accelerate/communicator.h"
-#include "accelerate/errors.h"
 #include "accelerate/process_state.h"
 #include "base/environment.h"
 #include "compat/cuda_plugin.h"
@@ -16,24 +12,6 @@ namespace {
 bool has_cuda() {
   const auto* plugin = compat::cuda_plugin();  // before libtorch is asked
   return plugin != nullptr && plugin->device_count() > 0;
-}
-
-at::Generator generator_of(RngType type, const std::optional<at::Generator>& generator) {
-  switch (type.value()) {
-    case RngType::kTorch:
-      return at::globalContext().defaultGenerator(at::Device(at::kCPU));
-    case RngType::kCuda:
-      if (has_cuda()) return at::globalContext().defaultGenerator(at::Device(at::kCUDA));
-      throw UsageError({.what = "there is no GPU whose random state could be synchronised",
-                        .where = "synchronize_rng_states",
-                        .hint = "leave 'cuda' out of the types"});
-    case RngType::kGenerator:
-      break;
-  }
-  if (generator && generator->defined()) return *generator;
-  throw UsageError({.what = "'generator' is to be synchronised, but none was given",
-                    .where = "synchronize_rng_states",
-                    .hint = "pass the generator, or leave 'generator' out of the types"});
 }
 
 }  // namespace
@@ -53,37 +31,6 @@ uint64_t set_seed(uint64_t seed, const SeedOptions& options) {
     context.setBenchmarkCuDNN(false);
   }
   return seed;
-}
-
-RngType::RngType(std::string_view name) {
-  if (name == "torch") {
-    value_ = kTorch;
-  } else if (name == "cuda") {
-    value_ = kCuda;
-  } else if (name == "generator") {
-    value_ = kGenerator;
-  } else {
-    throw UsageError({.what = "'" + std::string(name) + "' is no type of random state",
-                      .where = "rng_types",
-                      .hint = "one of torch, cuda, generator"});
-  }
-}
-
-void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
-                            std::optional<at::Generator> generator) {
-  std::vector<at::Generator> generators;
-  generators.reserve(types.size());
-  for (const RngType type : types) generators.push_back(generator_of(type, generator));
-  for (at::Generator& each : generators) {
-    at::Tensor state;
-    {
-      const std::lock_guard<std::mutex> lock(each.mutex());
-      state = each.get_state();
-    }
-    communicator.broadcast(state);
-    const std::lock_guard<std::mutex> lock(each.mutex());
-    each.set_state(state);
-  }
 }
 
 }  // namespace accelerate

@@ -25,6 +25,10 @@ void check(const BatchShardOptions& options) {
   if (options.n < 0 || options.n > kLargest) {
     throw UsageError({.what = "a dataset cannot have " + std::to_string(options.n) + " samples"});
   }
+  if (options.start < 0 || options.start > options.n) {
+    throw UsageError({.what = "a pass of " + std::to_string(options.n) +
+                              " samples cannot go on at sample " + std::to_string(options.start)});
+  }
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
     throw UsageError({.what = "rank " + std::to_string(options.rank) + " does not exist among " +
                               std::to_string(options.world_size) + " processes"});
@@ -49,24 +53,28 @@ void check(const BatchShardOptions& options) {
 BatchShard::BatchShard(const BatchShardOptions& options) {
   check(options);
   n_ = options.n;
+  start_ = options.start;
+  const int64_t left = n_ - start_;
   slots_ = options.split_batches ? options.batch_size / options.world_size : options.batch_size;
   stride_ = slots_ * options.world_size;
   offset_ = slots_ * options.rank;
   ragged_ = !options.drop_last && !options.even_batches;
   if (options.drop_last) {
-    rounds_ = n_ / stride_;
+    rounds_ = left / stride_;
   } else if (options.even_batches) {
-    rounds_ = ceil_divide(n_, stride_);
+    rounds_ = ceil_divide(left, stride_);
   } else {
-    rounds_ = n_ > offset_ ? ceil_divide(n_ - offset_, stride_) : 0;
+    rounds_ = left > offset_ ? ceil_divide(left - offset_, stride_) : 0;
   }
 }
 
 BatchShard::Round BatchShard::round(int64_t k) const {
-  const int64_t first = k * stride_ + offset_;
+  const int64_t first = start_ + k * stride_ + offset_;
   const int64_t valid = std::clamp<int64_t>(n_ - first, 0, slots_);
   return {.first = first, .size = ragged_ ? valid : slots_, .valid = valid};
 }
+
+int64_t BatchShard::used_after(int64_t k) const { return std::min(n_, start_ + (k + 1) * stride_); }
 
 int64_t BatchShard::wrapped(int64_t position) const {
   if (n_ == 0 || position < 0) {

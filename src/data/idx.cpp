@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "data/idx_format.h"
 
 namespace accelerate {
 namespace {
@@ -77,54 +78,31 @@ class ByteSource {
   std::unique_ptr<gzFile_s, Close> file_;
 };
 
-struct ElementType {
-  uint8_t code;
-  at::ScalarType type;
-};
-constexpr std::array<ElementType, 6> kElementTypes{{{0x08, at::kByte},
-                                                    {0x09, at::kChar},
-                                                    {0x0B, at::kShort},
-                                                    {0x0C, at::kInt},
-                                                    {0x0D, at::kFloat},
-                                                    {0x0E, at::kDouble}}};
+at::ScalarType scalar_type(IdxType type) {
+  switch (type) {
+    case IdxType::kUint8:
+      return at::kByte;
+    case IdxType::kInt8:
+      return at::kChar;
+    case IdxType::kInt16:
+      return at::kShort;
+    case IdxType::kInt32:
+      return at::kInt;
+    case IdxType::kFloat32:
+      return at::kFloat;
+    case IdxType::kFloat64:
+      return at::kDouble;
+  }
+  return at::kByte;
+}
 
-struct Header {
-  at::ScalarType type = at::kByte;
-  std::vector<int64_t> shape;
-  size_t bytes = 0;
-};
-
-Header read_header(ByteSource& source, const std::filesystem::path& path) {
-  std::array<uint8_t, 4> magic{};
-  if (source.read(magic.data(), magic.size()) != magic.size()) {
-    refuse(path, "the IDX file is truncated: it ends inside its header");
-  }
-  const auto* known = std::find_if(kElementTypes.begin(), kElementTypes.end(),
-                                   [&](const ElementType& e) { return e.code == magic[2]; });
-  if (magic[0] != 0 || magic[1] != 0 || known == kElementTypes.end()) {
-    refuse(path, "not an IDX file: its first bytes are no magic number of the format");
-  }
-
-  Header header{.type = known->type, .shape = {}, .bytes = c10::elementSize(known->type)};
-  std::vector<uint8_t> sizes(size_t{4} * magic[3]);
-  if (source.read(sizes.data(), sizes.size()) != sizes.size()) {
-    refuse(path, "the IDX file is truncated: it ends inside its header");
-  }
-  // Extents of zero are left out of the product at first, so that a hostile shape such as
-  // {0, 2^32 - 1, 2^32 - 1, 2^32 - 1} cannot overflow the strides of the tensor either.
-  bool empty = false;
-  int64_t product = static_cast<int64_t>(header.bytes);
-  for (size_t i = 0; i < sizes.size(); i += 4) {
-    const int64_t extent = (int64_t{sizes[i]} << 24) | (int64_t{sizes[i + 1]} << 16) |
-                           (int64_t{sizes[i + 2]} << 8) | int64_t{sizes[i + 3]};
-    header.shape.push_back(extent);
-    empty = empty || extent == 0;
-    if (extent != 0 && __builtin_mul_overflow(product, extent, &product)) {
-      refuse(path, "the IDX file claims more data than any file can hold");
-    }
-  }
-  header.bytes = empty ? 0 : static_cast<size_t>(product);
-  return header;
+IdxHeader read_header(ByteSource& source, const std::filesystem::path& path) {
+  std::array<uint8_t, 4> bytes{};
+  if (source.read(bytes.data(), bytes.size()) != bytes.size()) refuse_truncated_idx_header(path);
+  const IdxMagic magic = parse_idx_magic(bytes, path);
+  std::vector<uint8_t> sizes(4 * magic.dimensions);
+  if (source.read(sizes.data(), sizes.size()) != sizes.size()) refuse_truncated_idx_header(path);
+  return parse_idx_sizes(magic, sizes, path);
 }
 
 // Reads exactly `bytes` bytes up to the end of the file. The buffer doubles as data arrives and
@@ -139,16 +117,10 @@ std::vector<uint8_t> read_body(ByteSource& source, size_t bytes,
     body.reserve(goal);
     body.resize(goal);
     const size_t got = source.read(body.data() + filled, goal - filled);
-    if (got != goal - filled) {
-      refuse(path, "the IDX file is truncated: its header promises " + std::to_string(bytes) +
-                       " bytes of data, it holds " + std::to_string(filled + got));
-    }
+    if (got != goal - filled) refuse_truncated_idx_data(bytes, filled + got, path);
   }
   uint8_t beyond = 0;
-  if (source.read(&beyond, 1) != 0) {
-    refuse(path, "the IDX file goes on after the " + std::to_string(bytes) +
-                     " bytes of data that its header promises");
-  }
+  if (source.read(&beyond, 1) != 0) refuse_idx_data_after_end(bytes, path);
   return body;
 }
 
@@ -164,12 +136,13 @@ void to_native_byte_order(std::vector<uint8_t>& body, size_t width) {
 
 at::Tensor read_idx(const std::filesystem::path& path) {
   ByteSource source(path);
-  const Header header = read_header(source, path);
-  auto body = std::make_shared<std::vector<uint8_t>>(read_body(source, header.bytes, path));
-  to_native_byte_order(*body, c10::elementSize(header.type));
-  if (body->empty()) return at::empty(header.shape, header.type);
+  const IdxHeader header = read_header(source, path);
+  const at::ScalarType type = scalar_type(header.magic.type);
+  auto body = std::make_shared<std::vector<uint8_t>>(read_body(source, header.data_bytes, path));
+  to_native_byte_order(*body, header.magic.element_bytes());
+  if (body->empty()) return at::empty(header.shape, type);
   return at::from_blob(
-      body->data(), header.shape, [body](void*) {}, at::TensorOptions().dtype(header.type));
+      body->data(), header.shape, [body](void*) {}, at::TensorOptions().dtype(type));
 }
 
 }  // namespace accelerate

@@ -2,90 +2,219 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <c10/util/Type.h>
 
+#include <algorithm>
+#include <string>
+
+#include "accelerate/batch_shard.h"
+#include "accelerate/communicator.h"
+#include "accelerate/detail/batch_stream_maker.h"
+#include "accelerate/detail/stream_maker.h"
 #include "accelerate/errors.h"
 
 namespace accelerate::detail {
 namespace {
 
-BatchShard batch_shard(int64_t n, const LoaderOptions& options,
-                       const std::optional<LoaderShard>& shard) {
-  const LoaderShard one = shard.value_or(LoaderShard{});
-  return BatchShard({.n = n,
-                     .batch_size = options.batch_size,
-                     .drop_last = options.drop_last,
-                     .split_batches = one.split_batches,
-                     .even_batches = one.even_batches && one.world_size > 1,
-                     .world_size = one.world_size,
-                     .rank = one.rank});
+[[noreturn]] void refuse(std::string what, std::string hint = {}) {
+  throw UsageError({.what = std::move(what), .hint = std::move(hint)});
 }
 
-uint64_t seed_of(const PassOptions& options) {
-  if (options.shard) return options.shard->seed;
-  if (options.loader.seed) return *options.loader.seed;
+void check_order_options(const LoaderOptions& options, SourceKind kind) {
+  const bool orders = options.shuffle || options.sampler || options.batch_sampler;
+  if (kind != SourceKind::kDataset && orders) {
+    refuse("a stream has an order of its own: shuffle, sampler and batch_sampler do not go with it",
+           "shuffle inside the stream, or give the loader a dataset with size() and get()");
+  }
+  if (options.batch_sampler && (options.shuffle || options.sampler)) {
+    refuse("a batch_sampler decides of the order by itself, shuffle and sampler do not go with it",
+           "shuffle inside the batch sampler");
+  }
+  if (options.sampler && options.shuffle) {
+    refuse("shuffle and sampler are both set", "leave shuffle off: the sampler gives the order");
+  }
+}
+
+uint64_t seed_of(const LoaderSettings& settings, const LoaderControl::Start& start) {
+  if (start.seed) return *start.seed;
+  if (settings.shard) return settings.shard->seed;
+  if (settings.options.seed) return *settings.options.seed;
   return at::detail::getDefaultCPUGenerator().current_seed();
 }
+
+// What one round uses up of a stream, in the unit of its positions.
+int64_t stream_stride(SourceKind kind, const PassSpec& spec) {
+  return kind == SourceKind::kBatchStream ? batch_stream_shard(spec).batches
+                                          : stream_shard(spec).stride;
+}
+
+int64_t position_after(SourceKind kind, const PassSpec& spec, int64_t batches) {
+  if (kind == SourceKind::kDataset) return planned_position(spec, batches);
+  return spec.start + std::max<int64_t>(batches, 0) * stream_stride(kind, spec);
+}
+
+bool state_counts_batches(const LoaderSettings& settings) {
+  return settings.kind == SourceKind::kBatchStream || counts_batches(settings.options);
+}
+
+// Lets every rank begin the pass that rank 0 begins.
+void synchronise_order(const LoaderSettings& settings, LoaderControl& control) {
+  const LoaderControl::Start own = control.start();
+  at::Tensor start = at::tensor(
+      {static_cast<int64_t>(seed_of(settings, own)), own.epoch, own.position}, at::kLong);
+  settings.shard->communicator->broadcast(start);
+  const int64_t* values = start.data_ptr<int64_t>();
+  control.load(
+      {.seed = static_cast<uint64_t>(values[0]), .epoch = values[1], .position = values[2]});
+}
+
+std::string unit_of(bool counts_batches) { return counts_batches ? "batches" : "samples"; }
 
 }  // namespace
 
 void check_dataset(const void* dataset) {
-  if (dataset == nullptr) {
-    throw UsageError({.what = "a loader needs a dataset, got a null pointer"});
-  }
+  if (dataset == nullptr) refuse("a loader needs a dataset, got a null pointer");
 }
 
-void check_options(const LoaderOptions& options) { batch_shard(0, options, std::nullopt); }
+void check_options(const LoaderOptions& options, SourceKind kind) {
+  check_order_options(options, kind);
+  if (options.num_workers < 0) {
+    refuse("num_workers must be 0 or more, got " + std::to_string(options.num_workers));
+  }
+  if (options.prefetch < 1) {
+    refuse("prefetch must be at least 1, got " + std::to_string(options.prefetch));
+  }
+  const auto size = options.batch_sampler ? options.batch_sampler->batch_size() : std::nullopt;
+  (void)BatchShard({.batch_size = size.value_or(options.batch_size)});
+}
 
-void check_shard(const LoaderOptions& options, const LoaderShard& shard, bool already_sharded) {
+void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,
+                 bool already_sharded) {
   if (already_sharded) {
-    throw UsageError({.what = "this loader is sharded already",
-                      .hint = "shard the loader that data_loader() returned"});
+    refuse("this loader is sharded already", "shard the loader that data_loader() returned");
   }
-  batch_shard(0, options, shard);
-}
-
-at::Tensor shuffled_order(int64_t n, uint64_t seed) {
-  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
-  return at::randperm(n, generator, at::TensorOptions().dtype(at::kLong));
-}
-
-LoaderPass::LoaderPass(PassOptions options)
-    : shard_(batch_shard(options.n, options.loader, options.shard)) {
-  if (options.shard && options.shard->place_on_device) device_ = options.shard->device;
-  info_.epoch = options.epoch;
-  if (done()) return;
-  if (options.loader.shuffle) {
-    order_ = shuffled_order(options.n, seed_of(options) + static_cast<uint64_t>(options.epoch));
+  if ((shard.dispatch || !shard.rng_types.empty()) && shard.world_size > 1 && !shard.communicator) {
+    refuse("dispatch and rng_types need a communicator");
   }
-  select();
+  if (kind == SourceKind::kBatchStream) {
+    if (!shard.dispatch && shard.world_size > 1) {
+      refuse("batches of a foreign loader can only be dispatched");
+    }
+    return;
+  }
+  if (counts_batches(options)) {
+    if (shard.split_batches && shard.world_size > 1 && !shard.dispatch) {
+      refuse("split_batches needs batches of one size, those of this batch sampler vary",
+             "leave split_batches off, or let batch_size() of the batch sampler return their size");
+    }
+    return;
+  }
+  const auto size = options.batch_sampler ? options.batch_sampler->batch_size() : std::nullopt;
+  (void)BatchShard({.batch_size = size.value_or(options.batch_size),
+                    .split_batches = shard.split_batches,
+                    .world_size = shard.world_size,
+                    .rank = shard.rank});
 }
 
-int64_t LoaderPass::rounds(const PassOptions& options) {
-  return batch_shard(options.n, options.loader, options.shard).rounds();
+void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch) {
+  if (!shard.dispatch || shard.world_size == 1) return;
+  refuse("batches of type " + c10::demangle(batch.name()) + " cannot be dispatched",
+         "collate to tensors, numbers and strings, or to a struct with ACCELERATE_FIELDS; see "
+         "nested.h");
 }
 
-void LoaderPass::advance() {
-  ++info_.index;
-  if (!done()) select();
+PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
+                   std::optional<int64_t> size) {
+  if (settings.prepared_size && size && *settings.prepared_size != *size) {
+    throw DataError({.what = "the dataset had " + std::to_string(*settings.prepared_size) +
+                             " samples when its loader was prepared, now it has " +
+                             std::to_string(*size),
+                     .hint = "prepare a loader of the dataset as it is now, on all ranks"});
+  }
+  const LoaderControl::Start start = control.start();
+  PassSpec spec{.samples = size.value_or(0),
+                .epoch = start.epoch,
+                .start = start.position,
+                .seed = seed_of(settings, start),
+                .options = settings.options,
+                .shard = settings.shard.value_or(LoaderShard{})};
+  if (start.even_batches) spec.shard.even_batches = *start.even_batches;
+  spec.shard.dispatch = spec.shard.dispatch && spec.shard.world_size > 1;
+  if (settings.skipped.epoch == spec.epoch) {
+    spec.start = position_after(settings.kind, spec, settings.skipped.batches);
+  }
+  return spec;
 }
 
-void LoaderPass::select() {
-  const BatchShard::Round round = shard_.round(info_.index);
-  info_.is_last = info_.index + 1 == shard_.rounds();
-  info_.size = round.size;
-  info_.valid = round.valid;
-  // Not const_data_ptr: clang and the g++ of the wheels mangle that template differently.
-  const int64_t* order = order_.defined() ? order_.data_ptr<int64_t>() : nullptr;
-  indices_.resize(static_cast<size_t>(round.size));
-  for (int64_t slot = 0; slot < round.size; ++slot) {
-    const int64_t place = shard_.wrapped(round.first + slot);
-    indices_[static_cast<size_t>(slot)] = static_cast<size_t>(order ? order[place] : place);
+int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
+                  std::optional<int64_t> size) {
+  if (settings.kind == SourceKind::kDataset) return planned_rounds(spec);
+  if (!size) {
+    throw DataError({.what = "the stream does not know its length",
+                     .hint = "give stream() the number of samples of a pass"});
+  }
+  PassSpec counted = spec;
+  counted.samples = *size;
+  if (settings.kind == SourceKind::kBatchStream) {
+    // Each batch counts as a sample, all of a round as a batch that is dispatched.
+    counted.options.batch_size = 1;
+    if (spec.shard.split_batches) counted.shard = LoaderShard{};
+    counted.shard.dispatch = !spec.shard.split_batches;
+  }
+  return planned_rounds(counted);
+}
+
+LoaderState state_of(const LoaderSettings& settings, const LoaderControl& control,
+                     std::optional<int64_t> size) {
+  LoaderState state = control.state();
+  state.seed = seed_of(settings, control.start());
+  state.counts_batches = state_counts_batches(settings);
+  state.size = size.value_or(-1);
+  return state;
+}
+
+void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
+                const LoaderState& state) {
+  const auto reject = [](std::string what, std::string hint) {
+    throw DataError({.what = std::move(what), .where = "load_state_dict", .hint = std::move(hint)});
+  };
+  if (state.epoch < 0 || state.position < 0) {
+    reject("a loader cannot stand at position " + std::to_string(state.position) + " of epoch " +
+               std::to_string(state.epoch),
+           "the state is damaged");
+  }
+  if (state.counts_batches != state_counts_batches(settings)) {
+    reject("the state counts " + unit_of(state.counts_batches) + ", this loader counts " +
+               unit_of(!state.counts_batches),
+           "load it into a loader with the same kind of sampler");
+  }
+  if (size && state.size >= 0 && *size != state.size) {
+    reject("the state is of a dataset with " + std::to_string(state.size) +
+               " samples, this one has " + std::to_string(*size),
+           "load it into a loader of the same data, or start the epoch anew");
+  }
+  control.load(state);
+}
+
+void synchronise_generators(const LoaderSettings& settings, LoaderControl& control) {
+  if (!settings.shard || settings.shard->world_size == 1) return;
+  const LoaderShard& shard = *settings.shard;
+  for (const RngType type : shard.rng_types) {
+    if (type == RngType::kGenerator) {
+      synchronise_order(settings, control);
+    } else if (type == RngType::kTorch || shard.device.is_cuda()) {
+      synchronize_rng_states(*shard.communicator, {type});
+    }
   }
 }
 
-at::Tensor LoaderPass::place(const at::Tensor& tensor) const {
-  if (!device_ || !tensor.defined()) return tensor;
-  return tensor.to(*device_);
+bool pins_memory(const LoaderOptions& options, const LoaderShard& shard) {
+  return options.pin_memory.value_or(true) && shard.place_on_device && shard.device.is_cuda();
+}
+
+at::Tensor pinned(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.is_pinned()) return tensor;
+  return tensor.pin_memory();
 }
 
 }  // namespace accelerate::detail

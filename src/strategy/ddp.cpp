@@ -11,6 +11,7 @@
 #include "compat/reducer.h"
 #include "strategy/replica_check.h"
 #include "strategy/single.h"
+#include "strategy/uneven_join.h"
 
 namespace accelerate {
 namespace {
@@ -55,7 +56,7 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-class DdpModel final : public ModelStrategy {
+class DdpModel final : public ModelStrategy, public detail::JoinMember {
  public:
   DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameters parameters,
            std::shared_ptr<Communicator> communicator, const DdpOptions& options)
@@ -69,8 +70,8 @@ class DdpModel final : public ModelStrategy {
     for (const at::Tensor& tensor : parameters_.tensors) {
       identities_.insert(tensor.unsafeGetTensorImpl());
     }
-    copy_from_rank_0(module_->parameters(), "broadcast of parameters");
-    copy_from_rank_0(buffers_, "broadcast of buffers");
+    communicator_->guard("broadcast of parameters", [&] { broadcast(module_->parameters(), 0); });
+    communicator_->guard("broadcast of buffers", [&] { broadcast(buffers_, 0); });
     auto made = compat::make_reducer(
         parameters_.tensors, parameters_.names, parameters_.sparse, group_,
         {.bucket_bytes_cap = static_cast<size_t>(options.bucket_cap_mb * 1024 * 1024),
@@ -88,7 +89,9 @@ class DdpModel final : public ModelStrategy {
     if (!options_.broadcast_buffers || buffers_.empty()) return;
     const bool training = module_->is_training() && at::GradMode::is_enabled();
     if (gradient_sync_ && (training || buffers_changed_)) {
-      copy_from_rank_0(buffers_, "broadcast of buffers in forward");
+      communicator_->guard("broadcast of buffers in forward", [&] {
+        broadcast(buffers_, join_ != nullptr ? join_->announce_buffers(join_index_) : 0);
+      });
       buffers_changed_ = false;
     }
     buffers_changed_ = buffers_changed_ || training;
@@ -103,26 +106,38 @@ class DdpModel final : public ModelStrategy {
               .where = "backward",
               .hint = "call accelerator.backward(loss) instead of loss.backward()"});
     }
+    const detail::PassPlan plan =
+        join_ != nullptr ? join_->announce_backward(join_index_, loss) : plan_alone();
     in_backward_ = true;
     unreduced_before_ = reducer_->holds_unreduced_gradients();
     reducer_->set_holds_unreduced_gradients(false);
-    // Averaging one pass more changes no sum; a static graph must see its first pass whole.
     first_static_pass_ = reducer_->awaits_first_pass();
-    reduces_ = gradient_sync_ || first_static_pass_;
+    reduces_ = plan.reduction != detail::Reduction::kNone;
+    postponed_ = plan.reduction == detail::Reduction::kDelayed;
     if (!reduces_) return;
     const bool walk_graph = options_.find_unused_parameters && !options_.static_graph;
     reducer_->arm(walk_graph ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
+    if (join_ != nullptr) reducer_->set_share(plan.weight, plan.divisor);
+    if (postponed_) reducer_->postpone();
   }
 
   void after_backward() override {
     const bool unreduced = reducer_->holds_unreduced_gradients();
-    if (reduces_ && (reducer_->is_incomplete() || (unreduced && !first_static_pass_))) {
-      refuse({.what = "parameters took no part in the loss and so hold up the others: " +
-                      names_without_gradient(),
+    if (postponed_) {
+      reducer_->reduce_postponed();
+      reducer_->set_holds_unreduced_gradients(false);
+      in_backward_ = false;
+      return;
+    }
+    if (join_ != nullptr && !reduces_ && would_reduce() && unreduced) {
+      refuse({.what = "gradients came from a part of the graph that cannot be seen before the pass",
               .where = "backward",
-              .hint = options_.static_graph
-                          ? "the graph changes from pass to pass: leave static_graph off"
-                          : "set .ddp = {.find_unused_parameters = true}, or freeze them"});
+              .hint = "inside join_uneven_inputs, do not hide a whole model in a nested backward"});
+    }
+    if (reduces_ && (reducer_->is_incomplete() || (unreduced && !first_static_pass_))) {
+      const std::string names =
+          names_where([&](size_t i) { return !parameters_.tensors[i].grad().defined(); });
+      refuse_unused(names.empty() ? "some that hold a gradient of an earlier pass" : names);
     }
     if (reduces_ && unreduced) reducer_->delay_all_reduce();  // a static graph has counted them
     // What came before this pass was reduced with it, unless the loss did not reach this model.
@@ -134,6 +149,60 @@ class DdpModel final : public ModelStrategy {
 
   void set_gradient_sync(bool on) override { gradient_sync_ = on; }
   bool gradient_sync() const override { return gradient_sync_; }
+
+  void set_batch_weight(int64_t samples) override {
+    if (samples < 0) {
+      refuse({.what = "a batch of " + std::to_string(samples) + " samples",
+              .where = "set_batch_weight",
+              .hint = "pass the number of samples behind the next backward pass"});
+    }
+    batch_weight_ = samples;
+  }
+  detail::JoinMember* join_member() override { return this; }
+
+  void set_join(detail::UnevenJoin* join, size_t index) override {
+    join_ = join;
+    join_index_ = index;
+  }
+  detail::UnevenJoin* join() const override { return join_; }
+  // Averaging one pass more changes no sum; a static graph must see its first pass whole.
+  bool would_reduce() const override {
+    return reducer_ != nullptr && (gradient_sync_ || reducer_->awaits_first_pass());
+  }
+  bool must_delay() const override { return reducer_->awaits_first_pass(); }
+  bool is_reached_by(const compat::GraphNodes& graph) const override {
+    if (!reducer_) return false;
+    for (size_t i = 0; i < parameters_.tensors.size(); ++i) {
+      if (reducer_->is_reached(i, graph)) return true;
+    }
+    return false;
+  }
+  void require_all_reached_by(const compat::GraphNodes& graph) const override {
+    if (options_.find_unused_parameters || options_.static_graph) return;
+    const std::string names =
+        names_where([&](size_t i) { return !reducer_->is_reached(i, graph); });
+    if (!names.empty()) refuse_unused(names);
+  }
+  int64_t batch_weight() const override { return batch_weight_; }
+
+  void answer_buffers(int source) override { broadcast(buffers_, source); }
+  void answer_before_backward() override {
+    require_usable("join_uneven_inputs");
+    reducer_->answer_arm();
+  }
+  void answer_reduction(bool delayed) override { reducer_->answer_reduction(delayed); }
+  void copy_from(int source) override {
+    broadcast(parameters_.tensors, source);
+    broadcast(buffers_, source);
+    buffers_changed_ = false;
+    if (!options_.static_graph || !usable() || reducer_->awaits_first_pass()) return;
+    const at::Tensor counts =
+        at::tensor(reducer_->static_graph_counts(), at::kLong).to(parameters_.tensors[0].device());
+    broadcast({counts}, source);
+    const at::Tensor received = counts.cpu();
+    reducer_->set_static_graph_counts(
+        {received.data_ptr<int64_t>(), received.data_ptr<int64_t>() + received.numel()});
+  }
 
   void require_synchronised(const at::Tensor& parameter) const override {
     if (!reducer_ || !gradient_sync_ || !reducer_->holds_unreduced_gradients()) return;
@@ -187,24 +256,38 @@ class DdpModel final : public ModelStrategy {
     }
   }
 
-  void copy_from_rank_0(const std::vector<at::Tensor>& tensors, const char* operation) {
+  [[noreturn]] void refuse_unused(const std::string& names) const {
+    refuse({.what = "parameters took no part in the loss and so hold up the others: " + names,
+            .where = "backward",
+            .hint = options_.static_graph
+                        ? "the graph changes from pass to pass: leave static_graph off"
+                        : "set .ddp = {.find_unused_parameters = true}, or freeze them"});
+  }
+
+  detail::PassPlan plan_alone() const {
+    return {.reduction =
+                would_reduce() ? detail::Reduction::kOverlapped : detail::Reduction::kNone};
+  }
+
+  void broadcast(const std::vector<at::Tensor>& tensors, int source) {
     const std::vector<at::Tensor> targets = detached(tensors);
     if (targets.empty()) return;
     at::NoGradGuard no_grad;
-    communicator_->guard(operation,
-                         [&] { c10d::broadcast_coalesced(group_, targets, kBroadcastBytes); });
+    c10d::broadcast_coalesced(group_, targets, kBroadcastBytes, source);
   }
 
-  std::string names_without_gradient() const {
+  // The first few of those that `condition` holds for.
+  template <class Condition>
+  std::string names_where(Condition condition) const {
     constexpr size_t kMostNames = 8;
     std::string text;
     size_t count = 0;
     for (size_t i = 0; i < parameters_.tensors.size(); ++i) {
-      if (parameters_.tensors[i].grad().defined()) continue;
+      if (!condition(i)) continue;
       if (++count <= kMostNames) text += (count > 1 ? ", " : "") + parameters_.names[i];
     }
     if (count > kMostNames) text += " and " + std::to_string(count - kMostNames) + " more";
-    return count == 0 ? "some that hold a gradient of an earlier pass" : text;
+    return text;
   }
 
   std::shared_ptr<torch::nn::Module> module_;
@@ -220,8 +303,12 @@ class DdpModel final : public ModelStrategy {
   bool gradient_sync_ = true;
   bool buffers_changed_ = false;
   bool in_backward_ = false;  // stays where a pass threw
+  int64_t batch_weight_ = 1;
+  detail::UnevenJoin* join_ = nullptr;  // while one runs
+  size_t join_index_ = 0;
   // Of the pass that runs:
   bool reduces_ = false;
+  bool postponed_ = false;
   bool first_static_pass_ = false;
   bool unreduced_before_ = false;  // gradients that went past the accelerator before it
 };
@@ -244,6 +331,26 @@ std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Modu
   if (parameters.tensors.empty()) return std::make_shared<LocalModel>();
   return std::make_shared<DdpModel>(std::move(module), std::move(parameters), communicator_,
                                     options_);
+}
+
+void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
+                                     const std::vector<std::shared_ptr<ModelStrategy>>& models,
+                                     const std::vector<std::shared_ptr<ModelStrategy>>& others) {
+  const auto members_of = [](const std::vector<std::shared_ptr<ModelStrategy>>& strategies) {
+    std::vector<detail::JoinMember*> members;
+    for (const auto& strategy : strategies) {
+      detail::JoinMember* member = strategy->join_member();
+      if (member == nullptr) continue;
+      if (member->join() != nullptr) {
+        throw UsageError({.what = "one join_uneven_inputs inside another",
+                          .where = "join_uneven_inputs",
+                          .hint = "join once, around the whole loop"});
+      }
+      members.push_back(member);
+    }
+    return members;
+  };
+  detail::UnevenJoin(communicator_, options, members_of(models), members_of(others)).run(body);
 }
 
 std::unique_ptr<Strategy> make_strategy(std::shared_ptr<Communicator> communicator,

@@ -16,6 +16,9 @@ class DdpStrategy final : public Strategy {
   DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options);
   std::string_view name() const override { return "ddp"; }
   std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) override;
+  void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
+                          const std::vector<std::shared_ptr<ModelStrategy>>& models,
+                          const std::vector<std::shared_ptr<ModelStrategy>>& others) override;
 
  private:
   std::shared_ptr<Communicator> communicator_;

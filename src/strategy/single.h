@@ -27,6 +27,11 @@ class SingleStrategy final : public Strategy {
   std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module>) override {
     return std::make_shared<LocalModel>();
   }
+  void join_uneven_inputs(const std::function<void()>& body, const JoinOptions&,
+                          const std::vector<std::shared_ptr<ModelStrategy>>&,
+                          const std::vector<std::shared_ptr<ModelStrategy>>&) override {
+    body();
+  }
 };
 
 }  // namespace accelerate

@@ -35,6 +35,8 @@ struct Network : torch::nn::Module {
   torch::nn::Linear fc1, fc2;
 };
 
+bool is_join(const json& recorded) { return recorded.value("join", false); }
+
 // What a case needs that is not built yet; empty if it can be run.
 std::string missing_for(const json& recorded) {
   static const std::set<std::string> kActivations{"tanh", "relu", "gelu"};
@@ -42,11 +44,9 @@ std::string missing_for(const json& recorded) {
   static const std::map<std::string, std::set<std::string>> kOptimizers{
       {"SGD", {"type", "lr", "momentum", "weight_decay", "dampening", "nesterov"}},
       {"AdamW", {"type", "lr", "weight_decay", "betas", "eps"}}};
-  if (recorded.value("join", false)) return "join of uneven inputs";
-  if (recorded.at("dispatch_batches") == true) return "dispatch_batches";
   if (recorded.at("mixed_precision") != "no") return "mixed precision";
   if (recorded.at("accumulation_steps") != 1) return "gradient accumulation";
-  if (!recorded.at("clip").is_null()) return "gradient clipping";
+  if (!recorded.at("clip").is_null() && !is_join(recorded)) return "gradient clipping";
   if (kActivations.count(recorded.at("activation")) == 0) return "another activation";
   if (kLosses.count(recorded.at("loss")) == 0) return "another loss";
   const auto known = kOptimizers.find(recorded.at("optimizer").at("type"));
@@ -102,9 +102,11 @@ class TrainingRun {
   TrainingRun(const json& all, const json& recorded, CaseLog& log)
       : recorded_(recorded),
         log_(log),
-        accelerator_({.cpu = true,
-                      .data_loader = {.split_batches = recorded.at("split_batches").get<bool>(),
-                                      .even_batches = recorded.at("even_batches").get<bool>()}}),
+        accelerator_(
+            {.cpu = true,
+             .data_loader = {.split_batches = recorded.at("split_batches").get<bool>(),
+                             .even_batches = recorded.at("even_batches").get<bool>(),
+                             .dispatch_batches = recorded.at("dispatch_batches") == true}}),
         x_(matrix(all.at("data").at("x"))),
         y_(matrix(all.at("data").at("y"))),
         label_(torch::tensor(all.at("data").at("class").get<std::vector<int64_t>>())),
@@ -125,14 +127,28 @@ class TrainingRun {
     const json& steps = recorded_.at("micro_steps");
     const size_t rank = static_cast<size_t>(accelerator_.process_index());
     size_t count = 0;
-    for (int epoch = 0; epoch < recorded_.at("epochs").get<int>(); ++epoch) {
+    const auto run_epoch = [&, &model = model, &optimizer = optimizer, &loader = loader] {
       for (auto& batch : loader) {
         if (count < steps.size()) step(model, optimizer, batch.data, steps.at(count), rank, count);
         ++count;
       }
+    };
+    for (int epoch = 0; epoch < recorded_.at("epochs").get<int>(); ++epoch) {
+      if (is_join(recorded_)) {
+        accelerator_.join_uneven_inputs(run_epoch, {.divide_by = JoinDivisor::kAllRanks}, model);
+      } else {
+        run_epoch();
+      }
     }
-    log_.expect_equal("number of micro-steps", count, steps.size());
-    log_.expect_equal("number of updates", count, recorded_.at("params_after_each_update").size());
+    // A rank that has run out of data has no entry in the later steps.
+    const auto own_steps = std::ranges::count_if(steps, [&](const json& recorded_step) {
+      return !recorded_step.at("indices_per_rank").at(rank).is_null();
+    });
+    log_.expect_equal("number of micro-steps", count, static_cast<size_t>(own_steps));
+    if (rank == 0) {
+      log_.expect_equal("number of updates", count,
+                        recorded_.at("params_after_each_update").size());
+    }
     for (const auto& item : network_->named_parameters()) {
       log_.expect_near("final " + item.key(), values_of(item.value()),
                        recorded_.at("final_params").at(item.key()).get<std::vector<double>>(),
@@ -157,6 +173,7 @@ class TrainingRun {
             ? torch::mse_loss(output, y_.index_select(0, samples))
             : torch::nn::functional::cross_entropy(output, label_.index_select(0, samples));
     accelerator_.backward(loss);
+    if (!recorded_.at("clip").is_null()) clip(expected, rank, here);
     optimizer.step();
     log_.expect_near("loss" + here, {loss.item<double>()},
                      {expected.at("loss_per_rank").at(rank).get<double>()}, kFloat32);
@@ -165,6 +182,8 @@ class TrainingRun {
                        values_of(accelerator_.reduce(loss, ReduceOp::kMean)),
                        {expected.at("reduced_mean_loss").get<double>()}, kFloat32);
     }
+    // In a join the ranks' optimizers go apart: rank 0 is what was recorded.
+    if (is_join(recorded_) && rank != 0) return;
     const json& names = recorded_.at("parameter_names");
     const auto parameters = network_->named_parameters();
     for (size_t i = 0; i < names.size(); ++i) {
@@ -174,6 +193,16 @@ class TrainingRun {
           recorded_.at("params_after_each_update").at(count).at(i).get<std::vector<double>>(),
           kFloat32);
     }
+  }
+
+  void clip(const json& expected, size_t rank, const std::string& here) {
+    const double norm = torch::nn::utils::clip_grad_norm_(
+        network_->parameters(), recorded_.at("clip").at("max").get<double>());
+    const json& recorded_norm = expected.contains("grad_norm_per_rank")
+                                    ? expected.at("grad_norm_per_rank").at(rank)
+                                    : expected.at("grad_norm");
+    log_.expect_near("norm of the gradient" + here, {norm}, {recorded_norm.get<double>()},
+                     kFloat32);
   }
 
   // Outputs are compared where the record has them: for the samples that are no repetition.
@@ -190,12 +219,17 @@ class TrainingRun {
     size_t count = 0;
     for (auto& batch : loader) {
       const at::Tensor samples = accelerator_.gather(batch.data);
+      const at::Tensor real = accelerator_.gather(batch.info().valid_mask());
       const at::Tensor outputs = accelerator_.gather(model(x_.index_select(0, batch.data)));
       if (count < expected.size()) {
         const std::string here = " in evaluation " + std::to_string(count);
         const json& entry = expected.at(count);
         log_.expect_equal("gathered samples" + here, integers_of(samples),
                           entry.at("gather_indices").get<std::vector<int64_t>>());
+        log_.expect_equal("real samples" + here, integers_of(samples.masked_select(real)),
+                          entry.at("gather_for_metrics_indices").get<std::vector<int64_t>>());
+        log_.expect_equal("is_last" + here, batch.info().is_last,
+                          entry.at("end_of_dataloader").get<bool>());
         const json& rows = entry.at("gather_for_metrics_outputs");
         for (size_t row = 0; row < rows.size(); ++row) {
           log_.expect_near("gathered output " + std::to_string(row) + here,

@@ -215,7 +215,7 @@ TEST(DataLoader, RefusesSamplesOfDifferentShapes) {
     loader.begin();
     FAIL() << "no error";
   } catch (const DataError& error) {
-    EXPECT_EQ(error.message(), "samples of one batch differ in shape: [1] and [2]");
+    EXPECT_EQ(error.message(), "samples 0 and 1 of a batch differ in shape: [1] and [2]");
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ranges>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -70,6 +71,22 @@ TEST(ProgressFormat, ANarrowTerminalLosesTheBarFirstThenTheEnd) {
   EXPECT_EQ(format_bar(state, 40, false), "ünï:  50%| 5/10 [00:02<00:02, 2.50it/s]");
   EXPECT_EQ(format_bar(state, 9, false), "ünï:  50%");
   EXPECT_EQ(format_bar(state, 2, false), "ün");
+}
+
+TEST(ProgressBar, WithoutATotalCountsAndTellsTheRate) {
+  const detail::ProgressState state{.description = "epoch 1",
+                                    .postfix = "loss 0.3",
+                                    .done = 197,
+                                    .total = -1,
+                                    .elapsed_seconds = 2};
+  EXPECT_EQ(format_bar(state, 80, true), "epoch 1: 197it [00:02, 98.50it/s, loss 0.3]");
+  EXPECT_EQ(format_bar(state, 14, true), "epoch 1: 197it");
+  EXPECT_EQ(format_line(state), "epoch 1: 197 in 00:02, 98.50it/s, loss 0.3");
+  std::ostringstream out;
+  auto odd = std::views::iota(1, 10) | std::views::filter([](int i) { return i % 2 == 1; });
+  for ([[maybe_unused]] int i : progress(odd, Rank{true}, {.stream = &out})) {
+  }
+  EXPECT_EQ(out.str().substr(0, 5), "5 in ");
 }
 
 TEST(ProgressFormat, AnUnknownRemainderAndAnEmptyRangeAreNoDivisionByZero) {

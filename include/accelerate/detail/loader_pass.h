@@ -1,62 +1,97 @@
-// One pass over a dataset, as indices: the compiled half of DataLoader, which the templates in
-// data_loader.h drive. Nothing here is called by users.
+// The compiled half of DataLoader: what does not depend on the type of the data. Nothing here is
+// called by users.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <vector>
+#include <typeinfo>
+#include <utility>
 
-#include "accelerate/batch.h"
-#include "accelerate/batch_shard.h"
+#include "accelerate/detail/feed.h"
+#include "accelerate/detail/loader_control.h"
+#include "accelerate/detail/pass_plan.h"
+#include "accelerate/detail/pinned_collation.h"
 #include "accelerate/loader_options.h"
+#include "accelerate/nested.h"
 
 namespace accelerate::detail {
 
-struct PassOptions {
-  int64_t n = 0;
-  int64_t epoch = 0;
-  LoaderOptions loader{};
-  std::optional<LoaderShard> shard{};
-};
+// What the samples come from.
+enum class SourceKind { kDataset, kStream, kBatchStream };
 
 // Throw UsageError where the values cannot be used.
 void check_dataset(const void* dataset);
-void check_options(const LoaderOptions& options);
-void check_shard(const LoaderOptions& options, const LoaderShard& shard, bool already_sharded);
+void check_options(const LoaderOptions& options, SourceKind kind);
+void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,
+                 bool already_sharded);
+// For batches of a type that is no nested value: throws if `shard` dispatches.
+void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch);
 
-// A permutation of 0 .. n-1, the same as torch.randperm(n) of a CPU generator with this seed.
-at::Tensor shuffled_order(int64_t n, uint64_t seed);
+// Batches to pass over, in the pass `epoch` only.
+struct SkippedBatches {
+  int64_t epoch = 0;
+  int64_t batches = 0;
+};
 
-// The position in one pass. Stands on the first batch when made. Keeps the order of a shuffled
-// pass (8 bytes a sample) and one batch of indices.
-class LoaderPass {
+// A loader but for its data.
+struct LoaderSettings {
+  SourceKind kind = SourceKind::kDataset;
+  LoaderOptions options{};
+  std::optional<LoaderShard> shard{};
+  std::optional<int64_t> prepared_size{};  // of the dataset, when the loader was sharded
+  SkippedBatches skipped{};
+};
+
+// The next pass of a loader over `size` samples (batches of a batch stream; nothing: a stream that
+// does not know). Throws DataError if a dataset has another size than when it was prepared.
+PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
+                   std::optional<int64_t> size);
+
+// Batches of this rank in a pass over `size`. Throws DataError if nobody knows.
+int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
+                  std::optional<int64_t> size);
+
+LoaderState state_of(const LoaderSettings& settings, const LoaderControl& control,
+                     std::optional<int64_t> size);
+// Throws DataError, and changes nothing, if `state` is not one of this data.
+void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
+                const LoaderState& state);
+
+// Gives what rng_types names the state of rank 0. Collective where there is something.
+void synchronise_generators(const LoaderSettings& settings, LoaderControl& control);
+
+// Whether batches go to pinned memory.
+bool pins_memory(const LoaderOptions& options, const LoaderShard& shard);
+// `tensor` in pinned memory, if it is on the CPU.
+at::Tensor pinned(const at::Tensor& tensor);
+
+// Builds in pinned memory what `Maker` builds.
+template <class Maker>
+class PinningMaker {
  public:
-  explicit LoaderPass(PassOptions options);
+  using Value = typename Maker::Value;
+  using Draft = typename Maker::Draft;
 
-  // Batches in a pass with these options.
-  static int64_t rounds(const PassOptions& options);
+  PinningMaker(Maker maker, bool on) : maker_(std::move(maker)), on_(on) {}
 
-  bool done() const { return info_.index >= shard_.rounds(); }
-  void advance();
+  bool draw(Draft& draft) { return maker_.draw(draft); }
 
-  // Of the batch that the pass stands on; not while done().
-  c10::ArrayRef<size_t> indices() const { return indices_; }
-  const BatchInfo& info() const { return info_; }
-
-  // `tensor` on the device of the pass.
-  at::Tensor place(const at::Tensor& tensor) const;
+  Produced<Value> build(Draft&& draft, const StopFlag& stop) const {
+    if (!on_) return maker_.build(std::move(draft), stop);
+    const PinnedCollation pinned_memory;
+    Produced<Value> produced = maker_.build(std::move(draft), stop);
+    if constexpr (Nested<Value>) {
+      for_each_tensor(produced.value, [](at::Tensor& tensor) { tensor = pinned(tensor); });
+    }
+    return produced;
+  }
 
  private:
-  void select();
-
-  BatchShard shard_;
-  std::optional<c10::Device> device_;
-  at::Tensor order_;  // undefined: in the order of the dataset
-  BatchInfo info_;
-  std::vector<size_t> indices_;
+  Maker maker_;
+  bool on_;
 };
 
 }  // namespace accelerate::detail

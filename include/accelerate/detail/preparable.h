@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "accelerate/data_loader.h"
+#include "accelerate/detail/torch_loader.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
 
@@ -15,6 +17,24 @@ namespace torch::data {
 template <typename Dataset, typename Batch, typename BatchRequest>
 class DataLoaderBase;
 }
+
+namespace accelerate {
+
+// What unplaced() returns: T is a reference for an lvalue.
+template <class T>
+struct Unplaced {
+  T object;
+};
+
+// Has prepare() leave `object` where it is: a model on its device, batches where the dataset puts
+// them. Otherwise it is prepared like any other.
+//   auto [model, loader] = accelerator.prepare(net, accelerate::unplaced(batches));
+template <class T>
+Unplaced<T> unplaced(T&& object) {
+  return {std::forward<T>(object)};
+}
+
+}  // namespace accelerate
 
 namespace accelerate::detail {
 
@@ -64,8 +84,8 @@ inline constexpr bool is_prepared_model<PreparedModel<Module>> = true;
 
 template <class T>
 inline constexpr bool is_loader = false;
-template <class Dataset>
-inline constexpr bool is_loader<DataLoader<Dataset>> = true;
+template <class Source, class Collate>
+inline constexpr bool is_loader<DataLoader<Source, Collate>> = true;
 
 template <class T>
 concept Model = ModuleHolder<T> || SharedModule<T>;
@@ -97,10 +117,32 @@ inline constexpr bool is_torch_loader =
     decltype(is_torch_loader_pointer(static_cast<T*>(nullptr)))::value ||
     decltype(is_torch_loader_pointer(static_cast<typename PointeeOf<T>::type*>(nullptr)))::value;
 
+template <class T>
+inline constexpr bool is_unplaced = false;
+template <class T>
+inline constexpr bool is_unplaced<Unplaced<T>> = true;
+
 // A pointer that owns nothing: whoever made `object` keeps it alive.
 template <class T>
 std::shared_ptr<T> borrowed(T* object) {
   return std::shared_ptr<T>(std::shared_ptr<T>(), object);
+}
+
+// A loader of torch::data, given by reference or by pointer, as a loader of ours. An lvalue is
+// referenced, an rvalue owned.
+template <class T>
+auto adopt_torch_loader(T&& object) {
+  using Object = std::remove_cvref_t<T>;
+  using Pointee = typename PointeeOf<Object>::type;
+  const auto adopt = [](auto loader) { return data_loader(batches_of_torch(std::move(loader))); };
+  if constexpr (std::is_void_v<Pointee>) {
+    static_assert(std::is_lvalue_reference_v<T>);
+    return adopt(borrowed(&object));
+  } else if constexpr (is_shared_ptr<Object> || !std::is_lvalue_reference_v<T>) {
+    return adopt(std::shared_ptr<Pointee>(std::forward<T>(object)));
+  } else {
+    return adopt(borrowed(object.get()));
+  }
 }
 
 }  // namespace accelerate::detail

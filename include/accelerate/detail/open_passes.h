@@ -1,0 +1,60 @@
+// The loops that are running over loaders at the moment. Nothing here is called by users.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "accelerate/batch.h"
+
+namespace accelerate::detail {
+
+// Loops may be nested: the innermost one is the one that was begun last and is still open. Any
+// thread.
+class OpenPasses {
+ public:
+  // The batch that the innermost loop works on; nothing outside of loops.
+  std::optional<BatchInfo> current() const;
+
+ private:
+  friend class OpenPass;
+  struct Entry {
+    int64_t number = 0;
+    std::optional<BatchInfo> batch{};
+  };
+
+  int64_t begin();
+  void deliver(int64_t number, const BatchInfo& batch);
+  void end(int64_t number);
+
+  mutable std::mutex mutex_;
+  int64_t begun_ = 0;
+  std::vector<Entry> open_;
+};
+
+// One loop. Ends with its object: when the loop reached its end or was left.
+class OpenPass {
+ public:
+  explicit OpenPass(std::shared_ptr<OpenPasses> passes)
+      : passes_(std::move(passes)), number_(passes_->begin()) {}
+  OpenPass(OpenPass&&) noexcept = default;
+  OpenPass& operator=(OpenPass&& other) noexcept {
+    std::swap(passes_, other.passes_);
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~OpenPass() {
+    if (passes_) passes_->end(number_);
+  }
+
+  void deliver(const BatchInfo& batch) { passes_->deliver(number_, batch); }
+
+ private:
+  std::shared_ptr<OpenPasses> passes_;
+  int64_t number_;
+};
+
+}  // namespace accelerate::detail

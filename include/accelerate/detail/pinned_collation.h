@@ -1,0 +1,22 @@
+// Where the default collate puts its tensors.
+#pragma once
+
+namespace accelerate::detail {
+
+// While one lives, what this thread collates goes into pinned memory, which a copy to a CUDA device
+// needs in order to run beside the host. CUDA must be there. Guards may be nested.
+class PinnedCollation {
+ public:
+  PinnedCollation();
+  ~PinnedCollation();
+  PinnedCollation(const PinnedCollation&) = delete;
+  PinnedCollation& operator=(const PinnedCollation&) = delete;
+
+  // Whether this thread is inside one.
+  static bool active();
+
+ private:
+  bool outer_;
+};
+
+}  // namespace accelerate::detail

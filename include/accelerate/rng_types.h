@@ -1,0 +1,45 @@
+// Which random number generators the ranks of a job keep in step.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace accelerate {
+
+class Communicator;
+
+// Which state is meant: an enumerator, or the reference's spelling of it.
+class RngType {
+ public:
+  enum Value {
+    kTorch,      // "torch": the CPU's own
+    kCuda,       // "cuda": that of the current GPU
+    kGenerator,  // "generator": one that is handed over; for a loader what its order depends on,
+                 // which the ranks agree on anyhow unless one of them set another epoch
+  };
+  // Implicit, so that lists read {"torch", "generator"}.
+  // NOLINTBEGIN(google-explicit-constructor)
+  constexpr RngType(Value value) : value_(value) {}
+  // Throws UsageError for another name.
+  RngType(std::string_view name);
+  RngType(const char* name) : RngType(std::string_view(name)) {}
+  RngType(const std::string& name) : RngType(std::string_view(name)) {}
+  // NOLINTEND(google-explicit-constructor)
+
+  constexpr Value value() const { return value_; }
+  friend constexpr bool operator==(RngType, RngType) = default;
+
+ private:
+  Value value_;
+};
+
+// Gives every rank the states of rank 0. Collective: all ranks, same `types`. Throws UsageError,
+// before anything is sent, if `generator` is asked for and not given, or CUDA where there is none.
+void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
+                            std::optional<at::Generator> generator = std::nullopt);
+
+}  // namespace accelerate

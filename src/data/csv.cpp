@@ -1,0 +1,163 @@
+#include "accelerate/csv.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "data/csv_format.h"
+#include "data/mapped_file.h"
+
+namespace accelerate {
+namespace {
+
+void check(const CsvOptions& options) {
+  for (const char forbidden : {'"', '\n', '\r'}) {
+    if (options.delimiter != forbidden) continue;
+    throw UsageError({.what = "CsvOptions: a quote or a line break cannot be the delimiter"});
+  }
+}
+
+CsvNumbers numbers_of(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return std::vector<float>();
+    case at::kDouble:
+      return std::vector<double>();
+    case at::kLong:
+      return std::vector<int64_t>();
+    default:
+      throw UsageError(
+          {.what = std::string("CsvOptions: a column cannot be read as ") + toString(type),
+           .hint = "use kFloat, kDouble or kLong and convert the tensor"});
+  }
+}
+
+// The names of the columns, if the first line holds them.
+std::optional<std::vector<std::string>> names_in(const std::vector<std::string_view>& first,
+                                                 CsvHeader header) {
+  const auto is_number = [](std::string_view field) {
+    double number = 0;
+    return parse_csv_number(field, number);
+  };
+  const bool is_header =
+      header == CsvHeader::kPresent ||
+      (header == CsvHeader::kAuto && !std::all_of(first.begin(), first.end(), is_number));
+  if (!is_header) return std::nullopt;
+  std::vector<std::string> names;
+  for (const std::string_view field : first) {
+    std::string name(field);
+    for (size_t at = 0; (at = name.find("\"\"", at)) != std::string::npos; ++at) name.erase(at, 1);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+size_t column_number(const CsvColumn& column, const std::vector<std::string>& names, size_t width,
+                     const std::string& file) {
+  if (const auto* number = std::get_if<int64_t>(&column)) {
+    if (*number >= 0 && static_cast<size_t>(*number) < width) return static_cast<size_t>(*number);
+    throw UsageError({.what = "CsvOptions: there is no column " + std::to_string(*number) +
+                              ", the file has " + std::to_string(width),
+                      .where = file,
+                      .hint = "count columns from 0"});
+  }
+  const auto& name = std::get<std::string>(column);
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  std::string known;
+  for (const std::string& other : names) known += (known.empty() ? "" : ", ") + other;
+  throw UsageError({.what = "CsvOptions: there is no column named '" + name + "'",
+                    .where = file,
+                    .hint = names.empty() ? "the file has no header: give the column's number"
+                                          : "the columns are " + known});
+}
+
+std::vector<size_t> column_numbers(const std::vector<CsvColumn>& columns,
+                                   const std::vector<std::string>& names, size_t width,
+                                   const std::string& file, std::vector<bool>& taken) {
+  std::vector<size_t> numbers;
+  for (const CsvColumn& column : columns) {
+    const size_t number = column_number(column, names, width, file);
+    if (taken[number]) {
+      throw UsageError({.what = "CsvOptions: column " + std::to_string(number) + " is named twice",
+                        .where = file});
+    }
+    taken[number] = true;
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
+at::Tensor to_tensor(CsvNumbers numbers, at::IntArrayRef shape, at::ScalarType type) {
+  auto owner = std::make_shared<CsvNumbers>(std::move(numbers));
+  void* values = std::visit([](auto& vector) -> void* { return vector.data(); }, *owner);
+  if (values == nullptr) return at::empty(shape, type);
+  return at::from_blob(
+      values, shape, [owner](void*) {}, at::TensorOptions().dtype(type));
+}
+
+TensorDataset to_dataset(const std::filesystem::path& path, const CsvOptions& options) {
+  if (options.target.empty()) {
+    throw UsageError({.what = "CsvDataset needs to know the columns of the target",
+                      .where = path.string(),
+                      .hint = "name them in CsvOptions::target, or give read_csv(path).data to "
+                              "UnlabelledTensorDataset"});
+  }
+  const CsvTable table = read_csv(path, options);
+  return {table.data, table.target};
+}
+
+}  // namespace
+
+CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
+  check(options);
+  std::vector<CsvSelection> selections{{{}, numbers_of(options.data_dtype)},
+                                       {{}, numbers_of(options.target_dtype)}};
+  const MappedFile file(path, "the CSV file");
+  file.begin_scan();
+  const CsvLines beginning({reinterpret_cast<const char*>(file.data()), file.size()});
+  CsvLines lines = beginning;
+  if (!lines.next()) {
+    throw DataError({.what = "the CSV file has no line that is not empty", .where = path.string()});
+  }
+  std::vector<std::string_view> first;
+  if (!split_csv_line(lines.line(), options.delimiter, first)) {
+    refuse_csv_quote(path.string(), lines.number(), first.size() - 1);
+  }
+  const size_t width = first.size();
+  auto names = names_in(first, options.header);
+
+  CsvTable table;
+  table.names = names.value_or(std::vector<std::string>());
+  std::vector<bool> taken(width, false);
+  CsvSelection& data = selections[0];
+  CsvSelection& target = selections[1];
+  target.columns = column_numbers(options.target, table.names, width, path.string(), taken);
+  data.columns = column_numbers(options.data, table.names, width, path.string(), taken);
+  if (options.data.empty()) {
+    for (size_t column = 0; column < width; ++column) {
+      if (!taken[column]) data.columns.push_back(column);
+    }
+  }
+  const auto rows = static_cast<int64_t>(parse_csv_rows(
+      names ? lines : beginning, options.delimiter, width, path.string(), selections));
+
+  table.data = to_tensor(std::move(data.numbers), {rows, static_cast<int64_t>(data.columns.size())},
+                         options.data_dtype);
+  const auto targets = static_cast<int64_t>(target.columns.size());
+  if (targets == 1) {
+    table.target = to_tensor(std::move(target.numbers), {rows}, options.target_dtype);
+  } else if (targets > 1) {
+    table.target = to_tensor(std::move(target.numbers), {rows, targets}, options.target_dtype);
+  }
+  return table;
+}
+
+CsvDataset::CsvDataset(const std::filesystem::path& path, const CsvOptions& options)
+    : rows_(to_dataset(path, options)) {}
+
+}  // namespace accelerate
