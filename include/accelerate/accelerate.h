@@ -10,6 +10,7 @@
 #include "accelerate/dataset_ops.h"
 #include "accelerate/errors.h"
 #include "accelerate/idx.h"
+#include "accelerate/join.h"
 #include "accelerate/json_lines.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/log.h"
