@@ -54,10 +54,13 @@ nlohmann::json measure_cost(int repetitions) {
       {"random_sampler", accelerate::random_sampler()},
       {"permutation_sampler", accelerate::permutation_sampler()}};
   for (const auto& [sampler_name, sampler] : samplers) {
-    const auto loader = [&, &sampler = sampler](int64_t ranks, int workers) {
-      return accelerate::data_loader(
-          ReadyBatches(ranks * kBatches * kBatchSize),
-          {.batch_size = kBatchSize, .num_workers = workers, .seed = 1, .sampler = sampler});
+    const auto loader = [&, &sampler = sampler](int64_t ranks, int workers, int prefetch = 2) {
+      return accelerate::data_loader(ReadyBatches(ranks * kBatches * kBatchSize),
+                                     {.batch_size = kBatchSize,
+                                      .num_workers = workers,
+                                      .prefetch = prefetch,
+                                      .seed = 1,
+                                      .sampler = sampler});
     };
     add("1 process, " + sampler_name, accelerator.prepare(loader(1, 0)));
     add("rank 3 of 8, " + sampler_name,
@@ -65,6 +68,7 @@ nlohmann::json measure_cost(int repetitions) {
     if (sampler_name != "in order") continue;
     add("1 process, in order, 1 worker", accelerator.prepare(loader(1, 1)));
     add("1 process, in order, 2 workers", accelerator.prepare(loader(1, 2)));
+    add("1 process, in order, 1 worker, prefetch 16", accelerator.prepare(loader(1, 1, 16)));
   }
   return {{"name", "a loader over a dataset that does nothing, for each of 4,000 batches of 64"},
           {"rows", Turns(contenders, repetitions).report()}};

@@ -16,6 +16,7 @@
 #include "accelerate/find_batch_size.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/idx.h"
+#include "accelerate/join.h"
 #include "accelerate/json_lines.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/local_sgd.h"

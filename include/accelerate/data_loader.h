@@ -145,7 +145,8 @@ class DataLoader {
   }
 
   // A handle that leaves out the first `batches` batches of this rank in the present epoch, and
-  // none of the following ones. Shares everything else, the epoch too.
+  // none of the following ones; where a loaded state is further on, it goes on there. Shares
+  // everything else, the epoch too.
   DataLoader skip_first_batches(int64_t batches) const {
     DataLoader result = *this;
     result.settings_.skipped = {.epoch = epoch(), .batches = batches};

@@ -23,7 +23,7 @@ struct LoaderOptions {
   // the batches does not depend on it; with workers the dataset must be safe to read from several
   // threads. A stream is read by one of them at a time.
   int num_workers = 0;
-  int prefetch = 2;                // batches that each worker may be ahead
+  int prefetch = 4;                // batches that each worker may be ahead
   std::optional<uint64_t> seed{};  // of the order; unset: the seed of torch's CPU generator
   // The order of the samples instead of `shuffle`; see samplers.h. Not for streams.
   std::shared_ptr<const Sampler> sampler{};

@@ -141,7 +141,10 @@ PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
   if (start.even_batches) spec.shard.even_batches = *start.even_batches;
   spec.shard.dispatch = spec.shard.dispatch && spec.shard.world_size > 1;
   if (settings.skipped.epoch == spec.epoch) {
-    spec.start = position_after(settings.kind, spec, settings.skipped.batches);
+    PassSpec whole = spec;
+    whole.start = 0;
+    spec.start =
+        std::max(spec.start, position_after(settings.kind, whole, settings.skipped.batches));
   }
   return spec;
 }

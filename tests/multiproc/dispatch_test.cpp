@@ -158,6 +158,20 @@ TEST_F(Dispatch, StringsOfDifferentLengthAndTensorsOfDifferentWidthArriveWhole) 
   });
 }
 
+TEST_F(Dispatch, TensorsWithoutElementsAndUndefinedOnesArrive) {
+  run(2, [](const Rank&) {
+    Accelerator accelerator = dispatching();
+    const auto empty = made(4, [](int64_t) { return Sample{.data = torch::empty({3, 0})}; });
+    int64_t batches = 0;
+    for (const auto& batch : accelerator.prepare(data_loader(empty, {.batch_size = 2}))) {
+      EXPECT_EQ(batch.data.sizes(), (at::IntArrayRef{2, 3, 0}));
+      EXPECT_FALSE(batch.target.defined());
+      ++batches;
+    }
+    EXPECT_EQ(batches, 1);
+  });
+}
+
 TEST_F(Dispatch, AShortLastRoundIsSharedAndFilledUp) {
   run(4, [](const Rank& rank) {
     Accelerator accelerator = dispatching();

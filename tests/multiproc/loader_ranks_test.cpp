@@ -4,7 +4,6 @@
 namespace accelerate::test {
 namespace {
 
-using testing::ElementsAre;
 using testing::ElementsAreArray;
 
 struct LoaderOn : Ranks, testing::WithParamInterface<bool> {

@@ -185,6 +185,17 @@ TEST(DataLoader, AnErrorOfTheDatasetLeavesTheLoaderUsable) {
   EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 
+TEST(DataLoader, SkippingCountsFromTheBeginningOfTheEpochAlsoAfterAResume) {
+  auto loader = data_loader(integers_below(10), {.batch_size = 2});
+  LoaderState state = loader.state_dict();
+  state.position = 4;
+  loader.load_state_dict(state);
+  EXPECT_EQ(loader.size(), 3);
+  EXPECT_EQ(loader.skip_first_batches(1).size(), 3);
+  EXPECT_EQ(loader.skip_first_batches(2).size(), 3);
+  EXPECT_EQ(loader.skip_first_batches(3).size(), 2);
+}
+
 TEST(DataLoader, SharesADatasetGivenBySharedPointer) {
   auto dataset = std::make_shared<PlainTensors>();
   auto loader = data_loader(dataset, {.batch_size = 2});
