@@ -22,6 +22,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
 
+#include <concepts>
 #include <cstdint>
 #include <iterator>
 #include <optional>
@@ -47,9 +48,8 @@ namespace accelerate {
 class Reduction {
  public:
   Reduction(ReduceOp op) : op_(op) {}  // NOLINT(google-explicit-constructor): an argument
-  template <class Name>
-  requires std::is_convertible_v<const Name&, std::string_view> Reduction(
-      const Name& name)  // NOLINT(google-explicit-constructor): an argument
+  template <std::convertible_to<std::string_view> Name>
+  Reduction(const Name& name)  // NOLINT(google-explicit-constructor): an argument
       : op_(parse(name)) {}
 
   static Reduction none() { return Reduction(std::nullopt); }

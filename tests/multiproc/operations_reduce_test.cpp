@@ -168,12 +168,6 @@ struct Local : Ranks {};
 
 TEST_F(Local, PaddingOfABatchRepeatsItsLastRow) {
   run(1, [](const Rank&) {
-    struct Input {
-      at::Tensor ids{};
-      at::Tensor table{};
-      std::vector<std::string> text{};
-      std::vector<bool> flags{};
-    };
     const std::tuple<at::Tensor, at::Tensor, std::vector<std::string>, std::vector<bool>> input{
         rows_of(0, 3, 2), torch::ones({5}), {"a", "b", "c"}, {false, false, true}};
     const auto [ids, table, text, flags] = pad_input_tensors(input, 3, 4);
