@@ -1,5 +1,6 @@
 // Gathering of all tensors of a nested value.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <vector>

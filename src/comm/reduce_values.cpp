@@ -1,5 +1,6 @@
 // Reduction and broadcast of all tensors of a nested value.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <cstdint>
 #include <vector>
