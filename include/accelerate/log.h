@@ -1,20 +1,29 @@
 // Where the library says what it does: one line an event, on standard error, below a level that
-// the environment sets. Standard headers only: open to every room.
+// the environment sets. Standard headers only: open to every room. For the messages of a training
+// program see <accelerate/logger.h>.
 #pragma once
 
 #include <string_view>
 
 namespace accelerate {
 
-enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical, kOff };
 
-// The level below which nothing is written: ACCELERATE_LOG_LEVEL (debug, info, warning, error,
-// off; any case), read once; `warning` where it is unset. Throws ConfigError for another word.
+// "debug", "info", "warning", "error", "critical", "off".
+std::string_view to_string(LogLevel level);
+
+// The level that a word names: those of to_string(), "warn" and "fatal", in any case. Throws
+// UsageError for another word.
+LogLevel parse_log_level(std::string_view word);
+
+// The level below which nothing is written: ACCELERATE_LOG_LEVEL (a word of parse_log_level()),
+// read once; `warning` where it is unset. Throws ConfigError for another word.
 LogLevel log_level();
 
 // Writes "[rank 1] warning: message" to standard error in one call, so that lines of several
 // ranks do not mix. The rank is the RANK variable of this process, left out where there is none.
-// May be called from any thread; never blocks on other ranks.
+// Progress bars on the terminal stay below the line. May be called from any thread; never blocks on
+// other ranks.
 void log(LogLevel level, std::string_view message);
 
 }  // namespace accelerate

@@ -1,11 +1,16 @@
-// A progress bar around any range, on the local main process only.
+// A progress bar around any range, or one that is moved by hand, on the local main process only.
 //
 //   auto bar = accelerate::progress(loader, accelerator, {.description = "epoch 1"});
 //   for (auto& batch : bar) bar.set_postfix("loss 0.312");
 //
+//   accelerate::ProgressBar bar(file_size, accelerator, {.description = "download"});
+//   while (size_t bytes = receive()) bar.update(bytes);
+//
 // On a terminal the bar is redrawn in place about ten times a second; elsewhere (a file, a pipe)
 // each pass leaves exactly one line when it ends. A loop that is left early, also by an exception,
-// shows how far it came. Standard headers only.
+// shows how far it came. Bars that run at the same time, such as one of batches inside one of
+// epochs, stand below each other; one that ends moves above those that still run, as do the lines
+// of the log. Standard headers only.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +29,7 @@ struct ProgressOptions {
   std::string description{};
   std::ostream* stream = nullptr;  // where it is drawn; standard error if null, the only one that
                                    // can be a terminal
+  bool leave = true;               // false: nothing stays when the pass ends, nor a line in a file
 };
 
 namespace detail {
@@ -48,18 +54,21 @@ std::string format_bar(const ProgressState& state, int columns, bool blocks);
 // "epoch 1: 469/469 in 00:07, 62.13it/s, loss 0.312".
 std::string format_line(const ProgressState& state);
 
-// Draws one bar. A disabled one does nothing. Not thread-safe.
-class ProgressBar {
+// Draws one bar. A disabled one does nothing. Not thread-safe, but several may draw at once.
+class DrawnBar {
  public:
-  ProgressBar(bool enabled, ProgressOptions options);
-  ~ProgressBar();
-  ProgressBar(const ProgressBar&) = delete;
-  ProgressBar& operator=(const ProgressBar&) = delete;
+  DrawnBar(bool enabled, ProgressOptions options);
+  ~DrawnBar();
+  DrawnBar(const DrawnBar&) = delete;
+  DrawnBar& operator=(const DrawnBar&) = delete;
 
   void start(int64_t total);
-  // One more is done. Draws if the last drawing is old enough: a look at the clock, about 25 ns.
-  void advance();
+  // So many more are done. Draws if the last drawing is old enough: a look at the clock, about
+  // 25 ns.
+  void advance(int64_t count = 1);
+  // Ends the pass that start() began.
   void finish();
+  void set_description(std::string description);
   void set_postfix(std::string postfix);
 
  private:
@@ -82,7 +91,7 @@ int64_t total_of(Range& range) {
 // Ends the pass of a bar when the loop is left, however it is left.
 class ProgressPass {
  public:
-  ProgressPass(ProgressBar* bar, int64_t total) : bar_(bar) { bar_->start(total); }
+  ProgressPass(DrawnBar* bar, int64_t total) : bar_(bar) { bar_->start(total); }
   ProgressPass(ProgressPass&& other) noexcept : bar_(std::exchange(other.bar_, nullptr)) {}
   ProgressPass& operator=(ProgressPass&& other) noexcept {
     std::swap(bar_, other.bar_);
@@ -90,13 +99,15 @@ class ProgressPass {
   }
   ~ProgressPass() { finish(); }
 
-  void advance() { bar_->advance(); }
+  void advance(int64_t count = 1) {
+    if (bar_ != nullptr) bar_->advance(count);
+  }
   void finish() {
     if (bar_ != nullptr) std::exchange(bar_, nullptr)->finish();
   }
 
  private:
-  ProgressBar* bar_;
+  DrawnBar* bar_;
 };
 
 }  // namespace detail
@@ -110,7 +121,7 @@ class Progress {
 
   Progress(Range&& range, bool enabled, ProgressOptions options)
       : range_(std::forward<Range>(range)),
-        bar_(std::make_unique<detail::ProgressBar>(enabled, std::move(options))) {}
+        bar_(std::make_unique<detail::DrawnBar>(enabled, std::move(options))) {}
 
   // Begins a pass of the inner range and of the bar. Throws what the inner begin() throws.
   Iterator begin() { return Iterator(range_, bar_.get()); }
@@ -119,10 +130,11 @@ class Progress {
 
   // Text shown at the end of the bar from the next drawing on. Costs nothing where none is drawn.
   void set_postfix(std::string postfix) { bar_->set_postfix(std::move(postfix)); }
+  void set_description(std::string description) { bar_->set_description(std::move(description)); }
 
  private:
   Range range_;
-  std::unique_ptr<detail::ProgressBar> bar_;
+  std::unique_ptr<detail::DrawnBar> bar_;
 };
 
 // Move-only input iterator.
@@ -151,7 +163,7 @@ class Progress<Range>::Iterator {
   friend class Progress;
 
   // The bar starts before the first element is fetched, so that its time is counted.
-  Iterator(Inner& range, detail::ProgressBar* bar)
+  Iterator(Inner& range, detail::DrawnBar* bar)
       : pass_(bar, detail::total_of(range)),
         inner_(std::ranges::begin(range)),
         end_(std::ranges::end(range)) {
@@ -165,6 +177,34 @@ class Progress<Range>::Iterator {
   detail::ProgressPass pass_;
   std::ranges::iterator_t<Inner> inner_;
   std::ranges::sentinel_t<Inner> end_;
+};
+
+// A bar that is moved by hand: begins when it is made and ends with close() or its end of life.
+// Drawn where accelerator.is_local_main_process() and nowhere else; every rank may make one, no
+// communication. Not thread-safe.
+class ProgressBar {
+ public:
+  static constexpr int64_t kUnknownTotal = -1;
+
+  template <class Accelerator>
+  ProgressBar(int64_t total, const Accelerator& accelerator, ProgressOptions options = {})
+      : bar_(std::make_unique<detail::DrawnBar>(accelerator.is_local_main_process(),
+                                                std::move(options))),
+        pass_(bar_.get(), total) {}
+  ProgressBar(ProgressBar&&) noexcept = default;
+  ProgressBar& operator=(ProgressBar&&) = delete;
+
+  // `count` more are done; below 0 takes some back. Does nothing after close().
+  void update(int64_t count = 1) { pass_.advance(count); }
+  // Texts before and behind the bar, from the next drawing on.
+  void set_description(std::string description) { bar_->set_description(std::move(description)); }
+  void set_postfix(std::string postfix) { bar_->set_postfix(std::move(postfix)); }
+  // Draws how far it came for the last time. A second call does nothing.
+  void close() { pass_.finish(); }
+
+ private:
+  std::unique_ptr<detail::DrawnBar> bar_;
+  detail::ProgressPass pass_;  // last: ends before the bar
 };
 
 // Wraps `range` (anything that can be iterated) in a progress bar that is drawn where

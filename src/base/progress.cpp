@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <optional>
 #include <string_view>
 
+#include "base/bar_screen.h"
 #include "base/environment.h"
 
 namespace accelerate::detail {
@@ -23,12 +25,6 @@ constexpr std::chrono::milliseconds kRedrawInterval{100};
 constexpr int kSmallestBar = 4;
 
 bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
-// Characters of UTF-8 text, each taken as one column.
-int columns_of(std::string_view text) {
-  return static_cast<int>(
-      std::count_if(text.begin(), text.end(), [](char c) { return !continues_character(c); }));
-}
 
 std::string cut_to(std::string text, int columns) {
   int seen = 0;
@@ -154,78 +150,87 @@ std::string format_line(const ProgressState& state) {
   return line;
 }
 
-struct ProgressBar::Drawing {
+struct DrawnBar::Drawing {
   explicit Drawing(ProgressOptions options)
       : out(options.stream == nullptr ? std::cerr : *options.stream),
+        leave(options.leave),
         terminal(draws_on_terminal(options.stream)),
         blocks(terminal && terminal_shows_blocks()) {
     state.description = std::move(options.description);
   }
 
-  // One write each, so that lines of several processes do not mix. Past the stream's error state:
-  // a bar that cannot be written ends no training run, and passes end in a destructor.
-  void write(const std::string& text) {
+  // One write, so that lines of several processes do not mix. Past the stream's error state: a bar
+  // that cannot be written ends no training run, and passes end in a destructor.
+  void write_line() {
     std::streambuf* buffer = out.rdbuf();
     if (buffer == nullptr) return;
-    buffer->sputn(text.data(), static_cast<std::streamsize>(text.size()));
+    const std::string line = format_line(state) + "\n";
+    buffer->sputn(line.data(), static_cast<std::streamsize>(line.size()));
     buffer->pubsync();
   }
 
-  void redraw(Clock::time_point now, const char* end) {
-    state.elapsed_seconds = std::chrono::duration<double>(now - started).count();
-    const std::string bar = format_bar(state, terminal_columns() - 1, blocks);
-    const int columns = columns_of(bar);
-    const auto leftover = static_cast<size_t>(std::max(0, drawn_columns - columns));
-    write("\r" + bar + std::string(leftover, ' ') + end);
-    drawn_columns = columns;
+  void redraw(Clock::time_point now) {
+    measure(now);
+    BarScreen::instance().draw(*on_screen, format_bar(state, terminal_columns() - 1, blocks));
     next_drawing = now + kRedrawInterval;
   }
 
+  void measure(Clock::time_point now) {
+    state.elapsed_seconds = std::chrono::duration<double>(now - started).count();
+  }
+
   std::ostream& out;
+  const bool leave;
   const bool terminal;
   const bool blocks;
   ProgressState state;
   Clock::time_point started;
   Clock::time_point next_drawing;
-  int drawn_columns = 0;
+  std::optional<BarScreen::Handle> on_screen;  // while a pass runs in a terminal
 };
 
-ProgressBar::ProgressBar(bool enabled, ProgressOptions options) {
+DrawnBar::DrawnBar(bool enabled, ProgressOptions options) {
   if (enabled) drawing_ = std::make_unique<Drawing>(std::move(options));
 }
 
-ProgressBar::~ProgressBar() = default;
+DrawnBar::~DrawnBar() = default;
 
-void ProgressBar::start(int64_t total) {
+void DrawnBar::start(int64_t total) {
   if (!drawing_) return;
   drawing_->state.done = 0;
   drawing_->state.total = total;
   drawing_->state.postfix.clear();
-  drawing_->drawn_columns = 0;
   drawing_->started = Clock::now();
-  if (drawing_->terminal) drawing_->redraw(drawing_->started, "");
-}
-
-void ProgressBar::advance() {
-  if (!drawing_) return;
-  ++drawing_->state.done;
   if (!drawing_->terminal) return;
-  const Clock::time_point now = Clock::now();
-  if (now >= drawing_->next_drawing) drawing_->redraw(now, "");
+  if (!drawing_->on_screen) drawing_->on_screen = BarScreen::instance().open();
+  drawing_->redraw(drawing_->started);
 }
 
-void ProgressBar::finish() {
+void DrawnBar::advance(int64_t count) {
   if (!drawing_) return;
+  drawing_->state.done += count;
+  if (!drawing_->on_screen) return;
   const Clock::time_point now = Clock::now();
-  if (drawing_->terminal) {
-    drawing_->redraw(now, "\n");
-    return;
-  }
-  drawing_->state.elapsed_seconds = std::chrono::duration<double>(now - drawing_->started).count();
-  drawing_->write(format_line(drawing_->state) + "\n");
+  if (now >= drawing_->next_drawing) drawing_->redraw(now);
 }
 
-void ProgressBar::set_postfix(std::string postfix) {
+void DrawnBar::finish() {
+  if (!drawing_) return;
+  if (drawing_->on_screen) {
+    drawing_->redraw(Clock::now());
+    BarScreen::instance().close(*drawing_->on_screen, drawing_->leave);
+    drawing_->on_screen.reset();
+  } else if (drawing_->leave) {
+    drawing_->measure(Clock::now());
+    drawing_->write_line();
+  }
+}
+
+void DrawnBar::set_description(std::string description) {
+  if (drawing_) drawing_->state.description = std::move(description);
+}
+
+void DrawnBar::set_postfix(std::string postfix) {
   if (drawing_) drawing_->state.postfix = std::move(postfix);
 }
 

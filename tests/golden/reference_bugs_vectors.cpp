@@ -1,5 +1,6 @@
 // What the reference gets wrong and this library means to do right, topic by topic.
 #include <accelerate/accelerate.h>
+#include <accelerate/operations.h>
 #include <accelerate/prepared_scheduler.h>
 #include <torch/torch.h>
 
@@ -133,6 +134,23 @@ void expect_no_length_below_zero() {
   }
 }
 
+// B8: a reduction by "none" leaves every rank its own.
+void expect_no_reduction_by_none() {
+  Accelerator accelerator({.cpu = true});
+  const at::Tensor own = torch::full({2}, accelerator.process_index());
+  EXPECT_TRUE(reduce(accelerator.communicator(), own, "none").equal(own));
+}
+
+// B12: a padded batch can be shared by all, and what is added repeats its last row.
+void expect_padding_to_the_next_multiple() {
+  for (int64_t batch_size = 1; batch_size < 20; ++batch_size) {
+    const at::Tensor padded =
+        pad_input_tensors(torch::arange(batch_size), batch_size, int64_t{kRanks});
+    EXPECT_EQ(padded.size(0), (batch_size + kRanks - 1) / kRanks * kRanks);
+    EXPECT_TRUE(padded.equal(torch::arange(padded.size(0)).clamp_max(batch_size - 1)));
+  }
+}
+
 // On all ranks at once.
 const std::map<std::string, std::function<void()>>& checks() {
   static const std::map<std::string, std::function<void()>> table{
@@ -143,7 +161,9 @@ const std::map<std::string, std::function<void()>>& checks() {
       {"B5", [] { expect_lengths_of(counted_stream); }},
       {"B6", [] { expect_lengths_of(integers_below); }},
       {"B7", expect_no_length_below_zero},
-      {"B9", expect_accumulation_is_counted}};
+      {"B8", expect_no_reduction_by_none},
+      {"B9", expect_accumulation_is_counted},
+      {"B12", expect_padding_to_the_next_multiple}};
   return table;
 }
 

@@ -1,5 +1,6 @@
 #include "accelerate/progress.h"
 
+#include <accelerate/log.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -8,6 +9,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdio>
 #include <cstdlib>
 #include <ranges>
 #include <sstream>
@@ -15,6 +18,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "base/bar_screen.h"
 
 namespace accelerate {
 namespace {
@@ -186,6 +191,72 @@ TEST_F(ProgressRange, AnEmptyRangeLeavesItsLineToo) {
   EXPECT_EQ(out_.str(), "epoch 1: 0/0 in 00:00, ?it/s\n");
 }
 
+TEST_F(ProgressRange, ShowsTheDescriptionOfTheMoment) {
+  auto bar = progress(items_, Rank{}, options("epoch 1"));
+  for (const int item : bar) bar.set_description("item " + std::to_string(item));
+  EXPECT_THAT(out_.str(), MatchesRegex("item 4: 4/4 in [0-9:]+, [0-9.]+it/s\n"));
+}
+
+TEST_F(ProgressRange, OneInsideAnotherLeavesItsLineFirst) {
+  for ([[maybe_unused]] const int epoch :
+       progress(std::vector<int>{1, 2}, Rank{}, options("epochs"))) {
+    for ([[maybe_unused]] const int item : progress(items_, Rank{}, options("batches"))) {
+    }
+  }
+  EXPECT_THAT(out_.str(), MatchesRegex("batches: 4/4 in [^\n]*\n"
+                                       "batches: 4/4 in [^\n]*\n"
+                                       "epochs: 2/2 in [^\n]*\n"));
+}
+
+TEST_F(ProgressRange, OneThatIsNotToStayLeavesNoLine) {
+  for ([[maybe_unused]] const int item :
+       progress(items_, Rank{}, {.stream = &out_, .leave = false})) {
+  }
+  EXPECT_EQ(out_.str(), "");
+}
+
+class ProgressByHand : public ProgressRange {};
+
+TEST_F(ProgressByHand, CountsWhatItIsToldUntilItsEndOfLife) {
+  {
+    ProgressBar bar(10, Rank{}, options("download"));
+    bar.update(4);
+    bar.update();
+    bar.set_postfix("mirror 2");
+    EXPECT_EQ(out_.str(), "");
+  }
+  EXPECT_THAT(out_.str(), MatchesRegex("download: 5/10 in [0-9:]+, [0-9.]+it/s, mirror 2\n"));
+}
+
+TEST_F(ProgressByHand, IsClosedOnce) {
+  ProgressBar bar(ProgressBar::kUnknownTotal, Rank{}, options("download"));
+  bar.update(7);
+  bar.close();
+  bar.update(3);
+  bar.close();
+  EXPECT_THAT(out_.str(), MatchesRegex("download: 7 in [0-9:]+, [0-9.]+it/s\n"));
+}
+
+TEST_F(ProgressByHand, CanBeMoved) {
+  {
+    ProgressBar bar(2, Rank{}, options("download"));
+    bar.update();
+    ProgressBar other = std::move(bar);
+    other.update();
+  }
+  EXPECT_THAT(out_.str(), MatchesRegex("download: 2/2 in [0-9:]+, [0-9.]+it/s\n"));
+}
+
+TEST_F(ProgressByHand, IsSilentOnOtherProcesses) {
+  {
+    ProgressBar bar(2, Rank{.local_main = false}, options());
+    bar.update(2);
+    bar.set_description("a");
+    bar.set_postfix("b");
+  }
+  EXPECT_EQ(out_.str(), "");
+}
+
 // Standard error is a terminal that shows ASCII and is 60 columns wide.
 class ProgressInTerminal : public testing::Test {
  protected:
@@ -303,6 +374,121 @@ TEST_F(ProgressInTerminal, TakesTheWidthFromTheEnvironmentWhereTheTerminalHasNon
   for ([[maybe_unused]] const int item : progress(items_, Rank{})) FAIL();
   EXPECT_THAT(drawings(screen()),
               testing::Each(StartsWith("100%|#############| 0/0 [00:00<?, ?it/s]")));
+}
+
+// The lines that a terminal in its usual mode, where a line break also returns to the first column,
+// shows after it was sent `bytes`, each without blanks at its end.
+std::vector<std::string> shown(const std::string& bytes) {
+  std::vector<std::string> lines{""};
+  size_t row = 0;
+  size_t column = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == '\r') {
+      column = 0;
+    } else if (bytes[i] == '\n') {
+      column = 0;
+      if (++row == lines.size()) lines.emplace_back();
+    } else if (bytes.compare(i, 3, "\x1b[J") == 0) {
+      lines.resize(row + 1);
+      lines[row].resize(std::min(column, lines[row].size()));
+      i += 2;
+    } else if (bytes.compare(i, 2, "\x1b[") == 0) {
+      size_t up = 0;
+      for (i += 2; std::isdigit(static_cast<unsigned char>(bytes[i])) != 0; ++i) {
+        up = 10 * up + static_cast<size_t>(bytes[i] - '0');
+      }
+      EXPECT_EQ(bytes[i], 'A');
+      EXPECT_LE(up, row);
+      row -= up;
+    } else {
+      if (lines[row].size() <= column) lines[row].resize(column + 1, ' ');
+      lines[row][column++] = bytes[i];
+    }
+  }
+  for (std::string& line : lines) line.erase(line.find_last_not_of(' ') + 1);
+  if (lines.back().empty()) lines.pop_back();
+  return lines;
+}
+
+// Before the first bar was closed while another one was there.
+std::string before_a_bar_moved(const std::string& screen) {
+  return screen.substr(0, screen.find("\x1b[J"));
+}
+
+TEST_F(ProgressInTerminal, OneInsideAnotherIsDrawnBelowItAndMovesAboveItAtItsEnd) {
+  for (const int epoch : progress(std::vector<int>{1, 2}, Rank{}, {.description = "epochs"})) {
+    for ([[maybe_unused]] const int item :
+         progress(items_, Rank{}, {.description = "batches " + std::to_string(epoch)})) {
+    }
+  }
+  const std::string drawn = screen();
+  EXPECT_THAT(
+      shown(before_a_bar_moved(drawn)),
+      ElementsAre(MatchesRegex("epochs:   0%.* 0/2 .*"), MatchesRegex("batches 1: 100%.* 4/4 .*")));
+  EXPECT_THAT(shown(drawn), ElementsAre(MatchesRegex("batches 1: 100%.* 4/4 .*"),
+                                        MatchesRegex("batches 2: 100%.* 4/4 .*"),
+                                        MatchesRegex("epochs: 100%.* 2/2 .*")));
+  EXPECT_THAT(drawn, EndsWith("\n"));
+}
+
+TEST_F(ProgressInTerminal, ThreeAtATimeKeepTheirLinesWhicheverIsRedrawn) {
+  ProgressBar first(10, Rank{}, {.description = "a"});
+  ProgressBar second(10, Rank{}, {.description = "b"});
+  ProgressBar third(10, Rank{}, {.description = "c"});
+  first.update(1);
+  second.update(2);
+  third.update(3);
+  second.close();
+  first.close();  // the outer one before the inner one
+  third.close();
+  const std::string drawn = screen();
+  EXPECT_THAT(shown(before_a_bar_moved(drawn)),
+              ElementsAre(StartsWith("a: "), StartsWith("b:  20%"), StartsWith("c: ")));
+  EXPECT_THAT(shown(drawn),
+              ElementsAre(StartsWith("b:  20%"), StartsWith("a:  10%"), StartsWith("c:  30%")));
+}
+
+TEST_F(ProgressInTerminal, OneThatIsNotToStayIsWipedOff) {
+  for ([[maybe_unused]] const int epoch :
+       progress(std::vector<int>{1, 2}, Rank{}, {.description = "epochs"})) {
+    for ([[maybe_unused]] const int item :
+         progress(items_, Rank{}, {.description = "batches", .leave = false})) {
+    }
+  }
+  {
+    ProgressBar alone(10, Rank{}, {.description = "alone", .leave = false});
+    alone.update(3);
+  }
+  const std::string drawn = screen();
+  EXPECT_THAT(drawn, HasSubstr("batches: 100%"));
+  EXPECT_THAT(drawn, HasSubstr("alone:  30%"));
+  EXPECT_THAT(shown(drawn), ElementsAre(StartsWith("epochs: 100%")));
+}
+
+TEST_F(ProgressInTerminal, LinesOfTheLogComeAboveTheBars) {
+  {
+    ProgressBar outer(10, Rank{}, {.description = "outer"});
+    ProgressBar inner(10, Rank{}, {.description = "inner"});
+    log(LogLevel::kError, "the first");
+    inner.update(5);
+    log(LogLevel::kError, "the second");
+  }
+  log(LogLevel::kError, "the third");
+  EXPECT_THAT(shown(screen()),
+              ElementsAre("error: the first", "error: the second", StartsWith("inner:  50%"),
+                          StartsWith("outer:   0%"), "error: the third"));
+}
+
+TEST_F(ProgressInTerminal, WhatIsWrittenElsewhereLeavesTheBarsAlone) {
+  std::FILE* file = std::tmpfile();
+  ASSERT_NE(file, nullptr);
+  {
+    ProgressBar bar(10, Rank{}, {.description = "a"});
+    write_above_bars(file, "text\n");
+  }
+  EXPECT_EQ(std::ftell(file), 5);
+  std::fclose(file);
+  EXPECT_THAT(screen(), testing::Not(HasSubstr("\x1b")));
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+// Messages of a training program that runs on many ranks: said once, or by every rank in turn.
+//
+//   accelerate::Logger logger("train", accelerator, {.level = "info"});
+//   logger.info("12 batches an epoch");                                // the main process alone
+//   logger.debug("my share is 0..99", {.main_process_only = false});   // every rank, as it comes
+//   logger.info("memory 812 MiB", {.in_order = true});                 // rank 0, then 1, then 2
+#pragma once
+
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "accelerate/log.h"
+
+namespace accelerate {
+
+class Communicator;
+class ProcessState;
+
+// A level, or its name as parse_log_level() takes it; unset: the one of ACCELERATE_LOG_LEVEL.
+class LogLevelSetting {
+ public:
+  LogLevelSetting() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): `.level = LogLevel::kInfo`
+  LogLevelSetting(LogLevel level) : level_(level) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): `.level = "info"`
+  LogLevelSetting(const char* word) : level_(parse_log_level(word)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): the same
+  LogLevelSetting(const std::string& word) : level_(parse_log_level(word)) {}
+
+  LogLevel value() const { return level_ ? *level_ : log_level(); }
+
+ private:
+  std::optional<LogLevel> level_;
+};
+
+struct LoggerOptions {
+  LogLevelSetting level{};         // what is below is not written
+  std::ostream* stream = nullptr;  // where it is written; standard error if null
+};
+
+// Who writes a message.
+struct LogOptions {
+  bool main_process_only = true;  // false: every rank that comes here, in no order
+  // Every rank, one after the other, whatever main_process_only says. The call is then collective,
+  // also where the level lets nothing through.
+  bool in_order = false;
+};
+
+// Writes lines such as
+//   [rank 1] warning: train: the loss is not finite
+// each in one call, so that lines of several ranks do not mix; without the rank if there is but
+// one process, without the name if that is empty. Progress bars on the terminal stay below the
+// lines. Calls without in_order come from any thread and never block on other ranks. Copies share
+// the level and what warning_once() has said.
+class Logger {
+ public:
+  // Copies what it needs of `state`. `communicator`, used by in_order alone, must outlive such
+  // calls.
+  Logger(std::string name, const ProcessState& state, Communicator& communicator,
+         const LoggerOptions& options = {});
+  // `accelerator` has state() and communicator().
+  template <class Accelerator>
+  Logger(std::string name, const Accelerator& accelerator, const LoggerOptions& options = {})
+      : Logger(std::move(name), accelerator.state(), accelerator.communicator(), options) {}
+
+  // Throws UsageError for kOff, which is no level to write at; CommError if a rank is lost while
+  // they take turns.
+  void log(LogLevel level, std::string_view text, LogOptions options = {});
+  void debug(std::string_view text, LogOptions options = {}) {
+    log(LogLevel::kDebug, text, options);
+  }
+  void info(std::string_view text, LogOptions options = {}) { log(LogLevel::kInfo, text, options); }
+  void warning(std::string_view text, LogOptions options = {}) {
+    log(LogLevel::kWarning, text, options);
+  }
+  void error(std::string_view text, LogOptions options = {}) {
+    log(LogLevel::kError, text, options);
+  }
+  void critical(std::string_view text, LogOptions options = {}) {
+    log(LogLevel::kCritical, text, options);
+  }
+
+  // A warning that later calls with the same text do not repeat.
+  void warning_once(std::string_view text, LogOptions options = {});
+
+  const std::string& name() const;
+  LogLevel level() const;
+  void set_level(LogLevel level);
+  bool is_enabled_for(LogLevel level) const { return level >= this->level(); }
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace accelerate

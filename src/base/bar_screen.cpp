@@ -1,0 +1,92 @@
+#include "base/bar_screen.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace accelerate {
+namespace {
+
+constexpr std::string_view kWipeBelow = "\r\x1b[J";
+
+std::string lines_up(int lines) {
+  return lines == 0 ? std::string() : "\x1b[" + std::to_string(lines) + "A";
+}
+
+void write_to(std::FILE* stream, std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
+
+}  // namespace
+
+int columns_of(std::string_view text) {
+  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char byte) {
+    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;  // continues no character
+  }));
+}
+
+BarScreen& BarScreen::instance() {
+  static auto* screen = new BarScreen();  // never destroyed: logs come until the very end
+  return *screen;
+}
+
+BarScreen::Handle BarScreen::open() {
+  const std::lock_guard lock(mutex_);
+  return bars_.insert(bars_.end(), Bar{});
+}
+
+void BarScreen::draw(Handle bar, std::string text) {
+  const std::lock_guard lock(mutex_);
+  const int place = place_of(bar);
+  const int columns = columns_of(text);
+  const auto leftover = static_cast<size_t>(std::max(0, bar->columns - columns));
+  write_to(stderr, std::string(static_cast<size_t>(place), '\n') + "\r" + text +
+                       std::string(leftover, ' ') + lines_up(place));
+  *bar = {std::move(text), columns};
+}
+
+void BarScreen::close(Handle bar, bool leave) {
+  const std::lock_guard lock(mutex_);
+  const std::string text = bar->text;
+  const bool is_alone = bars_.size() == 1;
+  bars_.erase(bar);
+  if (is_alone && leave) return write_to(stderr, "\n");  // it stands where it should
+  std::string change(kWipeBelow);
+  if (leave) change += text + "\n";
+  write_to(stderr, change + all_bars());
+}
+
+void BarScreen::write_above(std::FILE* stream, std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  // A stream that goes elsewhere leaves the terminal alone.
+  if (bars_.empty() || (stream != stderr && isatty(fileno(stream)) != 1)) {
+    return write_to(stream, text);
+  }
+  if (stream == stderr) {
+    return write_to(stderr, std::string(kWipeBelow) + std::string(text) + all_bars());
+  }
+  write_to(stderr, kWipeBelow);
+  write_to(stream, text);
+  write_to(stderr, all_bars());
+}
+
+int BarScreen::place_of(Handle bar) { return static_cast<int>(std::distance(bars_.begin(), bar)); }
+
+std::string BarScreen::all_bars() const {
+  std::string drawing;
+  int place = 0;
+  for (const Bar& bar : bars_) {
+    if (place++ > 0) drawing += '\n';
+    drawing += "\r" + bar.text;
+  }
+  return drawing + lines_up(std::max(0, place - 1));
+}
+
+void write_above_bars(std::FILE* stream, std::string_view text) {
+  BarScreen::instance().write_above(stream, text);
+}
+
+}  // namespace accelerate

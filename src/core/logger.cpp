@@ -1,0 +1,85 @@
+#include "accelerate/logger.h"
+
+#include <atomic>
+#include <cstdio>
+#include <functional>
+#include <mutex>
+#include <ostream>
+#include <set>
+#include <utility>
+
+#include "accelerate/communicator.h"
+#include "accelerate/errors.h"
+#include "accelerate/process_state.h"
+#include "base/bar_screen.h"
+
+namespace accelerate {
+
+struct Logger::Impl {
+  Impl(std::string name, const ProcessState& state, Communicator& communicator,
+       const LoggerOptions& options)
+      : name(std::move(name)),
+        rank(state.rank()),
+        world_size(state.world_size()),
+        communicator(communicator),
+        stream(options.stream),
+        level(options.level.value()) {}
+
+  void write(LogLevel level, std::string_view text) {
+    std::string line;
+    if (world_size > 1) line += "[rank " + std::to_string(rank) + "] ";
+    line += to_string(level);
+    line += ": ";
+    if (!name.empty()) line += name + ": ";
+    line += text;
+    line += '\n';
+    if (stream == nullptr) return write_above_bars(stderr, line);
+    const std::lock_guard lock(mutex);
+    *stream << line << std::flush;
+  }
+
+  const std::string name;
+  const int rank;
+  const int world_size;
+  Communicator& communicator;
+  std::ostream* const stream;
+  std::atomic<LogLevel> level;
+  std::mutex mutex;  // of the stream and what was said
+  std::set<std::string, std::less<>> said_once;
+};
+
+Logger::Logger(std::string name, const ProcessState& state, Communicator& communicator,
+               const LoggerOptions& options)
+    : impl_(std::make_shared<Impl>(std::move(name), state, communicator, options)) {}
+
+void Logger::log(LogLevel level, std::string_view text, LogOptions options) {
+  if (level == LogLevel::kOff) {
+    throw UsageError({.what = "'off' is no level to write at",
+                      .where = "Logger::log",
+                      .hint = "use debug, info, warning, error or critical"});
+  }
+  const bool enabled = is_enabled_for(level);
+  if (!options.in_order) {
+    if (enabled && (!options.main_process_only || impl_->rank == 0)) impl_->write(level, text);
+    return;
+  }
+  // Ranks may have different levels: who writes nothing takes its turn all the same.
+  for (int turn = 0; turn < impl_->world_size; ++turn) {
+    if (turn == impl_->rank && enabled) impl_->write(level, text);
+    impl_->communicator.barrier();
+  }
+}
+
+void Logger::warning_once(std::string_view text, LogOptions options) {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    if (!impl_->said_once.emplace(text).second) return;
+  }
+  warning(text, options);
+}
+
+const std::string& Logger::name() const { return impl_->name; }
+LogLevel Logger::level() const { return impl_->level; }
+void Logger::set_level(LogLevel level) { impl_->level = level; }
+
+}  // namespace accelerate

@@ -1,0 +1,92 @@
+// Sharing inputs out and raising a flag against the recorded behaviour of the reference.
+#include <accelerate/communicator.h>
+#include <accelerate/process_control.h>
+#include <accelerate/split.h>
+#include <torch/torch.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "golden/case_log.h"
+#include "golden/reference_data.h"
+#include "support/ranks.h"
+
+namespace accelerate::test {
+namespace {
+
+using nlohmann::json;
+
+json split(const json& recorded, const json& input, const ProcessState& state) {
+  const json& args = recorded.at("args");
+  const SplitOptions options{.apply_padding = args.value("apply_padding", false)};
+  if (input.is_object()) {
+    const auto columns = input.get<std::map<std::string, std::vector<json>>>();
+    return json(split_between_processes(state, columns, options));
+  }
+  if (args.at("container") == "list") {
+    return json(split_between_processes(state, input.get<std::vector<json>>(), options));
+  }
+  // Recorded as [[0], [1], ...].
+  const at::Tensor column = torch::arange(static_cast<int64_t>(input.size())).unsqueeze(1);
+  const at::Tensor own = split_between_processes(state, column, options);
+  json rows = json::array();
+  for (const at::Tensor& row : own.unbind(0)) rows.push_back({row.item<int64_t>()});
+  return rows;
+}
+
+void check_split(const json& recorded, const ProcessState& state, CaseLog& log) {
+  const auto rank = static_cast<size_t>(state.rank());
+  const json& expected = recorded.at("output_per_rank").at(rank);
+  json actual;
+  try {
+    actual = split(recorded, recorded.at("input_per_rank").at(rank), state);
+  } catch (const UsageError&) {
+    actual = {{"error", "UsageError"}};
+  }
+  if (expected.is_object() && expected.contains("error")) {
+    return log.expect_equal("an error", actual.is_object() && actual.contains("error"), true);
+  }
+  log.expect_equal("the share", actual, expected);
+}
+
+void check_trigger(const json& recorded, const ProcessState& state, Communicator& ranks,
+                   CaseLog& log) {
+  Trigger trigger;
+  json seen = json::array({trigger.check(ranks)});
+  if (state.is_last_process()) trigger.set();
+  seen.push_back(trigger.check(ranks));
+  seen.push_back(trigger.check(ranks));
+  log.expect_equal("the checks", seen,
+                   recorded.at("output_per_rank").at(static_cast<size_t>(state.rank())));
+}
+
+struct ProcessControlVectors : Ranks {};
+
+TEST_F(ProcessControlVectors, SplitBetweenProcessesAndTrigger) {
+  LOAD_VECTORS_OR_SKIP(vectors, "collectives.json");
+  std::map<int, std::vector<json>> by_world_size;
+  for (const json& recorded : vectors) {
+    const std::string operation = recorded.at("op");
+    if (operation != "split_between_processes" && operation != "trigger") continue;
+    by_world_size[recorded.at("num_processes")].push_back(recorded);
+  }
+  ASSERT_EQ(by_world_size.size(), 4u);
+  for (const auto& [world_size, cases] : by_world_size) {
+    run(world_size, [&](const Rank&) {
+      const ProcessState state = ProcessState::from_environment({.cpu = true});
+      Communicator ranks(state, {});
+      CaseLog log;
+      for (const json& recorded : cases) {
+        log.run(recorded, [&] {
+          if (recorded.at("op") == "trigger") return check_trigger(recorded, state, ranks, log);
+          check_split(recorded, state, log);
+        });
+      }
+      log.report();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace accelerate::test
