@@ -13,14 +13,25 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/accumulation.h"
+#include "accelerate/autocast.h"
+#include "accelerate/clip.h"
 #include "accelerate/communicator.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/preparable.h"
+#include "accelerate/errors.h"
+#include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
+#include "accelerate/mixed_precision.h"
+#include "accelerate/operations.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
+#include "accelerate/prepared_scheduler.h"
+#include "accelerate/process_control.h"
 #include "accelerate/process_state.h"
+#include "accelerate/schedulers.h"
+#include "accelerate/split.h"
 
 namespace accelerate {
 
@@ -73,6 +84,8 @@ class Accelerator {
   //   model      TORCH_MODULE holder, std::shared_ptr of a module, Sequential -> PreparedModel
   //   optimizer  of torch::optim, or a smart pointer to one: an lvalue is referenced and must
   //              outlive the result, an rvalue is moved in -> PreparedOptimizer
+  //   scheduler  accelerate::Scheduler -> PreparedScheduler; its optimizer is prepared too, before
+  //              its first step
   //   loader     accelerate::DataLoader -> this rank's share of it, on the device
   //   loader     of torch::data, or a smart pointer to one -> a DataLoader of its batches: rank 0
   //              reads them and sends every rank its part; an lvalue must outlive the result
@@ -92,10 +105,49 @@ class Accelerator {
     }
   }
 
-  // Runs backward from `loss` and brings the gradients of the ranks together. Use it instead of
-  // loss.backward(). Collective. Throws CommError if a peer is lost, UsageError if parameters took
-  // no part in the loss and the strategy was not told to expect it.
-  void backward(const at::Tensor& loss);
+  // Runs backward from `loss` and brings the gradients of the ranks together; inside a window of
+  // accumulation it only adds them up. The loss is divided by the micro-batches of the window (or
+  // weighted, see BackwardOptions) and scaled under fp16. Use it instead of loss.backward().
+  // Collective. Throws CommError if a peer is lost, UsageError if parameters took no part in the
+  // loss and the strategy was not told to expect it.
+  void backward(const at::Tensor& loss, const BackwardOptions& options = {});
+
+  // One micro-batch of a window of gradient_accumulation.steps: while the result lives, backward()
+  // sends nothing, and optimizers and schedulers do nothing, unless it is the last one of its
+  // window. All ranks must call it alike. Not collective.
+  template <class... Modules>
+  Accumulation accumulate(const PreparedModel<Modules>&... models) {
+    return begin_micro_batch({models.strategy()...});
+  }
+  // Whether the present micro-batch ends its window; true outside of windows.
+  bool sync_gradients() const;
+  int64_t gradient_accumulation_steps() const;
+  // Inside no_sync(): the next backward pass of this model averages the gradients after all.
+  template <class Module>
+  void trigger_sync_in_backward(const PreparedModel<Module>& model) const {
+    model.strategy()->set_gradient_sync(true);
+  }
+
+  MixedPrecision mixed_precision() const;
+  // While it lives, what this thread computes is in mixed precision, as inside a prepared model.
+  Autocast autocast() const;
+  Autocast autocast(const AutocastOptions& options) const;
+
+  // Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the
+  // norm before; unscales them first under fp16. Nothing waits for the device. Call it where
+  // sync_gradients() is true. Throws UsageError if none of the parameters has a gradient, and under
+  // fp16 inside a window.
+  // NOLINTBEGIN(readability-identifier-naming): torch's names
+  at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                             const ClipNormOptions& options = {});
+  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  // NOLINTEND(readability-identifier-naming)
+  // Divides the gradients of all prepared optimizers by the scale of fp16, where that was not done.
+  void unscale_gradients();
+  // Whether a prepared optimizer left out its latest step because of gradients that overflowed.
+  bool optimizer_step_was_skipped() const;
+  // Null unless mixed_precision() is fp16.
+  GradScaler* scaler() const;
 
   // See NoSync.
   template <class Module>
@@ -145,12 +197,89 @@ class Accelerator {
     return model.module();
   }
 
-  // All ranks' `tensor`, one after the other along dimension 0, in rank order; tensors without
-  // dimensions become one row each. Collective, equal shapes.
-  at::Tensor gather(const at::Tensor& tensor) const;
+  // The operations of operations.h, with the ranks of this accelerator. Collective.
+  template <Nested V>
+  V gather(const V& value) const {
+    return stamped([&] { return accelerate::gather(communicator(), value); });
+  }
+  // Without the rows that only even out the batch that the innermost loop works on.
+  template <Nested... Vs>
+  auto gather_for_metrics(const Vs&... values) const {
+    return stamped(
+        [&] { return accelerate::gather_for_metrics(communicator(), current_batch(), values...); });
+  }
+  template <Nested V>
+  auto gather_object_for_metrics(const V& object) const {
+    return stamped([&] {
+      return accelerate::gather_object_for_metrics(communicator(), current_batch(), object);
+    });
+  }
+  template <Nested V>
+  auto gather_object(const V& object) const {
+    return stamped([&] { return accelerate::gather_object(communicator(), object); });
+  }
+  template <Nested V>
+  V reduce(const V& value, const Reduction& by = ReduceOp::kSum, double scale = 1) const {
+    return stamped([&] { return accelerate::reduce(communicator(), value, by, scale); });
+  }
+  template <Nested V>
+  V broadcast(const V& value, int from = 0) const {
+    return stamped([&] { return accelerate::broadcast(communicator(), value, from); });
+  }
+  template <Nested V>
+  V broadcast_object(const V& object, int from = 0) const {
+    return stamped([&] { return accelerate::broadcast_object(communicator(), object, from); });
+  }
+  template <Nested V>
+  void broadcast_object_list(V& list, int from = 0) const {
+    stamped([&] { accelerate::broadcast_object_list(communicator(), list, from); });
+  }
+  template <Nested V>
+  V pad_across_processes(const V& value, const PadOptions& options = {}) const {
+    return stamped(
+        [&] { return accelerate::pad_across_processes(communicator(), value, options); });
+  }
 
-  // The reduction of `tensor` over all ranks; `tensor` is unchanged. Collective, equal shapes.
-  at::Tensor reduce(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  // What process_control.h and split.h offer, for this process.
+  template <class Function>
+  auto on_main_process(Function&& function) const {
+    return accelerate::on_main_process(state(), std::forward<Function>(function));
+  }
+  template <class Function>
+  auto on_local_main_process(Function&& function) const {
+    return accelerate::on_local_main_process(state(), std::forward<Function>(function));
+  }
+  template <class Function>
+  auto on_last_process(Function&& function) const {
+    return accelerate::on_last_process(state(), std::forward<Function>(function));
+  }
+  template <class Function>
+  auto on_process(int index, Function&& function) const {
+    return stamped(
+        [&] { return accelerate::on_process(state(), index, std::forward<Function>(function)); });
+  }
+  template <class Function>
+  auto on_local_process(int index, Function&& function) const {
+    return stamped([&] {
+      return accelerate::on_local_process(state(), index, std::forward<Function>(function));
+    });
+  }
+  ProcessesFirst main_process_first() const {
+    return accelerate::main_process_first(state(), communicator());
+  }
+  ProcessesFirst local_main_process_first() const {
+    return accelerate::local_main_process_first(state(), communicator());
+  }
+  template <Splittable V>
+  auto split_between_processes(V&& inputs, SplitOptions options = {}) const {
+    return stamped([&] {
+      return accelerate::split_between_processes(state(), std::forward<V>(inputs), options);
+    });
+  }
+  // A flag that any rank may set, from any thread, and that all see. check_trigger() is collective:
+  // true on all ranks if one has set it, which takes it back.
+  void set_trigger();
+  bool check_trigger();
 
   // Returns when all ranks have called it. Collective.
   void wait_for_everyone() const;
@@ -188,7 +317,7 @@ class Accelerator {
       auto module = detail::module_of(object);
       using Module = typename decltype(module)::element_type;
       auto strategy = wrap_module(module);
-      return PreparedModel<Module>(std::move(module), std::move(strategy));
+      return PreparedModel<Module>(std::move(module), std::move(strategy), precision());
     } else if constexpr (detail::is_optimizer<Object>) {
       static_assert(!std::is_const_v<std::remove_reference_t<T>>,
                     "prepare() needs a mutable optimizer");
@@ -203,6 +332,8 @@ class Accelerator {
       } else {
         return prepare_optimizer(std::forward<T>(object), place);
       }
+    } else if constexpr (std::is_same_v<Object, Scheduler>) {
+      return prepare_scheduler(object);
     } else if constexpr (detail::is_torch_loader<Object>) {
       return prepare_loader(detail::adopt_torch_loader(std::forward<T>(object)), place);
     } else if constexpr (detail::is_loader<Object>) {
@@ -210,7 +341,8 @@ class Accelerator {
     } else if constexpr (detail::is_unplaced<Object>) {
       return prepare_one(static_cast<decltype(object.object)&&>(object.object), false);
     } else if constexpr (detail::is_prepared_model<Object> ||
-                         std::is_same_v<Object, PreparedOptimizer>) {
+                         std::is_same_v<Object, PreparedOptimizer> ||
+                         std::is_same_v<Object, PreparedScheduler>) {
       return Object(std::forward<T>(object));
     } else if constexpr (std::is_lvalue_reference_v<T>) {
       return static_cast<T>(object);
@@ -238,7 +370,22 @@ class Accelerator {
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
 
+  PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
+  const PrecisionPolicy& precision() const;
+  Accumulation begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models);
+  std::optional<BatchInfo> current_batch() const;
   static void print_line(const std::string& text);
+
+  // Runs `call` and stamps the errors that pass through with the rank.
+  template <class Call>
+  decltype(auto) stamped(Call call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      error.set_rank(state().rank(), state().world_size());
+      throw;
+    }
+  }
 
   std::unique_ptr<Impl> impl_;
 };

@@ -5,8 +5,13 @@
 #include <optional>
 #include <vector>
 
+#include "accelerate/accumulation.h"
+#include "accelerate/autocast.h"
 #include "accelerate/communicator.h"
+#include "accelerate/grad_scaler.h"
 #include "accelerate/loader_options.h"
+#include "accelerate/mixed_precision.h"
+#include "accelerate/prepared_scheduler.h"
 #include "accelerate/strategy.h"
 
 namespace accelerate {
@@ -34,6 +39,14 @@ struct AcceleratorOptions {
   bool cpu = false;
   // Move models, optimizer state and batches to the device.
   bool device_placement = true;
+  // "no", "fp16", "bf16" or "fp8"; unset: ACCELERATE_MIXED_PRECISION, else no.
+  std::optional<MixedPrecision> mixed_precision{};
+  PrecisionOptions precision{};
+  // How losses are scaled under fp16.
+  GradScalerOptions grad_scaler{};
+  GradientAccumulationOptions gradient_accumulation{};
+  // How schedulers move.
+  PreparedSchedulerOptions scheduler{};
   ShardingOptions data_loader{};
   DdpOptions ddp{};
   ProcessGroupOptions process_group{};

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/autocast.h"
+#include "accelerate/nested.h"
 #include "accelerate/strategy.h"
 
 namespace accelerate {
@@ -24,15 +26,33 @@ class PreparedModel {
  public:
   using ModuleType = Module;
 
-  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelStrategy> strategy)
-      : module_(std::move(module)), strategy_(std::move(strategy)) {}
+  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelStrategy> strategy,
+                PrecisionPolicy precision = {})
+      : module_(std::move(module)), strategy_(std::move(strategy)), precision_(precision) {}
 
-  // Runs the module. May exchange buffers with the other ranks, see DdpOptions::broadcast_buffers.
+  // Runs the module, in mixed precision where that was asked for; what it returns comes in float32
+  // unless PrecisionOptions say otherwise. May exchange buffers with the other ranks, see
+  // DdpOptions::broadcast_buffers.
   template <class... Args>
   requires requires(Module& module, Args&&... args) { module.forward(std::forward<Args>(args)...); }
   decltype(auto) forward(Args&&... args) const {
+    using Result = decltype(module_->forward(std::forward<Args>(args)...));
     strategy_->before_forward();
-    return module_->forward(std::forward<Args>(args)...);
+    const auto run = [&]() -> Result {
+      const Autocast guard = precision_.autocast();
+      return module_->forward(std::forward<Args>(args)...);
+    };
+    if constexpr (!std::is_reference_v<Result> && Nested<Result>) {
+      Result result = run();
+      if (precision_.converts_outputs()) {
+        for_each_tensor(result, [&](at::Tensor& tensor) {
+          if (tensor.defined()) tensor = precision_.output(tensor);
+        });
+      }
+      return result;
+    } else {
+      return run();
+    }
   }
   template <class... Args>
   requires requires(Module& module, Args&&... args) { module.forward(std::forward<Args>(args)...); }
@@ -62,6 +82,7 @@ class PreparedModel {
  private:
   std::shared_ptr<Module> module_;
   std::shared_ptr<ModelStrategy> strategy_;
+  PrecisionPolicy precision_;
 };
 
 }  // namespace accelerate

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/detail/is_vector.h"
 #include "accelerate/detail/nested_traits.h"
 #include "accelerate/process_state.h"
 
@@ -43,10 +44,6 @@ ProcessShare process_share(int64_t length, int rank, int world_size, SplitOption
 
 namespace detail {
 
-template <class V>
-inline constexpr bool is_vector = false;
-template <class T, class Allocator>
-inline constexpr bool is_vector<std::vector<T, Allocator>> = true;
 template <class V>
 inline constexpr bool is_array = false;
 template <class T, size_t size>

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/comm_hook.h"
 #include "accelerate/join.h"
 
 namespace torch::nn {
@@ -38,6 +39,8 @@ struct DdpOptions {
   bool gradient_as_bucket_view = false;
   // Take the buffers (running statistics) of rank 0 before each forward pass.
   bool broadcast_buffers = true;
+  // Make gradients smaller on their way between the ranks.
+  CommHookOptions comm_hook{};
 };
 
 // One model under a strategy. Owned together by the accelerator and the prepared model.

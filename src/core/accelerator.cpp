@@ -5,26 +5,43 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <set>
 #include <sstream>
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/bar_screen.h"
 #include "base/environment.h"
 #include "compat/cuda_plugin.h"
+#include "core/scaled_updates.h"
+#include "core/window_weights.h"
 #include "optim/optimizer_placement.h"
 
 namespace accelerate {
 namespace {
 
-// What was asked for at launch must not be ignored in silence.
-void require_default(const char* name, const std::string& only_value) {
-  const auto value = environment_variable(name);
-  if (!value || value->empty() || *value == only_value) return;
-  throw ConfigError({.what = std::string(name) + "=" + *value + " is not available",
-                     .where = std::string("environment variable ") + name,
-                     .hint = "leave it unset, or launch without the flag that sets it"});
+int64_t accumulation_steps(const GradientAccumulationOptions& options) {
+  if (options.steps) return *options.steps;
+  constexpr const char* kName = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS";
+  const auto value = environment_variable(kName);
+  if (!value || value->empty()) return 1;
+  int64_t steps = 0;
+  const char* end = value->data() + value->size();
+  const auto [rest, error] = std::from_chars(value->data(), end, steps);
+  if (error == std::errc() && rest == end && steps >= 1) return steps;
+  throw ConfigError({.what = "\"" + *value + "\" is no number of micro-batches",
+                     .where = std::string("environment variable ") + kName,
+                     .hint = "set it to 1 or more"});
+}
+
+void require_gradients(const std::vector<at::Tensor>& parameters, const char* where) {
+  const auto has_gradient = [](const at::Tensor& parameter) { return parameter.grad().defined(); };
+  if (std::ranges::any_of(parameters, has_gradient)) return;
+  throw UsageError({.what = "none of the parameters has a gradient to clip",
+                    .where = where,
+                    .hint = "clip after Accelerator::backward() and before zero_grad()"});
 }
 
 template <class Pointer>
@@ -73,6 +90,23 @@ struct Accelerator::Impl {
 
   bool joining = false;  // inside join_uneven_inputs
 
+  PrecisionPolicy precision;
+  std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
+  std::shared_ptr<detail::AccumulationWindow> window;
+  // Of the losses of the present window on this rank.
+  WindowWeights weights;
+  std::vector<PreparedOptimizer> prepared_optimizers;
+  Trigger trigger;
+
+  const PreparedOptimizer& prepared(const torch::optim::Optimizer& optimizer) const {
+    for (const PreparedOptimizer& candidate : prepared_optimizers) {
+      if (&candidate.optimizer() == &optimizer) return candidate;
+    }
+    throw UsageError({.what = "a scheduler moves an optimizer that was not prepared",
+                      .where = "PreparedScheduler::step",
+                      .hint = "give the optimizer to prepare() too"});
+  }
+
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
   auto stamped(Call call) const {
@@ -86,8 +120,6 @@ struct Accelerator::Impl {
 };
 
 Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Impl>()) {
-  require_default("ACCELERATE_MIXED_PRECISION", "no");
-  require_default("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1");
   impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->models->rank = impl_->state.rank();
@@ -98,6 +130,15 @@ Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Im
     }
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
     impl_->strategy = make_strategy(impl_->communicator, options.ddp);
+    impl_->precision =
+        PrecisionPolicy(resolve_mixed_precision(options.mixed_precision, environment_variable),
+                        device(), options.precision);
+    if (impl_->precision.needs_grad_scaler()) {
+      impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
+    }
+    impl_->window = std::make_shared<detail::AccumulationWindow>(
+        accumulation_steps(options.gradient_accumulation),
+        options.gradient_accumulation.sync_with_dataloader);
   });
 }
 
@@ -137,7 +178,34 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   impl_->stamped([&] { require_not_null(optimizer, "an optimizer"); });
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   impl_->optimizers.push_back(optimizer);
-  return PreparedOptimizer(std::move(optimizer), impl_->models);
+  OptimizerSurroundings surroundings{
+      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); }};
+  if (impl_->updates) {
+    surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
+                                                         const std::function<void()>& update) {
+      return updates->step(scaled, update);
+    };
+  }
+  PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
+  impl_->prepared_optimizers.push_back(prepared);
+  return prepared;
+}
+
+PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
+  return impl_->stamped([&] {
+    const torch::optim::Optimizer* moved = &scheduler.optimizer();
+    return PreparedScheduler(
+        scheduler,
+        {.num_processes = impl_->state.world_size(),
+         .is_main_process = impl_->state.is_main_process(),
+         .split_batches = impl_->options.data_loader.split_batches,
+         .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
+         .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
+         // The accelerator outlives what it prepared.
+         .optimizer_step_was_skipped =
+             [impl = impl_.get(), moved] { return impl->prepared(*moved).step_was_skipped(); }},
+        impl_->options.scheduler);
+  });
 }
 
 LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
@@ -177,18 +245,108 @@ void Accelerator::follow_loader(const std::shared_ptr<detail::LoaderControl>& co
   impl_->loaders.push_back(control);
 }
 
-void Accelerator::backward(const at::Tensor& loss) {
+Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models) {
+  detail::AccumulationWindow& window = *impl_->window;
+  const auto batch = impl_->passes->current();
+  if (window.sync_gradients()) impl_->weights = {};
+  window.begin_micro_batch(batch && batch->is_last);
+  const bool averages =
+      window.sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
+  std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
+  for (const auto& entry : impl_->models->entries) {
+    if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
+    before.emplace_back(entry.strategy, entry.strategy->gradient_sync());
+    entry.strategy->set_gradient_sync(averages);
+    // A window that turns out to be short was divided by too much so far; weighted losses are
+    // divided when it ends.
+    if (window.correction() != 1 && !impl_->weights.weighted()) {
+      scale_gradients(*entry.module, window.correction());
+    }
+  }
+  return Accumulation([before = std::move(before)] {
+    for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
+  });
+}
+
+bool Accelerator::sync_gradients() const { return impl_->window->sync_gradients(); }
+int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window->steps(); }
+
+void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->stamped([&] {
     const auto& models = impl_->models->entries;
     if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
       for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
     }
+    at::Tensor counted = loss;
+    const detail::AccumulationWindow& window = *impl_->window;
+    impl_->weights.add(options.weight);
+    if (options.weight) {
+      double factor = *options.weight;
+      if (window.sync_gradients()) {
+        const double mean = impl_->weights.mean_over(*impl_->communicator);
+        for (const auto& model : models) scale_gradients(*model.module, 1 / mean);
+        factor /= mean;
+      }
+      counted = counted * factor;
+    } else if (window.divisor() > 1) {
+      counted = counted / static_cast<double>(window.divisor());
+    }
+    if (impl_->updates) counted = impl_->updates->scale(counted);
     impl_->communicator->guard("backward", [&] {
-      for (const auto& model : models) model.strategy->before_backward(loss);
-      loss.backward();
+      for (const auto& model : models) model.strategy->before_backward(counted);
+      counted.backward();
       for (const auto& model : models) model.strategy->after_backward();
     });
   });
+}
+
+const PrecisionPolicy& Accelerator::precision() const { return impl_->precision; }
+MixedPrecision Accelerator::mixed_precision() const { return impl_->precision.mixed_precision(); }
+Autocast Accelerator::autocast() const { return impl_->precision.autocast(); }
+Autocast Accelerator::autocast(const AutocastOptions& options) const {
+  return impl_->precision.autocast(options);
+}
+
+at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                        const ClipNormOptions& options) {
+  return impl_->stamped([&] {
+    require_gradients(parameters, "clip_grad_norm_");
+    unscale_gradients();
+    return accelerate::clip_grad_norm_(parameters, max_norm, options);
+  });
+}
+
+void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  impl_->stamped([&] {
+    require_gradients(parameters, "clip_grad_value_");
+    unscale_gradients();
+    accelerate::clip_grad_value_(parameters, clip_value);
+  });
+}
+
+void Accelerator::unscale_gradients() {
+  if (!impl_->updates) return;
+  impl_->stamped([&] {
+    if (!sync_gradients()) {
+      throw UsageError({.what = "gradients that still accumulate cannot be unscaled",
+                        .hint = "clip and unscale where sync_gradients() is true"});
+    }
+    for (const auto& optimizer : impl_->optimizers) impl_->updates->unscale(*optimizer);
+  });
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  return std::ranges::any_of(impl_->prepared_optimizers, &PreparedOptimizer::step_was_skipped);
+}
+
+GradScaler* Accelerator::scaler() const {
+  return impl_->updates ? &impl_->updates->scaler() : nullptr;
+}
+
+std::optional<BatchInfo> Accelerator::current_batch() const { return impl_->passes->current(); }
+void Accelerator::set_trigger() { impl_->trigger.set(); }
+bool Accelerator::check_trigger() {
+  return impl_->stamped([&] { return impl_->trigger.check(*impl_->communicator); });
 }
 
 void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
@@ -231,35 +389,17 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
   });
 }
 
-at::Tensor Accelerator::gather(const at::Tensor& tensor) const {
-  return impl_->stamped([&] {
-    const at::Tensor rows = tensor.dim() == 0 ? tensor.reshape({1}) : tensor;
-    return at::cat(impl_->communicator->all_gather(rows));
-  });
-}
-
-at::Tensor Accelerator::reduce(const at::Tensor& tensor, ReduceOp op) const {
-  return impl_->stamped([&] {
-    at::Tensor result = tensor.detach().clone();
-    impl_->communicator->all_reduce(result, op);
-    return result;
-  });
-}
-
 void Accelerator::wait_for_everyone() const {
   impl_->stamped([&] { impl_->communicator->barrier(); });
 }
 
-void Accelerator::print_line(const std::string& text) {
-  const std::string line = text + "\n";
-  std::fwrite(line.data(), 1, line.size(), stdout);
-  std::fflush(stdout);
-}
+void Accelerator::print_line(const std::string& text) { write_above_bars(stdout, text + "\n"); }
 
 void Accelerator::free_memory() {
   for (const auto& model : impl_->models->entries) model.strategy->release();
   impl_->models->entries.clear();
   impl_->optimizers.clear();
+  impl_->prepared_optimizers.clear();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
 }
 

@@ -9,6 +9,7 @@
 #include "accelerate/errors.h"
 #include "comm/process_group.h"
 #include "compat/reducer.h"
+#include "strategy/comm_hooks.h"
 #include "strategy/replica_check.h"
 #include "strategy/single.h"
 #include "strategy/uneven_join.h"
@@ -80,6 +81,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
          .static_graph = options.static_graph});
     reducer_ = std::move(made.reducer);
     logger_ = std::move(made.logger);
+    if (options.comm_hook.hook != CommHook::kNo) {
+      register_comm_hook(*reducer_, group_, options.comm_hook);
+    }
   }
 
   // Running statistics change in training only, so one broadcast after the last training pass
@@ -317,6 +321,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
 
 DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options)
     : communicator_(std::move(communicator)), options_(options) {
+  require_usable(options.comm_hook);
   constexpr double kMostMegabytes = 1024.0 * 1024;
   if (!(options.bucket_cap_mb > 0 && options.bucket_cap_mb <= kMostMegabytes)) {
     throw UsageError({.what = "bucket_cap_mb must be positive and at most 1048576",

@@ -15,6 +15,7 @@
 
 #include "accelerate/detail/collated.h"
 #include "accelerate/detail/feed.h"
+#include "accelerate/detail/is_vector.h"
 #include "accelerate/nested.h"
 
 namespace accelerate::detail {
@@ -37,11 +38,6 @@ int64_t known_size(std::optional<int64_t> size);
 // A generator of this thread, seeded by where the sample stands: the same for it on every rank, in
 // every worker and after a resume. Valid until the next call.
 at::Generator& sample_generator(uint64_t seed, int64_t epoch, size_t index);
-
-template <class T>
-inline constexpr bool is_vector = false;
-template <class T>
-inline constexpr bool is_vector<std::vector<T>> = true;
 
 template <class Dataset>
 concept GivesBatches = requires(Dataset& dataset, c10::ArrayRef<size_t> indices) {

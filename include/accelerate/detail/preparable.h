@@ -9,6 +9,7 @@
 #include "accelerate/detail/torch_loader.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
+#include "accelerate/prepared_scheduler.h"
 
 namespace torch::nn {
 class AnyModule;

@@ -1,0 +1,89 @@
+// Gradient accumulation: several micro-batches for one step of the optimizer.
+//
+//   for (auto& batch : loader) {
+//     auto window = accelerator.accumulate(model);
+//     accelerator.backward(loss_fn(model(batch.data), batch.target));
+//     optimizer.step();       // does something in the last micro-batch of a window only
+//     optimizer.zero_grad();  // the same
+//   }
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+
+namespace accelerate {
+
+struct GradientAccumulationOptions {
+  // Micro-batches of a window. Unset: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else 1.
+  std::optional<int64_t> steps{};
+  // A pass over a prepared loader ends its window: the last one may be shorter, and is divided by
+  // the number of micro-batches that it really has. Otherwise windows run on into the next pass.
+  bool sync_with_dataloader = true;
+  // Average the gradients of the ranks in every micro-batch: less memory for some strategies, more
+  // to send.
+  bool sync_each_batch = false;
+  // Let schedules count the micro-batches in which gradients only accumulate, as torch counts
+  // steps; their rate stays as it is there.
+  bool adjust_scheduler = true;
+};
+
+// How much a loss counts among the micro-batches of a window and the ranks.
+struct BackwardOptions {
+  // The number of things (tokens, pixels) that the loss is the mean of: gradients become the mean
+  // over all of them, in all micro-batches and on all ranks, as if it were one batch. Unset: every
+  // micro-batch counts the same. One such loss in a micro-batch; all losses of a window have a
+  // weight or none has.
+  std::optional<double> weight{};
+};
+
+namespace detail {
+
+// Counts micro-batches. All ranks count alike.
+class AccumulationWindow {
+ public:
+  // Throws UsageError for steps below 1.
+  AccumulationWindow(int64_t steps, bool sync_with_dataloader);
+
+  // A micro-batch begins; `last_of_loader` if its loader has no more.
+  void begin_micro_batch(bool last_of_loader);
+
+  // Whether the present micro-batch ends its window.
+  bool sync_gradients() const { return sync_; }
+  // Micro-batches of the present window that have begun; the real length of it where it ends.
+  int64_t begun() const { return begun_; }
+  int64_t steps() const { return steps_; }
+  // What the losses of this micro-batch are divided by.
+  int64_t divisor() const { return sync_ && begun_ > 0 ? begun_ : steps_; }
+  // What gradients of earlier micro-batches, which were divided by steps(), are multiplied by when
+  // this micro-batch begins: 1 unless it ends a short window.
+  double correction() const { return static_cast<double>(steps_) / static_cast<double>(divisor()); }
+  // The counter that the reference keeps.
+  int64_t step() const { return step_; }
+  void set_step(int64_t step) { step_ = step; }
+
+ private:
+  int64_t steps_;
+  bool sync_with_dataloader_;
+  int64_t step_ = 0;
+  int64_t begun_ = 0;
+  bool sync_ = true;
+};
+
+}  // namespace detail
+
+// One micro-batch: what Accelerator::accumulate returns. Its end lets the models average gradients
+// in later backward passes again.
+class [[nodiscard]] Accumulation {
+ public:
+  explicit Accumulation(std::function<void()> end) : end_(std::move(end)) {}
+  Accumulation(const Accumulation&) = delete;
+  Accumulation& operator=(const Accumulation&) = delete;
+  ~Accumulation() { end_(); }
+
+ private:
+  std::function<void()> end_;
+};
+
+}  // namespace accelerate
