@@ -382,9 +382,9 @@ TEST_F(AcceleratorErrors, AHalfSetEnvironmentIsAConfigErrorThatNamesTheVariable)
   EXPECT_THAT(error_of(0), HasSubstr("RANK"));
 }
 
-TEST_F(AcceleratorErrors, APrecisionThatCannotBeHadIsNotIgnored) {
+TEST_F(AcceleratorErrors, APrecisionThatDoesNotExistIsNotIgnored) {
   spawn(1, [](const Rank&) { Accelerator accelerator(on_cpu()); },
-        {.environment = {{"ACCELERATE_MIXED_PRECISION", "bf16"}}});
+        {.environment = {{"ACCELERATE_MIXED_PRECISION", "bf61"}}});
   EXPECT_EQ(exit_code_of(0), kExitConfigError);
   EXPECT_THAT(error_of(0), HasSubstr("ACCELERATE_MIXED_PRECISION"));
 }
