@@ -95,6 +95,7 @@ struct Accelerator::Impl {
   std::shared_ptr<detail::AccumulationWindow> window;
   // Of the losses of the present window on this rank.
   WindowWeights weights;
+  int open_micro_batches = 0;  // results of accumulate() that live
   std::vector<PreparedOptimizer> prepared_optimizers;
   Trigger trigger;
 
@@ -250,20 +251,22 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
   const auto batch = impl_->passes->current();
   if (window.sync_gradients()) impl_->weights = {};
   window.begin_micro_batch(batch && batch->is_last);
+  ++impl_->open_micro_batches;
   const bool averages =
       window.sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
   std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
   for (const auto& entry : impl_->models->entries) {
-    if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
-    before.emplace_back(entry.strategy, entry.strategy->gradient_sync());
-    entry.strategy->set_gradient_sync(averages);
-    // A window that turns out to be short was divided by too much so far; weighted losses are
-    // divided when it ends.
+    // A window that turns out to be short was divided by too much so far, also for models that are
+    // not named here; weighted losses are divided when it ends.
     if (window.correction() != 1 && !impl_->weights.weighted()) {
       scale_gradients(*entry.module, window.correction());
     }
+    if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
+    before.emplace_back(entry.strategy, entry.strategy->gradient_sync());
+    entry.strategy->set_gradient_sync(averages);
   }
-  return Accumulation([before = std::move(before)] {
+  return Accumulation([impl = impl_.get(), before = std::move(before)] {
+    --impl->open_micro_batches;
     for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
   });
 }
@@ -279,6 +282,8 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     }
     at::Tensor counted = loss;
     const detail::AccumulationWindow& window = *impl_->window;
+    // Outside of micro-batches each loss is a window of its own.
+    if (impl_->open_micro_batches == 0 && window.sync_gradients()) impl_->weights = {};
     impl_->weights.add(options.weight);
     if (options.weight) {
       double factor = *options.weight;

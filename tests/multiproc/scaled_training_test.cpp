@@ -1,0 +1,237 @@
+// Mixed precision, scaled losses, clipping and schedulers through the accelerator, on one and on
+// two ranks.
+#include <limits>
+#include <map>
+
+#include "multiproc/training.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+AcceleratorOptions in_fp16(double init_scale = 8, int64_t steps = 1) {
+  AcceleratorOptions options = on_cpu();
+  options.mixed_precision = "fp16";
+  options.grad_scaler.init_scale = init_scale;
+  options.gradient_accumulation.steps = steps;
+  options.scheduler.pace = SchedulerPace::kPerOptimizerStep;
+  return options;
+}
+
+struct ScaledTrainingOn : Ranks, testing::WithParamInterface<int> {
+  void run_ranks(const RankBody& body, const RankOptions& options = {}) {
+    run(GetParam(), body, options);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, ScaledTrainingOn, testing::Values(1, 2),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+std::shared_ptr<Mlp> fresh_net() {
+  torch::manual_seed(7);
+  return std::make_shared<Mlp>();
+}
+
+Schedule falling() {
+  return lambda_lr([](int64_t step) { return 1.0 / (1.0 + static_cast<double>(step)); });
+}
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST_P(ScaledTrainingOn, AnOverflowSkipsTheStepHalvesTheScaleAndHoldsTheScheduler) {
+  run_ranks([](const Rank& rank) {
+    Accelerator accelerator(in_fp16(8));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, Scheduler(sgd, falling()));
+    const StepData data = data_of_step(0, kRows);
+    const auto step = [&, &model = model, &optimizer = optimizer,
+                       &scheduler = scheduler](bool overflow) {
+      at::Tensor loss = loss_of(model(data.input), data.target);
+      if (overflow && rank.rank == rank.world_size - 1) loss = loss * kInfinity;
+      accelerator.backward(loss);
+      optimizer.step();
+      scheduler.step();
+      optimizer.zero_grad();
+    };
+    const auto before = flat(net->parameters());
+    step(true);
+    EXPECT_TRUE(accelerator.optimizer_step_was_skipped());
+    EXPECT_EQ(flat(net->parameters()), before);
+    EXPECT_THAT(scheduler.last_lr(), ElementsAre(0.1));
+    EXPECT_EQ(accelerator.scaler()->scale_factor(), 4);
+    step(false);
+    EXPECT_FALSE(accelerator.optimizer_step_was_skipped());
+    EXPECT_NE(flat(net->parameters()), before);
+    EXPECT_THAT(scheduler.last_lr(), ElementsAre(0.05));
+    EXPECT_EQ(accelerator.scaler()->scale_factor(), 4);
+  });
+}
+
+TEST_P(ScaledTrainingOn, OfTwoOptimizersOnlyTheOneThatOverflowsSkips) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16(8));
+    auto good_net = fresh_net();
+    auto bad_net = fresh_net();
+    torch::optim::SGD good_sgd(good_net->parameters(), 0.1);
+    torch::optim::SGD bad_sgd(bad_net->parameters(), 0.1);
+    auto [good, bad, good_optimizer, bad_optimizer, good_scheduler, bad_scheduler] =
+        accelerator.prepare(good_net, bad_net, good_sgd, bad_sgd, Scheduler(good_sgd, falling()),
+                            Scheduler(bad_sgd, falling()));
+    const StepData data = data_of_step(0, kRows);
+    const auto before = flat(bad_net->parameters());
+    accelerator.backward(loss_of(good(data.input), data.target));
+    accelerator.backward(loss_of(bad(data.input), data.target) * kInfinity);
+    bad_optimizer.step();
+    good_optimizer.step();
+    bad_scheduler.step();
+    good_scheduler.step();
+    EXPECT_TRUE(bad_optimizer.step_was_skipped());
+    EXPECT_FALSE(good_optimizer.step_was_skipped());
+    EXPECT_TRUE(accelerator.optimizer_step_was_skipped());
+    EXPECT_EQ(flat(bad_net->parameters()), before);
+    EXPECT_NE(flat(good_net->parameters()), before);
+    EXPECT_THAT(bad_scheduler.last_lr(), ElementsAre(0.1));
+    EXPECT_THAT(good_scheduler.last_lr(), ElementsAre(0.05));
+    EXPECT_EQ(accelerator.scaler()->scale_factor(), 4);  // once, though two optimizers stepped
+  });
+}
+
+// The scale is a power of two, so it leaves no trace in the sum; float16 itself does.
+TEST_P(ScaledTrainingOn, AWindowUnderFp16EqualsOneBigBatch) {
+  run_ranks([](const Rank& rank) {
+    const auto trained = [&](int64_t micro_batches) {
+      Accelerator accelerator(in_fp16(1024, micro_batches));
+      auto net = fresh_net();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const StepData data = data_of_step(0, 12 * rank.world_size);
+      const at::Tensor inputs = rows_of(data.input, rank.rank, 12);
+      const at::Tensor targets = rows_of(data.target, rank.rank, 12);
+      double norm = 0;
+      for (int64_t i = 0; i < micro_batches; ++i) {
+        const auto micro_batch = accelerator.accumulate(model);
+        const int64_t each = 12 / micro_batches;
+        accelerator.backward(
+            loss_of(model(inputs.narrow(0, i * each, each)), targets.narrow(0, i * each, each)));
+        if (accelerator.sync_gradients()) {
+          norm = accelerator.clip_grad_norm_(model.parameters(), 0.5).item<double>();
+        }
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      EXPECT_FALSE(accelerator.optimizer_step_was_skipped());
+      auto values = flat(net->parameters());
+      values.push_back(norm);
+      return values;
+    };
+    EXPECT_TRUE(near(trained(4), trained(1), 2e-3));
+  });
+}
+
+TEST_P(ScaledTrainingOn, ClippingUnscalesFirstAndOnce) {
+  run_ranks([](const Rank&) {
+    const StepData data = data_of_step(0, kRows);
+    const auto norms = [&](const AcceleratorOptions& options) {
+      Accelerator accelerator(options);
+      auto net = fresh_net();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      accelerator.backward(loss_of(model(data.input), data.target));
+      std::vector<double> result;
+      for (const double most : {0.5, 0.5}) {
+        result.push_back(accelerator.clip_grad_norm_(model.parameters(), most).item<double>());
+      }
+      accelerator.clip_grad_value_(model.parameters(), 0.01);
+      double largest = 0;
+      for (const double value : flat(gradients(model.parameters()))) {
+        largest = std::max(largest, std::abs(value));
+      }
+      EXPECT_LE(largest, 0.0100001);
+      optimizer.step();
+      return result;
+    };
+    const auto full = norms(on_cpu());
+    EXPECT_GT(full[0], 0.5);
+    EXPECT_NEAR(full[1], 0.5, 1e-5);
+    EXPECT_TRUE(near(norms(in_fp16(65536)), full, 5e-3));
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesToClipWithoutGradientsAndInsideAScaledWindow) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16(8, 2));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto clip = [&, &model = model] { accelerator.clip_grad_norm_(model.parameters(), 1.0); };
+    EXPECT_THAT(usage_error(clip), HasSubstr("after Accelerator::backward()"));
+    EXPECT_THAT(
+        usage_error([&, &model = model] { accelerator.clip_grad_value_(model.parameters(), 1.0); }),
+        HasSubstr("after Accelerator::backward()"));
+    const StepData data = data_of_step(0, kRows);
+    const auto micro_batch = accelerator.accumulate(model);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    EXPECT_THAT(usage_error(clip), HasSubstr("sync_gradients()"));
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesToMoveASchedulerWhoseOptimizerWasNotPrepared) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto scheduler = accelerator.prepare(Scheduler(sgd, falling()));
+    EXPECT_THAT(usage_error([&] { scheduler.step(); }), HasSubstr("prepare()"));
+    auto optimizer = accelerator.prepare(sgd);
+    scheduler.step();
+    EXPECT_LT(scheduler.last_lr()[0], 0.1);
+  });
+}
+
+// Results as models give them: a tensor alone, and tensors in a tuple and a map.
+struct NestedResultImpl : torch::nn::Module {
+  NestedResultImpl() : linear(register_module("linear", torch::nn::Linear(6, 3))) {}
+  std::tuple<at::Tensor, std::map<std::string, at::Tensor>> forward(const at::Tensor& input) {
+    const at::Tensor output = linear(input);
+    inside = output.scalar_type();
+    return {output, {{"logits", output}, {"labels", torch::arange(3)}}};
+  }
+
+  torch::nn::Linear linear;
+  at::ScalarType inside = at::kFloat;
+};
+TORCH_MODULE(NestedResult);
+
+TEST_P(ScaledTrainingOn, OutputsOfABf16ModelAreFloat32AlsoInNestedResults) {
+  run_ranks([](const Rank&) {
+    AcceleratorOptions options = on_cpu();
+    options.mixed_precision = "bf16";
+    Accelerator accelerator(options);
+    NestedResult net;
+    auto model = accelerator.prepare(net);
+    const auto [output, named] = model(torch::ones({2, 6}));
+    EXPECT_EQ(net->inside, at::kBFloat16);
+    EXPECT_EQ(output.scalar_type(), at::kFloat);
+    EXPECT_EQ(named.at("logits").scalar_type(), at::kFloat);
+    EXPECT_EQ(named.at("labels").scalar_type(), at::kLong);
+    EXPECT_EQ(accelerator.scaler(), nullptr);
+    accelerator.backward(output.sum() + named.at("logits").sum());
+    EXPECT_EQ(net->linear->weight.grad().scalar_type(), at::kFloat);
+  });
+}
+
+TEST_P(ScaledTrainingOn, PrecisionComesFromTheEnvironmentUnlessItIsGiven) {
+  run_ranks(
+      [](const Rank&) {
+        EXPECT_EQ(Accelerator(on_cpu()).mixed_precision(), MixedPrecision::kBf16);
+        AcceleratorOptions options = on_cpu();
+        options.mixed_precision = "no";
+        EXPECT_EQ(Accelerator(options).mixed_precision(), MixedPrecision::kNo);
+      },
+      {.environment = {{"ACCELERATE_MIXED_PRECISION", "bf16"}}});
+}
+
+}  // namespace
+}  // namespace accelerate::test
