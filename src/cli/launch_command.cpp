@@ -82,7 +82,7 @@ CLI::App* setup_launch(CLI::App& app, LaunchOptions& options) {
       ->group("Training");
   launch
       ->add_option("--mixed_precision", options.mixed_precision,
-                   "no; fp16, bf16 and fp8 are for Python programs so far")
+                   "What models compute in: no, fp16, bf16 or fp8 [no]")
       ->type_name("NAME")
       ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}).description(""))
       ->group("Training");
