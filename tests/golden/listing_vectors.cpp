@@ -9,9 +9,9 @@ namespace {
     {"batch_sampler_shard.json", "batch_sampler_shard_dynamic.json",
      "batch_sampler_shard_errors.json", "collectives.json", "dataloader_end_to_end.json",
      "find_executable_batch_size.json", "golden_training.json", "grad_scaler.json",
-     "iterable_dataset_shard.json", "known_reference_bugs.json", "local_sgd.json",
-     "pad_input_tensors.json", "scheduler.json", "seedable_random_sampler.json",
-     "should_reduce_batch_size.json", "skip_batch_sampler.json"});
+     "gradient_accumulation_sync_schedule.json", "iterable_dataset_shard.json",
+     "known_reference_bugs.json", "local_sgd.json", "pad_input_tensors.json", "scheduler.json",
+     "seedable_random_sampler.json", "should_reduce_batch_size.json", "skip_batch_sampler.json"});
 
 }  // namespace
 }  // namespace accelerate::test
