@@ -108,6 +108,29 @@ struct Accelerator::Impl {
                       .hint = "give the optimizer to prepare() too"});
   }
 
+  void require_complete_gradients(const char* where) const {
+    if (window->sync_gradients()) return;
+    throw UsageError({.what = "gradients that still accumulate cannot be unscaled",
+                      .where = where,
+                      .hint = "clip and unscale where sync_gradients() is true"});
+  }
+
+  // Of their own optimizers alone: the gradients of others may not be there yet.
+  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) const {
+    if (!updates) return;
+    require_complete_gradients(where);
+    bool found = false;
+    for (const auto& optimizer : optimizers) {
+      if (!has_any_of(*optimizer, parameters)) continue;
+      found = true;
+      updates->unscale(*optimizer);
+    }
+    if (found) return;
+    throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",
+                      .where = where,
+                      .hint = "give the optimizer of these parameters to prepare()"});
+  }
+
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
   auto stamped(Call call) const {
@@ -250,6 +273,7 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
   detail::AccumulationWindow& window = *impl_->window;
   const auto batch = impl_->passes->current();
   if (window.sync_gradients()) impl_->weights = {};
+  impl_->weights.begin_micro_batch();
   window.begin_micro_batch(batch && batch->is_last);
   ++impl_->open_micro_batches;
   const bool averages =
@@ -316,7 +340,7 @@ at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameter
                                         const ClipNormOptions& options) {
   return impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_norm_");
-    unscale_gradients();
+    impl_->unscale_gradients_of(parameters, "clip_grad_norm_");
     return accelerate::clip_grad_norm_(parameters, max_norm, options);
   });
 }
@@ -324,7 +348,7 @@ at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameter
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
   impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_value_");
-    unscale_gradients();
+    impl_->unscale_gradients_of(parameters, "clip_grad_value_");
     accelerate::clip_grad_value_(parameters, clip_value);
   });
 }
@@ -332,10 +356,7 @@ void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
 void Accelerator::unscale_gradients() {
   if (!impl_->updates) return;
   impl_->stamped([&] {
-    if (!sync_gradients()) {
-      throw UsageError({.what = "gradients that still accumulate cannot be unscaled",
-                        .hint = "clip and unscale where sync_gradients() is true"});
-    }
+    impl_->require_complete_gradients("unscale_gradients");
     for (const auto& optimizer : impl_->optimizers) impl_->updates->unscale(*optimizer);
   });
 }

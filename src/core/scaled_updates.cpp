@@ -1,5 +1,9 @@
 #include "core/scaled_updates.h"
 
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
 namespace accelerate {
 
 at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
@@ -28,6 +32,17 @@ void ScaledUpdates::end_iteration() {
   if (stepped_.empty()) return;
   scaler_.update();
   stepped_.clear();
+}
+
+bool has_any_of(const torch::optim::Optimizer& optimizer,
+                const std::vector<at::Tensor>& parameters) {
+  std::set<const c10::TensorImpl*> wanted;
+  for (const at::Tensor& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
+  return std::ranges::any_of(optimizer.param_groups(), [&](const auto& group) {
+    return std::ranges::any_of(group.params(), [&](const at::Tensor& parameter) {
+      return wanted.contains(parameter.unsafeGetTensorImpl());
+    });
+  });
 }
 
 }  // namespace accelerate

@@ -1,8 +1,11 @@
 // Updates of optimizers whose losses are scaled.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <set>
+#include <vector>
 
 #include "accelerate/grad_scaler.h"
 
@@ -29,5 +32,9 @@ class ScaledUpdates {
   GradScaler scaler_;
   std::set<const torch::optim::Optimizer*> stepped_;  // since the scale was last adapted
 };
+
+// Whether one of `parameters` belongs to the optimizer.
+bool has_any_of(const torch::optim::Optimizer& optimizer,
+                const std::vector<at::Tensor>& parameters);
 
 }  // namespace accelerate

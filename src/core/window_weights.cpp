@@ -23,7 +23,14 @@ void WindowWeights::add(std::optional<double> weight) {
                       .where = "backward",
                       .hint = "give all losses of a window a weight, or none"});
   }
+  // The first one has divided the gradients already, where the window ends.
+  if (weight && weighted_in_micro_batch_) {
+    throw UsageError({.what = "a second loss with a weight in one micro-batch",
+                      .where = "backward",
+                      .hint = "put the losses together into one"});
+  }
   weighted_ = weight.has_value();
+  weighted_in_micro_batch_ = weighted_;
   sum_ += weight.value_or(0);
   ++losses_;
 }

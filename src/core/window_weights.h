@@ -13,8 +13,9 @@ class Communicator;
 
 class WindowWeights {
  public:
-  // Notes the weight of the next loss. Throws UsageError for one below 0 or not finite,
-  // and where losses with and without weight meet in one window.
+  void begin_micro_batch() { weighted_in_micro_batch_ = false; }
+  // Notes the weight of the next loss. Throws UsageError for one below 0 or not finite, for a
+  // second one in a micro-batch, and where losses with and without weight meet in one window.
   void add(std::optional<double> weight);
 
   bool weighted() const { return losses_ > 0 && weighted_; }
@@ -25,6 +26,7 @@ class WindowWeights {
  private:
   int losses_ = 0;
   bool weighted_ = false;
+  bool weighted_in_micro_batch_ = false;
   double sum_ = 0;
 };
 

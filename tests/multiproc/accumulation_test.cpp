@@ -413,6 +413,21 @@ TEST_P(AccumulationOn, RefusesWindowsWithoutSteps) {
   });
 }
 
+TEST_P(AccumulationOn, RefusesASecondWeightedLossInAMicroBatch) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(accumulating({.steps = 2}));
+    auto model = accelerator.prepare(fresh_net());
+    const StepData data = data_of_step(0, 2);
+    for (int step = 0; step < 2; ++step) {
+      const auto micro_batch = accelerator.accumulate(model);
+      accelerator.backward(loss_of(model(data.input), data.target), {.weight = 2});
+      const auto loss = loss_of(model(data.input), data.target);
+      EXPECT_THAT(usage_error([&] { accelerator.backward(loss, {.weight = 2}); }),
+                  HasSubstr("a second loss"));
+    }
+  });
+}
+
 TEST_P(AccumulationOn, RefusesLossesWithAndWithoutWeightInOneWindow) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(accumulating({.steps = 2}));

@@ -159,6 +159,47 @@ TEST_P(ScaledTrainingOn, ClippingUnscalesFirstAndOnce) {
   });
 }
 
+// Each model is clipped before the other has its gradients.
+TEST_P(ScaledTrainingOn, ClippingLeavesTheScaledGradientsOfOtherOptimizersAlone) {
+  run_ranks([](const Rank&) {
+    const StepData data = data_of_step(0, kRows);
+    const auto trained = [&](const AcceleratorOptions& options) {
+      Accelerator accelerator(options);
+      auto first_net = fresh_net();
+      auto second_net = fresh_net();
+      torch::optim::SGD first_sgd(first_net->parameters(), 0.1);
+      torch::optim::SGD second_sgd(second_net->parameters(), 0.1);
+      auto [first, second, first_optimizer, second_optimizer] =
+          accelerator.prepare(first_net, second_net, first_sgd, second_sgd);
+      for (int step = 0; step < 2; ++step) {
+        accelerator.backward(loss_of(first(data.input), data.target));
+        accelerator.clip_grad_norm_(first.parameters(), 0.5);
+        accelerator.backward(loss_of(second(data.input), data.target));
+        accelerator.clip_grad_norm_(second.parameters(), 0.5);
+        for (auto* optimizer : {&first_optimizer, &second_optimizer}) {
+          optimizer->step();
+          optimizer->zero_grad();
+        }
+      }
+      auto values = flat(first_net->parameters());
+      for (const double value : flat(second_net->parameters())) values.push_back(value);
+      return values;
+    };
+    EXPECT_TRUE(near(trained(in_fp16(1024)), trained(on_cpu()), 5e-3));
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesToClipScaledGradientsThatNoPreparedOptimizerHas) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16());
+    auto model = accelerator.prepare(fresh_net());
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    EXPECT_THAT(usage_error([&] { accelerator.clip_grad_norm_(model.parameters(), 1.0); }),
+                HasSubstr("no prepared optimizer"));
+  });
+}
+
 TEST_P(ScaledTrainingOn, RefusesToClipWithoutGradientsAndInsideAScaledWindow) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(in_fp16(8, 2));
