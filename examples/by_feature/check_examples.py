@@ -73,9 +73,12 @@ def check_local_sgd(example):
 
 def check_ddp_comm_hook(example):
     for processes in (1, 2):
+        losses = set()
         for hook in ("no", "fp16", "bf16", "power_sgd"):
             (loss,) = example.run(processes, rf"gradients sent as {hook}: loss {NUMBER}\n", hook)
             expect(loss < 0.02, "the matrix is learned")
+            losses.add(loss)
+        expect(len(losses) == (1 if processes == 1 else 4), "rounding shows where something is sent, and only there")
 
 
 def check_memory_safe_batch_size(example):
