@@ -350,9 +350,9 @@ TEST_P(AccumulationOn, AnEvaluationLoopInsideDoesNotDisturbTheWindow) {
 TEST_P(AccumulationOn, TwoModelsWithTheirOwnLossesShareAWindow) {
   run_ranks([](const Rank& rank) {
     for (const bool both_named : {true, false}) {
-      Accelerator accelerator(accumulating({.steps = 2}));
+      Accelerator accelerator(accumulating({.steps = 3}));
       const int64_t each = 2 * rank.world_size;
-      const TensorDataset data = rows(3 * each);
+      const TensorDataset data = rows(5 * each);
       auto first_net = fresh_net();
       auto second_net = fresh_net();
       torch::optim::SGD first_sgd(first_net->parameters(), 0.1);
@@ -378,7 +378,7 @@ TEST_P(AccumulationOn, TwoModelsWithTheirOwnLossesShareAWindow) {
           micro_step(batch);
         }
       }
-      const auto expected = trained_on(data, {{0, 2 * each}, {2 * each, 3 * each}});
+      const auto expected = trained_on(data, {{0, 3 * each}, {3 * each, 5 * each}});
       EXPECT_TRUE(near(flat(first_net->parameters()), expected));
       EXPECT_TRUE(near(flat(second_net->parameters()), expected));
     }
