@@ -1,7 +1,5 @@
 #include "golden/training_replay.h"
 
-#include <accelerate/clip.h>
-
 namespace accelerate::test {
 
 using nlohmann::json;

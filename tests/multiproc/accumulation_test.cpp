@@ -254,7 +254,7 @@ TEST_P(AccumulationOn, OptimizerAndSchedulerDoNothingInsideAWindow) {
   });
 }
 
-// The gradients of one micro-batch of a window, in the first and in the second one, by rank.
+// All gradients as each rank has them at the moment. Collective.
 std::vector<std::vector<double>> gradients_by_rank(Accelerator& accelerator,
                                                    const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> pieces;
