@@ -16,6 +16,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/preparable.h"
+#include "accelerate/errors.h"
 #include "accelerate/join.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
@@ -219,6 +220,17 @@ class Accelerator {
     }
   }
 
+  // Runs `call` and stamps the errors that pass through with the rank.
+  template <class Call>
+  decltype(auto) stamped(Call call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      error.set_rank(state().rank(), state().world_size());
+      throw;
+    }
+  }
+
   void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
   std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -227,13 +239,21 @@ class Accelerator {
   template <class Loader>
   Loader prepare_loader(const Loader& loader, bool place) {
     if (loader.is_sharded()) return loader;
-    Loader prepared = loader.sharded(
-        loader_shard(loader.options(), Loader::kIsBatchStream, loader.state_dict(), place));
+    // A rank that is sent its batches need not have data: nothing is asked of it.
+    const LoaderState state = stamped(
+        [&] { return reads_data(Loader::kIsBatchStream) ? loader.state_dict() : LoaderState{}; });
+    const bool has_seed =
+        loader.options().seed.has_value() || loader.control()->start().seed.has_value();
+    Loader prepared = stamped([&] {
+      return loader.sharded(
+          loader_shard(loader.options(), Loader::kIsBatchStream, state, has_seed, place));
+    });
     follow_loader(prepared.control());
     return prepared;
   }
+  bool reads_data(bool is_batch_stream) const;
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                           const LoaderState& state, bool place);
+                           const LoaderState& state, bool has_seed, bool place);
   void follow_loader(const std::shared_ptr<detail::LoaderControl>& control);
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
