@@ -136,7 +136,7 @@ class Accelerator {
   // Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the
   // norm before; unscales them first under fp16. Nothing waits for the device. Call it where
   // sync_gradients() is true. Throws UsageError if none of the parameters has a gradient, and under
-  // fp16 inside a window.
+  // fp16 inside a window or if no prepared optimizer has the parameters.
   // NOLINTBEGIN(readability-identifier-naming): torch's names
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                              const ClipNormOptions& options = {});
@@ -351,31 +351,6 @@ class Accelerator {
     }
   }
 
-  void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
-  std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
-  PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                                      bool place);
-
-  template <class Loader>
-  Loader prepare_loader(const Loader& loader, bool place) {
-    if (loader.is_sharded()) return loader;
-    Loader prepared = loader.sharded(
-        loader_shard(loader.options(), Loader::kIsBatchStream, loader.state_dict(), place));
-    follow_loader(prepared.control());
-    return prepared;
-  }
-  LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                           const LoaderState& state, bool place);
-  void follow_loader(const std::shared_ptr<detail::LoaderControl>& control);
-  void join_models(const std::function<void()>& body, const JoinOptions& options,
-                   const std::vector<std::shared_ptr<ModelStrategy>>& named);
-
-  PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
-  const PrecisionPolicy& precision() const;
-  Accumulation begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models);
-  std::optional<BatchInfo> current_batch() const;
-  static void print_line(const std::string& text);
-
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
   decltype(auto) stamped(Call call) const {
@@ -386,6 +361,39 @@ class Accelerator {
       throw;
     }
   }
+
+  void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
+  std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
+  PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                      bool place);
+
+  template <class Loader>
+  Loader prepare_loader(const Loader& loader, bool place) {
+    if (loader.is_sharded()) return loader;
+    // A rank that is sent its batches need not have data: nothing is asked of it.
+    const LoaderState state = stamped(
+        [&] { return reads_data(Loader::kIsBatchStream) ? loader.state_dict() : LoaderState{}; });
+    const bool has_seed =
+        loader.options().seed.has_value() || loader.control()->start().seed.has_value();
+    Loader prepared = stamped([&] {
+      return loader.sharded(
+          loader_shard(loader.options(), Loader::kIsBatchStream, state, has_seed, place));
+    });
+    follow_loader(prepared.control());
+    return prepared;
+  }
+  bool reads_data(bool is_batch_stream) const;
+  LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
+                           const LoaderState& state, bool has_seed, bool place);
+  void follow_loader(const std::shared_ptr<detail::LoaderControl>& control);
+  void join_models(const std::function<void()>& body, const JoinOptions& options,
+                   const std::vector<std::shared_ptr<ModelStrategy>>& named);
+
+  PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
+  const PrecisionPolicy& precision() const;
+  Accumulation begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models);
+  std::optional<BatchInfo> current_batch() const;
+  static void print_line(const std::string& text);
 
   std::unique_ptr<Impl> impl_;
 };

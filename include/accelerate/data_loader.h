@@ -100,8 +100,7 @@ class DataLoader {
   DataLoader(std::shared_ptr<Source> source, LoaderOptions options, Collate collate = {})
       : source_(std::move(source)),
         collate_(std::make_shared<const Collate>(std::move(collate))),
-        control_(std::make_shared<detail::LoaderControl>()),
-        slice_(default_slice()) {
+        control_(std::make_shared<detail::LoaderControl>()) {
     settings_.kind = Traits::kKind;
     settings_.options = std::move(options);
     detail::check_dataset(source_.get());
@@ -133,8 +132,8 @@ class DataLoader {
   int64_t epoch() const { return control_->epoch(); }
   void set_epoch(int64_t epoch) { control_->set_epoch(epoch); }
 
-  // Where the loop over this loader stands: after the batch it was given last. After a loop was
-  // left early it stays there until the next one begins.
+  // Where the innermost loop over this loader stands: after the batch it was given last. After a
+  // loop was left early it stays there until the next one begins.
   LoaderState state_dict() const { return detail::state_of(settings_, *control_, source_size()); }
   // The next pass continues there, on whatever number of ranks, with exactly the samples that were
   // not used up; a dataset is not asked for the others, a stream is read past them. All handles of
@@ -148,6 +147,7 @@ class DataLoader {
   // none of the following ones; where a loaded state is further on, it goes on there. Shares
   // everything else, the epoch too.
   DataLoader skip_first_batches(int64_t batches) const {
+    detail::check_skipped(batches);
     DataLoader result = *this;
     result.settings_.skipped = {.epoch = epoch(), .batches = batches};
     return result;
@@ -155,7 +155,8 @@ class DataLoader {
 
   // How rank 0 cuts a batch for the ranks when it reads for all of them (dispatch_batches): a
   // function (const Value&, const DispatchSlice&) -> Value. Without it every tensor is cut along
-  // its first dimension. Set it before the loader is prepared.
+  // its first dimension, which must be one row a sample. What info() says of rows is about
+  // samples, whatever the function returns. Set it before the loader is prepared.
   DataLoader& slice_fn_for_dispatch(detail::SliceFunction<Value> slice) {
     slice_ = std::move(slice);
     return *this;
@@ -174,15 +175,14 @@ class DataLoader {
     if constexpr (!Nested<Value>) detail::refuse_to_dispatch(shard, typeid(Value));
     DataLoader result = *this;
     result.settings_.shard = shard;
-    result.settings_.prepared_size = source_size();
-    if (result.receives() && shard.dispatched_size) {
-      result.settings_.prepared_size.reset();
-      if (*shard.dispatched_size >= 0) result.settings_.prepared_size = shard.dispatched_size;
+    if (!result.receives() || !shard.dispatched_size) {
+      result.settings_.prepared_size = source_size();
+    } else if (*shard.dispatched_size >= 0) {
+      result.settings_.prepared_size = shard.dispatched_size;
     }
     result.control_ = std::make_shared<detail::LoaderControl>();
-    LoaderState state = state_dict();
+    LoaderState state = detail::state_of(settings_, *control_, result.settings_.prepared_size);
     state.seed = shard.seed;
-    state.size = result.settings_.prepared_size.value_or(-1);
     result.load_state_dict(state);
     return result;
   }
@@ -196,16 +196,6 @@ class DataLoader {
     return settings_.shard && settings_.shard->dispatch && settings_.shard->world_size > 1;
   }
   bool receives() const { return dispatches() && settings_.shard->rank != 0; }
-
-  static detail::SliceFunction<Value> default_slice() {
-    if constexpr (Nested<Value>) {
-      return [](const Value& batch, const DispatchSlice& slice) {
-        return slice_rows(batch, slice.first, slice.last);
-      };
-    } else {
-      return {};
-    }
-  }
 
   // A rank that is sent its batches does not ask data of its own.
   std::optional<int64_t> source_size() const {
@@ -258,10 +248,15 @@ class DataLoader {
 
   // Where rank 0 reads for all, the others wait for its first batch: they are told if it cannot
   // even begin.
-  std::unique_ptr<detail::Feed<Value>> start_pass() const {
-    if (!dispatches() || receives()) return feed(next_pass());
+  std::unique_ptr<detail::Feed<Value>> start_pass(detail::LoaderControl::Place& place) const {
+    const auto start = [&] {
+      const detail::PassSpec spec = next_pass();
+      place = {.epoch = spec.epoch, .position = spec.start, .seed = spec.seed};
+      return feed(spec);
+    };
+    if (!dispatches() || receives()) return start();
     try {
-      return feed(next_pass());
+      return start();
     } catch (const std::exception& error) {
       detail::DispatchChannel(settings_.shard->communicator).send_failure(error.what());
       throw;
@@ -288,6 +283,23 @@ class DataLoader<Source, Collate>::Iterator {
   using value_type = Batch<Value>;
   using difference_type = std::ptrdiff_t;
 
+  Iterator(Iterator&&) noexcept = default;
+  Iterator& operator=(Iterator&& other) noexcept {
+    if (this != &other) {
+      end();
+      control_ = std::move(other.control_);
+      place_ = other.place_;
+      number_ = other.number_;
+      rank_ = other.rank_;
+      world_size_ = other.world_size_;
+      feed_ = std::move(other.feed_);
+      pass_ = std::move(other.pass_);
+      batch_ = std::move(other.batch_);
+    }
+    return *this;
+  }
+  ~Iterator() { end(); }
+
   Batch<Value>& operator*() const { return *batch_; }
   Batch<Value>* operator->() const { return batch_.get(); }
 
@@ -308,7 +320,8 @@ class DataLoader<Source, Collate>::Iterator {
         world_size_(loader.settings_.shard.value_or(LoaderShard{}).world_size),
         pass_(control_->passes()),
         batch_(std::make_unique<Batch<Value>>()) {
-    stamped([&] { feed_ = loader.start_pass(); });
+    stamped([&] { feed_ = loader.start_pass(place_); });
+    number_ = control_->begin(place_);
     load();
   }
 
@@ -318,11 +331,11 @@ class DataLoader<Source, Collate>::Iterator {
     bool more = false;
     stamped([&] { more = feed_->next(produced); });
     if (!more) {
+      control_->finished(number_);
       end();
-      control_->finished();
       return;
     }
-    control_->delivered(produced.info, produced.position);
+    control_->delivered(number_, produced.position);
     pass_->deliver(produced.info);
     *batch_ = Batch<Value>(std::move(produced.value), produced.info);
   }
@@ -345,9 +358,12 @@ class DataLoader<Source, Collate>::Iterator {
   void end() {
     feed_.reset();
     pass_.reset();
+    if (control_) control_->left(number_);
   }
 
   std::shared_ptr<detail::LoaderControl> control_;
+  detail::LoaderControl::Place place_;
+  int64_t number_ = -1;  // of the pass, for `control_`
   int rank_;
   int world_size_;
   std::unique_ptr<detail::Feed<Value>> feed_;

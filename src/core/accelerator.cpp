@@ -58,11 +58,11 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
                          Communicator& ranks) {
   std::ostringstream own;
   // Where rank 0 reads for all, nobody asks what the others have.
-  if (state.size >= 0 && !dispatch) own << state.size << " samples ";
-  own << "in batches of " << options.batch_size << (options.shuffle ? ", shuffled" : "")
+  if (state.size >= 0 && !dispatch) own << state.size << " samples in ";
+  own << "batches of " << options.batch_size << (options.shuffle ? ", shuffled" : "")
       << (options.drop_last ? ", drop_last" : "") << (options.sampler ? ", with a sampler" : "")
       << (options.batch_sampler ? ", with a batch sampler" : "");
-  if (state.epoch != 0 || state.position != 0) {
+  if (!dispatch && (state.epoch != 0 || state.position != 0)) {
     own << ", standing at " << state.position << " of epoch " << state.epoch;
   }
   const std::vector<std::string> all = ranks.all_gather_bytes(own.str());
@@ -232,13 +232,17 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
   });
 }
 
+bool Accelerator::reads_data(bool is_batch_stream) const {
+  const bool dispatch = impl_->options.data_loader.dispatch_batches || is_batch_stream;
+  return !dispatch || is_main_process();
+}
+
 LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                                      const LoaderState& state, bool place) {
+                                      const LoaderState& state, bool has_seed, bool place) {
   return impl_->stamped([&] {
     const ShardingOptions& sharding = impl_->options.data_loader;
     const bool dispatch = sharding.dispatch_batches || is_batch_stream;
     require_same_loader(options, state, dispatch, *impl_->communicator);
-    const bool has_seed = options.seed || state.position > 0;
     const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
     // Rank 0 decides: all ranks must shuffle alike.
     at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);
@@ -387,11 +391,16 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
   struct InsideJoin {
     explicit InsideJoin(Impl& impl, std::optional<bool> even) : impl(impl), even(even) {
       impl.joining = true;
+      reset_batch_weights();
       if (even) override_even_batches(even);
     }
     ~InsideJoin() {
       impl.joining = false;
+      reset_batch_weights();
       if (even) override_even_batches(std::nullopt);
+    }
+    void reset_batch_weights() const {
+      for (const auto& entry : impl.models->entries) entry.strategy->set_batch_weight(1);
     }
     void override_even_batches(std::optional<bool> value) const {
       for (const auto& weak : impl.loaders) {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
+#include <string>
+#include <type_traits>
 
 #include "accelerate/errors.h"
 
@@ -25,7 +28,16 @@ template <class Number>
 bool parse_whole(std::string_view text, Number& value) {
   const char* end = text.data() + text.size();
   const auto result = std::from_chars(text.data(), end, value);
-  return result.ec == std::errc() && result.ptr == end;
+  if (result.ptr != end) return false;
+  if (result.ec == std::errc()) return true;
+  if constexpr (std::is_floating_point_v<Number>) {
+    // Too close to 0 for the type is 0, or the next number to it; too far from it is refused.
+    const double nearest = std::strtod(std::string(text).c_str(), nullptr);
+    if (result.ec != std::errc::result_out_of_range || std::abs(nearest) >= 1) return false;
+    value = static_cast<Number>(nearest);
+    return true;
+  }
+  return false;
 }
 
 [[noreturn]] void refuse(const std::string& file, size_t line, const std::string& column,

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "accelerate/communicator.h"
+#include "accelerate/detail/dispatch_feed.h"
 #include "accelerate/errors.h"
 
 namespace accelerate::detail {
@@ -74,6 +75,16 @@ at::Tensor padded(const at::Tensor& bytes, int64_t size) {
 }
 
 }  // namespace
+
+void refuse_rows(const NestedPath& path, int64_t rows, int64_t samples) {
+  const std::string name = path.str();
+  throw DataError(
+      {.what = (name.empty() ? std::string("the batch") : "`" + name + "` of the batch") + " has " +
+               std::to_string(rows) + " rows, the batch has " + std::to_string(samples) +
+               " samples",
+       .where = "dispatch_batches",
+       .hint = "give every tensor one row a sample, or give slice_fn_for_dispatch()"});
+}
 
 BatchInfo part_of(const BatchInfo& whole, int rank, int world_size) {
   BatchInfo part = whole;

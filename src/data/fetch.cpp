@@ -66,6 +66,8 @@ int64_t known_size(std::optional<int64_t> size) {
 
 void rethrow_for_sample(size_t index) { rethrow_as_data_error("sample " + std::to_string(index)); }
 
+void rethrow_for_batch(int64_t number) { rethrow_as_data_error("batch " + std::to_string(number)); }
+
 void rethrow_for_samples(c10::ArrayRef<size_t> indices) {
   constexpr size_t kShown = 8;
   std::string list;

@@ -5,6 +5,7 @@
 #include <c10/util/Type.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "accelerate/batch_shard.h"
@@ -12,6 +13,7 @@
 #include "accelerate/detail/batch_stream_maker.h"
 #include "accelerate/detail/stream_maker.h"
 #include "accelerate/errors.h"
+#include "compat/cuda_plugin.h"
 
 namespace accelerate::detail {
 namespace {
@@ -25,6 +27,10 @@ void check_order_options(const LoaderOptions& options, SourceKind kind) {
   if (kind != SourceKind::kDataset && orders) {
     refuse("a stream has an order of its own: shuffle, sampler and batch_sampler do not go with it",
            "shuffle inside the stream, or give the loader a dataset with size() and get()");
+  }
+  if (options.batch_sampler && options.batch_size != LoaderOptions{}.batch_size) {
+    refuse("batch_size and batch_sampler are both set",
+           "leave batch_size out: the batch sampler decides of it");
   }
   if (options.batch_sampler && (options.shuffle || options.sampler)) {
     refuse("a batch_sampler decides of the order by itself, shuffle and sampler do not go with it",
@@ -50,7 +56,10 @@ int64_t stream_stride(SourceKind kind, const PassSpec& spec) {
 
 int64_t position_after(SourceKind kind, const PassSpec& spec, int64_t batches) {
   if (kind == SourceKind::kDataset) return planned_position(spec, batches);
-  return spec.start + std::max<int64_t>(batches, 0) * stream_stride(kind, spec);
+  int64_t position = 0;
+  const bool overflow = __builtin_mul_overflow(batches, stream_stride(kind, spec), &position) ||
+                        __builtin_add_overflow(position, spec.start, &position);
+  return overflow ? std::numeric_limits<int64_t>::max() : position;
 }
 
 bool state_counts_batches(const LoaderSettings& settings) {
@@ -71,6 +80,10 @@ void synchronise_order(const LoaderSettings& settings, LoaderControl& control) {
 std::string unit_of(bool counts_batches) { return counts_batches ? "batches" : "samples"; }
 
 }  // namespace
+
+void check_skipped(int64_t batches) {
+  if (batches < 0) refuse("cannot skip " + std::to_string(batches) + " batches");
+}
 
 void check_dataset(const void* dataset) {
   if (dataset == nullptr) refuse("a loader needs a dataset, got a null pointer");
@@ -140,7 +153,7 @@ PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
                 .shard = settings.shard.value_or(LoaderShard{})};
   if (start.even_batches) spec.shard.even_batches = *start.even_batches;
   spec.shard.dispatch = spec.shard.dispatch && spec.shard.world_size > 1;
-  if (settings.skipped.epoch == spec.epoch) {
+  if (settings.skipped.batches > 0 && settings.skipped.epoch == spec.epoch) {
     PassSpec whole = spec;
     whole.start = 0;
     spec.start =
@@ -169,8 +182,14 @@ int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
 
 LoaderState state_of(const LoaderSettings& settings, const LoaderControl& control,
                      std::optional<int64_t> size) {
-  LoaderState state = control.state();
-  state.seed = seed_of(settings, control.start());
+  const LoaderControl::Start start = control.start();
+  LoaderState state{
+      .seed = seed_of(settings, start), .epoch = start.epoch, .position = start.position};
+  if (const auto place = control.place()) {
+    state.seed = place->seed;
+    state.epoch = place->epoch;
+    state.position = place->position;
+  }
   state.counts_batches = state_counts_batches(settings);
   state.size = size.value_or(-1);
   return state;
@@ -196,6 +215,15 @@ void load_state(const LoaderSettings& settings, LoaderControl& control, std::opt
                " samples, this one has " + std::to_string(*size),
            "load it into a loader of the same data, or start the epoch anew");
   }
+  if (settings.kind == SourceKind::kDataset && size && !state.counts_batches) {
+    const int64_t all = planned_size(
+        {.samples = *size, .epoch = state.epoch, .seed = state.seed, .options = settings.options});
+    if (state.position > all) {
+      reject("the state stands at " + std::to_string(state.position) + ", a pass has " +
+                 std::to_string(all) + " samples",
+             "the state is damaged, or of a loader with another sampler");
+    }
+  }
   control.load(state);
 }
 
@@ -212,7 +240,10 @@ void synchronise_generators(const LoaderSettings& settings, LoaderControl& contr
 }
 
 bool pins_memory(const LoaderOptions& options, const LoaderShard& shard) {
-  return options.pin_memory.value_or(true) && shard.place_on_device && shard.device.is_cuda();
+  const bool useful = shard.place_on_device && shard.device.is_cuda();
+  if (!options.pin_memory.value_or(useful)) return false;
+  const auto* plugin = compat::cuda_plugin();
+  return plugin != nullptr && plugin->device_count() > 0;
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

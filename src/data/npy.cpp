@@ -48,6 +48,11 @@ at::Tensor map_npy(const std::filesystem::path& path) {
                      .where = path.string() + ", byte " + std::to_string(layout.offset),
                      .hint = "write the file again with numpy.save, or use NpyDataset"});
   }
+  if (scalar_type(layout) == at::kBool) {
+    throw DataError({.what = "bools cannot be mapped: the file may hold bytes that are none",
+                     .where = path.string(),
+                     .hint = "use NpyDataset, which reads them as 0 or 1"});
+  }
   if (layout.offset == file->size()) return at::empty(layout.shape, scalar_type(layout));
   return at::from_blob(
       file->data() + layout.offset, layout.shape, [file](void*) {},

@@ -17,8 +17,8 @@
 //   the order of walk(). A node is its kind (1) and
 //     structure of fixed shape   nothing
 //     other structure            children (8), keys (8), each key as length (8) and text
-//     tensor                     dtype (1, -1: undefined), dimensions (1), sizes (8 each), offset
-//     (8) rows                       count (8), then numbers as they lie in memory, flags of a
+//     tensor                     dtype (1, -1: undefined), dimensions (1), sizes and offset (8
+//     each) rows                       count (8), then numbers as they lie in memory, flags of a
 //                                std::vector<bool> in a byte each, strings as constant nodes
 //     constant                   as it lies in memory; a string as length (8) and text
 namespace accelerate::detail {

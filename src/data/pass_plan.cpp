@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "accelerate/batch_shard.h"
@@ -105,8 +106,14 @@ std::shared_ptr<const SampleOrder> sample_order(const PassSpec& spec) {
   if (spec.options.batch_sampler) {
     return std::make_shared<SamplesOfBatches>(batch_order(spec), batch_size_of(spec.options));
   }
-  auto order = sampler_for(spec.options).order(spec.samples, spec.seed, spec.epoch);
+  const Sampler& sampler = sampler_for(spec.options);
+  auto order = sampler.order(spec.samples, spec.seed, spec.epoch);
   if (!order) throw DataError({.what = "the sampler gave no order"});
+  const int64_t promised = sampler.size(spec.samples);
+  if (order->size() != promised) {
+    throw DataError({.what = "the order of the sampler has " + std::to_string(order->size()) +
+                             " positions, its size() says " + std::to_string(promised)});
+  }
   return order;
 }
 
@@ -123,7 +130,7 @@ void check_indices(std::span<const int64_t> indices, int64_t samples) {
 // `count` places more at the end of `indices`. Samplers count in int64_t, datasets in size_t: both
 // may look at the same memory.
 std::span<int64_t> grown_by(std::vector<size_t>& indices, int64_t count) {
-  static_assert(sizeof(size_t) == sizeof(int64_t));
+  static_assert(std::is_same_v<std::make_signed_t<size_t>, int64_t>);
   const size_t before = indices.size();
   indices.resize(before + static_cast<size_t>(count));
   return {reinterpret_cast<int64_t*>(indices.data() + before), static_cast<size_t>(count)};

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "accelerate/detail/collated.h"
 #include "accelerate/detail/dataset_access.h"
+#include "data/plain_tensor.h"
 
 namespace accelerate {
 namespace {
@@ -24,8 +26,7 @@ void copy_elements(const std::byte* base, c10::ArrayRef<size_t> indices, std::by
 
 // Whether the rows are plain bytes that memcpy may copy.
 bool is_plain_memory(const at::Tensor& rows) {
-  return rows.device().is_cpu() && rows.layout() == at::kStrided && rows.is_contiguous() &&
-         !rows.requires_grad() && !rows.is_quantized() && !rows.is_conj() && !rows.is_neg();
+  return detail::is_plain(rows) && !rows.requires_grad();
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ at::Tensor empty_rows(size_t count, at::IntArrayRef row_shape, at::ScalarType ty
   shape.reserve(row_shape.size() + 1);
   shape.push_back(static_cast<int64_t>(count));
   shape.append(row_shape.begin(), row_shape.end());
-  return at::empty(shape, type);
+  return detail::empty_batch(shape, type);
 }
 
 at::Tensor gather_rows(const at::Tensor& rows, c10::ArrayRef<size_t> indices) {

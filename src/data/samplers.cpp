@@ -194,7 +194,7 @@ void check_weights(const std::vector<double>& weights, int64_t draws, bool repla
     throw UsageError({.what = "a weight of a sampler is negative or not finite"});
   }
   const int64_t positive = std::ranges::count_if(weights, [](double weight) { return weight > 0; });
-  if (draws < 0 || (draws > 0 && positive == 0)) {
+  if (draws < 0 || positive == 0) {
     throw UsageError({.what = "cannot draw " + std::to_string(draws) + " samples from " +
                               std::to_string(positive) + " weights above zero"});
   }

@@ -5,6 +5,7 @@
 #include "accelerate/batch_shard.h"
 #include "accelerate/detail/batch_stream_maker.h"
 #include "accelerate/detail/stream_maker.h"
+#include "accelerate/detail/torch_loader.h"
 #include "accelerate/errors.h"
 
 namespace accelerate::detail {
@@ -12,6 +13,13 @@ namespace accelerate::detail {
 void throw_read_twice() {
   throw DataError({.what = "this stream can be read only once, a second pass was asked for",
                    .hint = "give stream() a function that opens the source anew for each pass"});
+}
+
+void throw_overtaken_pass() {
+  throw UsageError(
+      {.what = "two loops over one loader of torch::data: it has one place, which the "
+               "inner loop took",
+       .hint = "give each loop a loader of its own, or use accelerate::data_loader()"});
 }
 
 StreamShard stream_shard(const PassSpec& spec) {

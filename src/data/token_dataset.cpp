@@ -72,7 +72,13 @@ struct TokenFile {
         layout(options.stored ? plain_token_layout(file.size(),
                                                    *options.stored == StoredToken::kUint16 ? 2 : 4,
                                                    options.offset, path)
-                              : parse_token_header(file.bytes(), path)) {}
+                              : parse_token_header(file.bytes(), path)) {
+    if (!options.stored || options.offset != 0 || !begins_with_token_header(file.bytes())) return;
+    throw DataError(
+        {.what = "the token file has a header, which would be read as tokens",
+         .where = path.string(),
+         .hint = "leave TokenOptions::stored out: the header says how tokens are stored"});
+  }
 
   MappedFile file;
   TokenLayout layout;

@@ -1,5 +1,6 @@
 #include "data/token_format.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -32,6 +33,13 @@ uint32_t word(std::span<const std::byte> file, size_t index) {
 }
 
 }  // namespace
+
+bool begins_with_token_header(std::span<const std::byte> file) {
+  if (file.size() < kHeaderBytes) return false;
+  return std::ranges::any_of(kKinds, [&](const Kind& kind) {
+    return word(file, 0) == kind.magic && word(file, 1) == kind.version;
+  });
+}
 
 TokenLayout parse_token_header(std::span<const std::byte> file, const std::filesystem::path& path) {
   const std::string no_header_hint =

@@ -18,6 +18,9 @@ struct TokenLayout {
 // magic number or version, and for a file that is shorter or longer than the header says.
 TokenLayout parse_token_header(std::span<const std::byte> file, const std::filesystem::path& path);
 
+// Whether the file begins with the first words of a header that parse_token_header() knows.
+bool begins_with_token_header(std::span<const std::byte> file);
+
 // The layout of a file of `file_bytes` that has tokens from `offset` to its end. Throws UsageError
 // for an offset that is no multiple of token_bytes, DataError if there is no token or a broken one.
 TokenLayout plain_token_layout(uint64_t file_bytes, size_t token_bytes, uint64_t offset,

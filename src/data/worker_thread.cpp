@@ -1,9 +1,17 @@
 #include <csignal>
+#include <string>
 
 #include "accelerate/detail/worker_feed.h"
+#include "accelerate/errors.h"
 #include "compat/serial_thread.h"
 
 namespace accelerate::detail {
+
+void throw_too_many_workers(int workers, const char* why) {
+  throw UsageError({.what = "cannot start " + std::to_string(workers) + " workers: " + why,
+                    .where = "num_workers",
+                    .hint = "ask for fewer; more than the machine has cores seldom helps"});
+}
 
 void enter_worker_thread() {
   sigset_t blocked;

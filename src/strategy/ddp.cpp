@@ -110,7 +110,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
               .where = "backward",
               .hint = "call accelerator.backward(loss) instead of loss.backward()"});
     }
-    const detail::PassPlan plan =
+    const detail::ReductionPlan plan =
         join_ != nullptr ? join_->announce_backward(join_index_, loss) : plan_alone();
     in_backward_ = true;
     unreduced_before_ = reducer_->holds_unreduced_gradients();
@@ -268,7 +268,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
                         : "set .ddp = {.find_unused_parameters = true}, or freeze them"});
   }
 
-  detail::PassPlan plan_alone() const {
+  detail::ReductionPlan plan_alone() const {
     return {.reduction =
                 would_reduce() ? detail::Reduction::kOverlapped : detail::Reduction::kNone};
   }

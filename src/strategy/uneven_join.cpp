@@ -50,15 +50,15 @@ int UnevenJoin::announce_buffers(size_t index) {
   return source_;
 }
 
-PassPlan UnevenJoin::announce_backward(size_t index, const at::Tensor& loss) {
+ReductionPlan UnevenJoin::announce_backward(size_t index, const at::Tensor& loss) {
   if (!plans_[index]) {  // the first to ask in this pass
-    const std::vector<PassPlan> plans = plan_backward(loss);
+    const std::vector<ReductionPlan> plans = plan_backward(loss);
     std::copy(plans.begin(), plans.end(), plans_.begin());
   }
   return *std::exchange(plans_[index], std::nullopt);
 }
 
-std::vector<PassPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
+std::vector<ReductionPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
   const compat::GraphNodes graph = compat::graph_of(loss);
   for (const JoinMember* outsider : outsiders_) {
     if (!outsider->would_reduce() || !outsider->is_reached_by(graph)) continue;
@@ -75,7 +75,7 @@ std::vector<PassPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
     reducing.push_back(i);
     delayed = delayed || members_[i]->must_delay();
   }
-  std::vector<PassPlan> plans(members_.size() + outsiders_.size());
+  std::vector<ReductionPlan> plans(members_.size() + outsiders_.size());
   if (reducing.empty()) return plans;
 
   // The buckets of two models would come in an order that only this pass knows.

@@ -35,7 +35,7 @@ enum class Reduction : int64_t {
 
 // A model's part in one backward pass of a join. Its gradients are multiplied by weight / divisor
 // before they are summed up.
-struct PassPlan {
+struct ReductionPlan {
   Reduction reduction = Reduction::kNone;
   int64_t weight = 1;
   int64_t divisor = 1;
@@ -85,7 +85,7 @@ class UnevenJoin {
   int announce_buffers(size_t index);
   // Called by each member once before the backward pass of `loss`: its part in it. Collective, with
   // the first member that asks, if the pass reduces gradients.
-  PassPlan announce_backward(size_t index, const at::Tensor& loss);
+  ReductionPlan announce_backward(size_t index, const at::Tensor& loss);
 
  private:
   enum class Step : int64_t { kFinished = 0, kBuffers = 1, kBackward = 2 };
@@ -105,7 +105,7 @@ class UnevenJoin {
   // Tells the others and hears from them. Throws UsageError on all ranks alike if those with data
   // are about to do different things, or if the join must not be uneven and is.
   std::vector<Notice> exchange(const Notice& own);
-  std::vector<PassPlan> plan_backward(const at::Tensor& loss);
+  std::vector<ReductionPlan> plan_backward(const at::Tensor& loss);
   bool answer_next();  // false: all have finished
   void copy_from_last_source();
   [[noreturn]] void refuse(ErrorInfo info) const;
@@ -115,11 +115,11 @@ class UnevenJoin {
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   JoinOptions options_;
   std::vector<JoinMember*> members_;
-  std::vector<JoinMember*> outsiders_;          // models that the body must not train
-  std::vector<std::optional<PassPlan>> plans_;  // of the pass that begins, until asked for
-  std::vector<int64_t> unreduced_weight_;       // of each member, since its last reduction
-  std::vector<bool> exchanged_;                 // whether a member exchanged anything at all
-  int source_ = 0;                              // lowest rank with data at the last notice
+  std::vector<JoinMember*> outsiders_;               // models that the body must not train
+  std::vector<std::optional<ReductionPlan>> plans_;  // of the pass that begins, until asked for
+  std::vector<int64_t> unreduced_weight_;            // of each member, since its last reduction
+  std::vector<bool> exchanged_;                      // whether a member exchanged anything at all
+  int source_ = 0;                                   // lowest rank with data at the last notice
 };
 
 }  // namespace accelerate::detail

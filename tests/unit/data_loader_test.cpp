@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <ranges>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "accelerate/dataset.h"
@@ -194,6 +195,64 @@ TEST(DataLoader, SkippingCountsFromTheBeginningOfTheEpochAlsoAfterAResume) {
   EXPECT_EQ(loader.skip_first_batches(1).size(), 3);
   EXPECT_EQ(loader.skip_first_batches(2).size(), 3);
   EXPECT_EQ(loader.skip_first_batches(3).size(), 2);
+}
+
+TEST(DataLoader, AnInnerLoopLeavesThePlaceOfTheOuterOneAlone) {
+  auto loader = data_loader(integers_below(8), {.batch_size = 2});
+  for (auto& batch : loader) {
+    for (auto& inner : loader) EXPECT_EQ(inner.info().size, 2);
+    EXPECT_EQ(loader.state_dict().epoch, 0);
+    EXPECT_EQ(loader.state_dict().position, 2 * (batch.info().index + 1));
+  }
+}
+
+TEST(DataLoader, AnEpochThatIsSetInsideALoopStays) {
+  auto loader = data_loader(integers_below(4), {.batch_size = 2});
+  for (auto& batch : loader) {
+    if (batch.info().is_last) loader.set_epoch(5);
+  }
+  EXPECT_EQ(loader.epoch(), 5);
+}
+
+TEST(DataLoader, TheStateHoldsTheSeedThatThePassUses) {
+  torch::manual_seed(1);
+  auto loader = data_loader(integers_below(8), {.batch_size = 2, .shuffle = true});
+  std::vector<int64_t> seen;
+  auto it = loader.begin();
+  for (const int64_t value : values(it->data)) seen.push_back(value);
+  torch::manual_seed(2);
+  auto resumed = data_loader(integers_below(8), {.batch_size = 2, .shuffle = true});
+  resumed.load_state_dict(loader.state_dict());
+  for (auto& batch : resumed) {
+    for (const int64_t value : values(batch.data)) seen.push_back(value);
+  }
+  EXPECT_THAT(seen, testing::UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(DataLoader, RefusesAPlaceThatAPassDoesNotHave) {
+  auto loader = data_loader(integers_below(8), {.batch_size = 2});
+  LoaderState state = loader.state_dict();
+  state.position = 9;
+  EXPECT_THROW(loader.load_state_dict(state), DataError);
+  EXPECT_EQ(loader.size(), 4);
+}
+
+TEST(DataLoader, AListThatShrinksInsideALoopIsADataError) {
+  auto list = std::make_shared<std::vector<std::string>>(8, "text");
+  auto loader = data_loader(list, {.batch_size = 2});
+  EXPECT_THROW(
+      for (auto& batch
+           : loader) {
+        EXPECT_EQ(batch.size(), 2u);
+        list->clear();
+      },
+      DataError);
+}
+
+TEST(DataLoader, RefusesABatchSizeBesideABatchSampler) {
+  EXPECT_THROW(data_loader(integers_below(8),
+                           {.batch_size = 3, .batch_sampler = accelerate::batches_of({{0}})}),
+               UsageError);
 }
 
 TEST(DataLoader, SharesADatasetGivenBySharedPointer) {

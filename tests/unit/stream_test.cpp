@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <limits>
 #include <list>
 #include <ranges>
 #include <sstream>
@@ -146,6 +147,54 @@ TEST(Stream, AnErrorNamesTheSampleOfTheStream) {
   }
 }
 
+TEST(Stream, AnErrorComesInThePlaceOfItsBatch) {
+  for (const int workers : {0, 1, 2}) {
+    auto failing = stream([](int64_t) {
+      return [at = 0]() mutable -> std::optional<int> {
+        if (at == 5) throw std::runtime_error("line torn");
+        return at++;
+      };
+    });
+    auto loader = data_loader(failing, {.batch_size = 2, .num_workers = workers});
+    std::vector<int64_t> seen;
+    EXPECT_THROW(
+        for (auto& batch
+             : loader) {
+          EXPECT_FALSE(batch.info().is_last);
+          seen.push_back(batch.data[0].item<int64_t>());
+        },
+        DataError);
+    EXPECT_THAT(seen, ElementsAre(0, 2)) << workers;
+    EXPECT_EQ(loader.state_dict().position, 4);
+  }
+}
+
+TEST(Stream, WhatTheLoopDoesToABatchDoesNotShowInThePadding) {
+  const std::vector<at::Tensor> samples{at::zeros(1), at::ones(1), at::full(1, 2.0)};
+  const auto first_of = [](std::vector<at::Tensor> batch) { return batch; };
+  auto loader = data_loader(stream(samples), {.batch_size = 2}, first_of)
+                    .sharded({.rank = 1, .world_size = 2});
+  for (auto& batch : loader) {
+    EXPECT_EQ(batch[0].item<double>(), 2.0);
+    EXPECT_EQ(batch[1].item<double>(), 0.0);  // the first sample of the pass
+  }
+  auto own = data_loader(stream(samples), {.batch_size = 2}, first_of)
+                 .sharded({.rank = 0, .world_size = 2, .split_batches = true});
+  std::vector<double> seen;
+  for (auto& batch : own) {
+    seen.push_back(batch[0].item<double>());
+    batch[0].add_(100);
+  }
+  EXPECT_THAT(seen, ElementsAre(0.0, 2.0));
+}
+
+TEST(Stream, AFarSkipDoesNotOverflow) {
+  auto loader = data_loader(std::views::iota(0, 5), {.batch_size = 2});
+  EXPECT_THAT(batches_of(loader.skip_first_batches(std::numeric_limits<int64_t>::max())),
+              IsEmpty());
+  EXPECT_THROW(loader.skip_first_batches(-1), UsageError);
+}
+
 TEST(Stream, ContinuesWhereItWasInterrupted) {
   auto loader = data_loader(std::views::iota(0, 9), {.batch_size = 2, .num_workers = 1});
   LoaderState state;
@@ -177,6 +226,21 @@ TEST(BatchStream, ListsOfExamplesAreStacked) {
     EXPECT_EQ(batch.data.sizes(), (at::IntArrayRef{2, 2}));
     EXPECT_EQ(batch.target.sizes(), (at::IntArrayRef{2, 1}));
     EXPECT_EQ(batch.info().size, 2);
+  }
+}
+
+TEST(BatchStream, AnErrorNamesTheBatch) {
+  auto failing = batch_stream([](int64_t) {
+    return [at = 0]() mutable -> std::optional<at::Tensor> {
+      if (at++ == 1) throw std::runtime_error("gone");
+      return at::zeros(2);
+    };
+  });
+  try {
+    batches_of(data_loader(failing));
+    FAIL() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_EQ(error.message(), "batch 1 could not be read: gone");
   }
 }
 

@@ -12,7 +12,9 @@
 
 #include "accelerate/detail/feed.h"
 #include "accelerate/detail/fetch.h"
+#include "accelerate/detail/kept_value.h"
 #include "accelerate/detail/pass_plan.h"
+#include "accelerate/detail/read_ahead.h"
 #include "accelerate/nested.h"
 #include "accelerate/stream.h"
 
@@ -66,13 +68,7 @@ class BatchStreamMaker {
         start_(spec.start) {}
 
   bool draw(Draft& draft) {
-    if (!opened_) open();
-    if (!ahead_) return false;
-    std::optional<Draft> following = read_round();
-    ahead_->info.is_last = !following;
-    draft = std::move(*ahead_);
-    ahead_ = std::move(following);
-    return true;
+    return ahead_.next(draft, [this] { return read_round(); });
   }
 
   Produced<Value> build(Draft&& draft, const StopFlag&) const {
@@ -85,16 +81,15 @@ class BatchStreamMaker {
   }
 
  private:
-  void open() {
-    opened_ = true;
-    while (read_ < start_ && next_batch()) {
-    }
-    ahead_ = read_round();
-  }
-
   std::optional<T> next_batch() {
     if (ended_) return std::nullopt;
-    std::optional<T> batch = next_();
+    std::optional<T> batch = [&] {
+      try {
+        return next_();
+      } catch (...) {
+        rethrow_for_batch(read_);
+      }
+    }();
     if (!batch) {
       ended_ = true;
       return batch;
@@ -105,20 +100,10 @@ class BatchStreamMaker {
     return batch;
   }
 
-  // A batch that makes a round by itself is handed to the loop as it is, and the loop may change
-  // it.
-  T kept(const T& batch) const {
-    if constexpr (Nested<T>) {
-      if (shard_.batches == 1) {
-        return map_tensors(batch, [](const at::Tensor& tensor) {
-          return tensor.defined() ? tensor.clone() : tensor;
-        });
-      }
-    }
-    return batch;
-  }
-
   std::optional<Draft> read_round() {
+    // Past what was used up before.
+    while (read_ < start_ && next_batch()) {
+    }
     Draft draft;
     const int64_t index = read_ / shard_.batches;
     while (static_cast<int64_t>(draft.batches.size()) < shard_.batches) {
@@ -168,12 +153,11 @@ class BatchStreamMaker {
   BatchStreamShard shard_;
   int64_t epoch_;
   int64_t start_;
-  bool opened_ = false;
   bool ended_ = false;
   int64_t read_ = 0;  // batches taken from the stream
   // The first round; complete before any round is built that needs it.
   std::shared_ptr<std::vector<T>> beginning_ = std::make_shared<std::vector<T>>();
-  std::optional<Draft> ahead_;
+  ReadAhead<Draft> ahead_;
 };
 
 }  // namespace accelerate::detail

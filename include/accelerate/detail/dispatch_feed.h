@@ -30,6 +30,30 @@ namespace detail {
 template <class Value>
 using SliceFunction = std::function<Value(const Value&, const DispatchSlice&)>;
 
+// Throws DataError: `path` has `rows` rows in a batch of `samples`.
+[[noreturn]] void refuse_rows(const NestedPath& path, int64_t rows, int64_t samples);
+
+struct RowCheck {
+  int64_t samples;
+  void tensor(const NestedPath& path, const at::Tensor& tensor) const {
+    if (!tensor.defined() || tensor.dim() == 0) return;
+    if (tensor.size(0) != samples) refuse_rows(path, tensor.size(0), samples);
+  }
+  template <class T>
+  void rows(const NestedPath& path, const std::vector<T>& list) const {
+    const auto size = static_cast<int64_t>(list.size());
+    if (size != samples) refuse_rows(path, size, samples);
+  }
+  template <class T>
+  void constant(const NestedPath&, const T&) const {}
+};
+
+// Every tensor and list of a batch that is cut has as many rows as the batch has samples.
+template <class Value>
+void check_rows(const Value& batch, int64_t samples) {
+  for_each_leaf(batch, RowCheck{samples});
+}
+
 // A batch cut into the parts of the ranks: that of rank 0 as it is, the others ready to be sent.
 template <class Value>
 struct DispatchParts {
@@ -45,6 +69,7 @@ class DispatchMaker {
   using Value = DispatchParts<Whole>;
   using Draft = typename Maker::Draft;
 
+  // Without `slice` every tensor and list is cut along its rows.
   DispatchMaker(Maker maker, int world_size, SliceFunction<Whole> slice)
       : maker_(std::move(maker)), world_size_(world_size), slice_(std::move(slice)) {}
 
@@ -54,13 +79,14 @@ class DispatchMaker {
     Produced<Whole> whole = maker_.build(std::move(draft), stop);
     Produced<Value> cut{.info = whole.info, .position = whole.position};
     if (stop.load(std::memory_order_relaxed)) return cut;
+    if (!slice_) check_rows(whole.value, whole.info.size);
     cut.value.packed.resize(static_cast<size_t>(world_size_));
     const int64_t rows = whole.info.size / world_size_;
     for (int rank = 0; rank < world_size_; ++rank) {
-      Whole part = slice_(whole.value, {.first = rank * rows,
-                                        .last = (rank + 1) * rows,
-                                        .rank = rank,
-                                        .world_size = world_size_});
+      const DispatchSlice slice{
+          .first = rank * rows, .last = (rank + 1) * rows, .rank = rank, .world_size = world_size_};
+      Whole part =
+          slice_ ? slice_(whole.value, slice) : slice_rows(whole.value, slice.first, slice.last);
       if (rank == 0) {
         cut.value.own = std::move(part);
       } else {

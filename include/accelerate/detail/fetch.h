@@ -33,6 +33,7 @@ int64_t known_size(std::optional<int64_t> size);
 // From a catch block: throws DataError that names the sample (or the samples) and says what the
 // exception said; the exception itself is nested in it.
 [[noreturn]] void rethrow_for_sample(size_t index);
+[[noreturn]] void rethrow_for_batch(int64_t number);
 [[noreturn]] void rethrow_for_samples(c10::ArrayRef<size_t> indices);
 
 // A generator of this thread, seeded by where the sample stands: the same for it on every rank, in
@@ -66,7 +67,7 @@ struct SampleContext {
 template <class Dataset>
 decltype(auto) get_sample(Dataset& dataset, size_t index, const SampleContext& context) {
   if constexpr (is_vector<Dataset>) {
-    return typename Dataset::value_type(dataset[index]);
+    return typename Dataset::value_type(dataset.at(index));
   } else if constexpr (GivesRandomSamples<Dataset>) {
     return dataset.get(index, sample_generator(context.seed, context.epoch, index));
   } else {

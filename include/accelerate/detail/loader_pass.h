@@ -23,6 +23,7 @@ namespace accelerate::detail {
 enum class SourceKind { kDataset, kStream, kBatchStream };
 
 // Throw UsageError where the values cannot be used.
+void check_skipped(int64_t batches);
 void check_dataset(const void* dataset);
 void check_options(const LoaderOptions& options, SourceKind kind);
 void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,

@@ -12,7 +12,9 @@
 
 #include "accelerate/detail/feed.h"
 #include "accelerate/detail/fetch.h"
+#include "accelerate/detail/kept_value.h"
 #include "accelerate/detail/pass_plan.h"
+#include "accelerate/detail/read_ahead.h"
 #include "accelerate/stream.h"
 
 namespace accelerate::detail {
@@ -55,13 +57,7 @@ class StreamMaker {
         start_(spec.start) {}
 
   bool draw(Draft& draft) {
-    if (!opened_) open();
-    if (!ahead_) return false;
-    std::optional<Draft> following = read_round();
-    ahead_->info.is_last = !following;
-    draft = std::move(*ahead_);
-    ahead_ = std::move(following);
-    return true;
+    return ahead_.next(draft, [this] { return read_round(); });
   }
 
   Produced<Value> build(Draft&& draft, const StopFlag&) const {
@@ -69,14 +65,6 @@ class StreamMaker {
   }
 
  private:
-  // Passes over what was used up before and reads the first round.
-  void open() {
-    opened_ = true;
-    while (read_ < start_ && next_sample()) {
-    }
-    ahead_ = read_round();
-  }
-
   std::optional<T> next_sample() {
     if (ended_) return std::nullopt;
     std::optional<T> sample = [&] {
@@ -91,12 +79,17 @@ class StreamMaker {
       return sample;
     }
     // The last round is filled up with samples of the first.
-    if (read_ < shard_.stride) beginning_.push_back(*sample);
+    if ((shard_.even || shard_.multiple > 1) && read_ < shard_.stride) {
+      beginning_.push_back(kept(*sample));
+    }
     ++read_;
     return sample;
   }
 
   std::optional<Draft> read_round() {
+    // Past what was used up before.
+    while (read_ < start_ && next_sample()) {
+    }
     const int64_t first = read_;
     Draft draft;
     while (read_ - first < shard_.stride) {
@@ -137,11 +130,10 @@ class StreamMaker {
   StreamShard shard_;
   int64_t epoch_;
   int64_t start_;
-  bool opened_ = false;
   bool ended_ = false;
   int64_t read_ = 0;  // samples taken from the stream
   std::vector<T> beginning_;
-  std::optional<Draft> ahead_;
+  ReadAhead<Draft> ahead_;
 };
 
 }  // namespace accelerate::detail

@@ -12,6 +12,9 @@
 
 namespace accelerate::detail {
 
+// Throws UsageError: a loop over a loader of torch::data goes on after another one was begun.
+[[noreturn]] void throw_overtaken_pass();
+
 // Opens passes over a loader of torch::data. One pass at a time: torch's loader has one place.
 template <class Loader>
 class TorchLoaderPasses {
@@ -24,19 +27,22 @@ class TorchLoaderPasses {
   std::function<std::optional<Batch>()> operator()(int64_t) const {
     finish_the_pass_before();
     state_->at.emplace(state_->loader->begin());
-    return [state = state_, fresh = true]() mutable -> std::optional<Batch> {
-      if (!std::exchange(fresh, false)) ++*state->at;
-      if (*state->at == state->loader->end()) {
-        state->at.reset();
-        return std::nullopt;
-      }
-      return std::move(**state->at);
-    };
+    return
+        [state = state_, pass = ++state_->passes, fresh = true]() mutable -> std::optional<Batch> {
+          if (pass != state->passes) throw_overtaken_pass();
+          if (!std::exchange(fresh, false)) ++*state->at;
+          if (*state->at == state->loader->end()) {
+            state->at.reset();
+            return std::nullopt;
+          }
+          return std::move(**state->at);
+        };
   }
 
  private:
   struct State {
     std::shared_ptr<Loader> loader;
+    int64_t passes = 0;
     std::optional<std::decay_t<decltype(std::declval<Loader&>().begin())>> at{};
   };
 

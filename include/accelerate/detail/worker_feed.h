@@ -7,6 +7,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,10 +20,14 @@ namespace accelerate::detail {
 // on tensors stay inside it instead of waking threads that the training needs.
 void enter_worker_thread();
 
+// Throws UsageError.
+[[noreturn]] void throw_too_many_workers(int workers, const char* why);
+
 // `workers` threads draw and build batches, at most workers * prefetch of them ahead of the loop,
 // which gets them in the order in which they were drawn, whoever was faster. An exception of a
 // worker comes out of next() in the place of its batch. The destructor waits for what the workers
-// are doing at that moment, at most one sample each.
+// are doing at that moment: one get() or get_batch() each, one round of a stream. A stream that
+// blocks in next() for ever is waited for.
 template <class Maker>
 class WorkerFeed final : public Feed<typename Maker::Value> {
  public:
@@ -34,6 +39,9 @@ class WorkerFeed final : public Feed<typename Maker::Value> {
     threads_.reserve(static_cast<size_t>(workers));
     try {
       for (int i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      shut_down();
+      throw_too_many_workers(workers, error.what());
     } catch (...) {
       shut_down();
       throw;
