@@ -67,7 +67,13 @@ TEST_F(NpyFiles, EveryVersionOfTheFormatIsRead) {
 TEST_F(NpyFiles, EveryElementTypeIsRead) {
   const auto check = [&](const std::string& descr, const std::string& data, at::ScalarType type) {
     const auto path = write("a.npy", npy(dict(descr, "(2,)"), data));
-    for (const at::Tensor& value : {NpyDataset(path).get(1), map_npy(path).select(0, 1)}) {
+    std::vector<at::Tensor> values{NpyDataset(path).get(1)};
+    if (values[0].scalar_type() == at::kBool) {
+      EXPECT_THROW((void)map_npy(path), DataError);  // a byte of the file may be no bool
+    } else {
+      values.push_back(map_npy(path).select(0, 1));
+    }
+    for (const at::Tensor& value : values) {
       EXPECT_EQ(value.scalar_type(), type) << descr;
       EXPECT_EQ(value.to(at::kDouble).item<double>(), 1.0) << descr;
     }
