@@ -28,6 +28,10 @@ void check_order_options(const LoaderOptions& options, SourceKind kind) {
     refuse("a stream has an order of its own: shuffle, sampler and batch_sampler do not go with it",
            "shuffle inside the stream, or give the loader a dataset with size() and get()");
   }
+  if (options.batch_sampler && options.batch_size != LoaderOptions{}.batch_size) {
+    refuse("batch_size and batch_sampler are both set",
+           "leave batch_size out: the batch sampler decides of it");
+  }
   if (options.batch_sampler && (options.shuffle || options.sampler)) {
     refuse("a batch_sampler decides of the order by itself, shuffle and sampler do not go with it",
            "shuffle inside the batch sampler");

@@ -249,6 +249,12 @@ TEST(DataLoader, AListThatShrinksInsideALoopIsADataError) {
       DataError);
 }
 
+TEST(DataLoader, RefusesABatchSizeBesideABatchSampler) {
+  EXPECT_THROW(data_loader(integers_below(8),
+                           {.batch_size = 3, .batch_sampler = accelerate::batches_of({{0}})}),
+               UsageError);
+}
+
 TEST(DataLoader, SharesADatasetGivenBySharedPointer) {
   auto dataset = std::make_shared<PlainTensors>();
   auto loader = data_loader(dataset, {.batch_size = 2});

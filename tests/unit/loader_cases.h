@@ -160,6 +160,7 @@ inline LoaderOptions options_of(const LoaderCase& c) {
     }
     return options;
   }
+  options.batch_size = LoaderOptions{}.batch_size;  // the batch sampler decides
   const bool fixed = c.batching == Batching::kFixedSampler;
   const auto sizes = fixed ? std::vector<int64_t>{c.batch_size} : c.varying;
   options.batch_sampler =
