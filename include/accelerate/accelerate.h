@@ -28,6 +28,7 @@
 #include "accelerate/nested.h"
 #include "accelerate/npy.h"
 #include "accelerate/operations.h"
+#include "accelerate/optimizer_state.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
@@ -45,3 +46,4 @@
 #include "accelerate/strategy.h"
 #include "accelerate/stream.h"
 #include "accelerate/token_dataset.h"
+#include "accelerate/torch_archive.h"

@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "accelerate/errors.h"
+#include "checkpoint/state_value_tensor.h"
 
 namespace accelerate {
 namespace {
 
 const char* kind_of(const StateValue& value) {
   static constexpr std::array<const char*, std::variant_size_v<StateValue::Variant>> kNames{
-      "nothing", "a truth value", "an integer", "a number", "a text", "a list", "a dictionary"};
+      "nothing", "a truth value", "an integer",   "a number",
+      "a text",  "a list",        "a dictionary", "a tensor"};
   return kNames[value.variant().index()];
 }
 
@@ -82,11 +85,26 @@ double StateValue::as_number() const {
 const std::string& StateValue::as_string() const { return get<std::string>("a text"); }
 const StateValue::List& StateValue::as_list() const { return get<List>("a list"); }
 const StateDict& StateValue::as_dict() const { return get<StateDict>("a dictionary"); }
+const at::Tensor& StateValue::as_tensor() const { return get<at::Tensor>("a tensor"); }
 std::vector<double> StateValue::as_numbers() const {
   return values_of<double>(as_list(), &StateValue::as_number);
 }
 std::vector<int64_t> StateValue::as_integers() const {
   return values_of<int64_t>(as_list(), &StateValue::as_integer);
+}
+
+bool operator==(const StateValue& left, const StateValue& right) {
+  return std::visit(
+      []<class T>(const T& value, const auto& other) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(other)>, T>) {
+          return false;
+        } else if constexpr (std::is_same_v<T, at::Tensor>) {
+          return same_bits(value, other);
+        } else {
+          return value == other;
+        }
+      },
+      left.value_, right.value_);
 }
 
 }  // namespace accelerate
