@@ -27,6 +27,8 @@ class Module;
 
 namespace accelerate {
 
+class TorchValue;
+
 // The parameters and buffers of a module by name, in the order and with the names of Python's
 // state_dict(). They share the memory of the module.
 using ModelStateDict = NamedTensors;
@@ -73,6 +75,20 @@ struct SaveModelOptions {
 // Throws CheckpointError if writing fails, UsageError if `folder` is a file or a tensor is meta.
 void save_model(const torch::nn::Module& module, const std::filesystem::path& folder,
                 const SaveModelOptions& options = {});
+
+struct SaveFileOptions {
+  // A safetensors file in place of an archive of torch.save().
+  bool safe_serialization = false;
+};
+
+// Writes a value as torch.save() does; torch.load(path, weights_only=True) takes it. The file
+// appears under `path` at once and complete, or not at all; it is durable when the call returns.
+// Throws CheckpointError as save_torch_archive() does.
+void save(const TorchValue& value, const std::filesystem::path& path);
+// Writes named tensors: an OrderedDict of torch.save(), or as save_safetensors() does, marked as
+// tensors of torch (metadata "format": "pt").
+void save(const NamedTensors& tensors, const std::filesystem::path& path,
+          const SaveFileOptions& options = {});
 
 // Where the tensors of a module go: the longest name of a module or tensor that leads to it counts;
 // "" is for all others.

@@ -7,11 +7,13 @@
 #include <c10/core/ScalarType.h>
 #include <torch/ordered_dict.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,20 +54,24 @@ class SafetensorsFile {
   // under which it stands in the file. tensor() and slice() know them too; names() leaves them out.
   const std::map<std::string, std::string>& aliases() const;
   bool contains(std::string_view name) const;
-  // Throws CheckpointError that names the nearest tensors if there is none of that name. Nothing of
-  // the tensor is read.
+  // Throws CheckpointError that names some of the tensors there are if there is none of that name.
+  // Nothing of the tensor is read.
   const SafetensorsInfo& info(std::string_view name) const;
 
   // The tensor on the CPU, without a copy: it keeps the mapping alive, and writing to it changes it
   // in this process alone, never the file. Where the file is so laid out that the type's alignment
   // does not hold, it is a copy that owns its memory. Throws CheckpointError if torch has no such
-  // type.
+  // type, or if a byte of a tensor of bools is neither 0 nor 1: those are looked at.
   at::Tensor tensor(std::string_view name) const;
   // A copy on `device`; for the CPU as above.
   at::Tensor tensor(std::string_view name, c10::Device device) const;
   // Elements `begin` to `end` (not included) along dimension `dim`, without a copy: reads those
   // pages alone. Throws UsageError for a dimension or range that the tensor does not have.
   at::Tensor slice(std::string_view name, int64_t dim, int64_t begin, int64_t end) const;
+
+  // The bytes of the tensor where they are mapped, aligned or not, with their number. Valid while
+  // the object or a copy of it lives.
+  std::span<const std::byte> mapped_bytes(std::string_view name) const;
 
  private:
   struct State;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,17 +18,17 @@ namespace accelerate::files {
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 
 struct SafetensorsEntry {
-  std::string name;
+  std::string name{};
   TensorDtype dtype = TensorDtype::kF32;
-  std::vector<uint64_t> shape;
+  std::vector<uint64_t> shape{};
   // Where its bytes are, counted from the beginning of the data.
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // in the order of their bytes
-  std::map<std::string, std::string> metadata;
+  std::vector<SafetensorsEntry> entries{};  // in the order of their bytes
+  std::map<std::string, std::string> metadata{};
   uint64_t data_begin = 0;  // in the file
 };
 
@@ -40,9 +41,8 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);
 
-// The bytes of a tensor of that shape. Throws CheckpointError if their number has no place in 64
-// bits or is no whole number.
-uint64_t tensor_bytes(TensorDtype dtype, std::span<const uint64_t> shape, const std::string& name);
+// The bytes of a tensor of that shape; none if their number is no whole one or beyond 64 bits.
+std::optional<uint64_t> tensor_bytes(TensorDtype dtype, std::span<const uint64_t> shape);
 
 // A file that is about to be written.
 struct SafetensorsLayout {

@@ -14,7 +14,7 @@ namespace accelerate::files {
 
 struct ShardIndex {
   uint64_t total_size = 0;  // bytes of all tensors, what two of them share counted once
-  std::map<std::string, std::string> weight_map;  // tensor -> name of a file beside the index
+  std::map<std::string, std::string> weight_map{};  // tensor -> name of a file beside the index
 };
 
 // Reads the text of an index; the object around `weight_map` may be missing. Memory is bounded by a
@@ -41,12 +41,12 @@ struct ShardedTensor {
 };
 
 struct Shard {
-  std::string file;
-  std::vector<std::string> tensors;
+  std::string file{};
+  std::vector<std::string> tensors{};
 };
 
 struct ShardPlan {
-  std::vector<Shard> shards;  // one at least
+  std::vector<Shard> shards{};  // one at least
   uint64_t total_size = 0;
   bool is_sharded() const { return shards.size() > 1; }
 };
