@@ -15,6 +15,9 @@
 
 namespace accelerate::files {
 
+// The series of automatic naming.
+inline constexpr std::string_view kSeries = "checkpoint";
+
 // checkpoint_<number>, the name that automatic naming gives.
 std::string numbered_name(int64_t number);
 

@@ -23,22 +23,22 @@ namespace accelerate::files {
 class DurableFile final : public ByteSink {
  public:
   // Creates the file. Throws CheckpointError if the name is not plain or is taken.
-  DurableFile(std::filesystem::path directory, std::string name);
+  DurableFile(const std::filesystem::path& directory, std::string name);
   DurableFile(DurableFile&&) noexcept;
   DurableFile& operator=(DurableFile&&) = delete;
   // Removes the file if close() has not succeeded.
   ~DurableFile() override;
 
   void write(std::span<const std::byte> bytes) override;
-  // Part names must differ within a file: close() throws CheckpointError if two are the same.
+  // Throws CheckpointError if the file has a part of that name already.
   void begin_part(std::string_view name) override;
   // Bytes taken so far.
   uint64_t size() const;
-  std::filesystem::path path() const;
+  const std::filesystem::path& path() const;
 
-  // Blocks until all bytes are on the disk. Throws CheckpointError if they cannot be; the file is
-  // then gone. To be called once, and nothing else after it. The name itself is durable only once
-  // the directory is synced, which CheckpointWriter::commit() does.
+  // Blocks until all bytes are on the disk. Throws CheckpointError if they cannot be; the
+  // destructor then removes the file. To be called once, and nothing else after it. The name itself
+  // is durable only once the directory is synced, which CheckpointWriter::commit() does.
   FileRecord close();
 
  private:
@@ -46,8 +46,8 @@ class DurableFile final : public ByteSink {
   std::unique_ptr<State> state_;
 };
 
-// The record of a file that somebody else has written into the directory of a checkpoint (a hook of
-// the user): reads it for its checksum and makes it durable. It is one part without a name: none.
+// The record, without parts, of a file that somebody else has written into the directory of a
+// checkpoint, such as a hook of the user: reads it for its checksum and makes it durable.
 FileRecord record_written_file(const std::filesystem::path& directory, const std::string& name);
 
 }  // namespace accelerate::files

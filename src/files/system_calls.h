@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -45,6 +46,9 @@ enum class EntryKind { kMissing, kFile, kDirectory, kOther };  // a link is kOth
 // What lies under that path itself: links are not followed.
 EntryKind entry_kind(const std::filesystem::path& path);
 
+// Whether the path is a directory, or a link to one.
+bool leads_to_directory(const std::filesystem::path& path);
+
 // The names of the entries of a directory, sorted, without "." and "..".
 std::vector<std::string> entry_names(const std::filesystem::path& directory);
 
@@ -53,7 +57,11 @@ Descriptor open_directory(const std::filesystem::path& directory);
 
 // Opens `name`, a regular file of that directory, for reading. A link, a pipe or a device is
 // refused: nothing outside of the directory is ever read.
-Descriptor open_inside(const Descriptor& directory, const std::string& name,
+struct OpenedFile {
+  Descriptor descriptor;
+  uint64_t bytes = 0;
+};
+OpenedFile open_inside(const Descriptor& directory, const std::string& name,
                        const std::filesystem::path& directory_path);
 
 // Creates a new file for writing; one that is there already, or a link, is refused.
@@ -69,6 +77,9 @@ size_t read_some(const Descriptor& file, std::span<std::byte> bytes,
 
 // Returns when contents and size of the file are on the disk.
 void sync_file(const Descriptor& file, const std::filesystem::path& path);
+
+// Closes a file that was written; some file systems report only then that they could not.
+void close_file(Descriptor& file, const std::filesystem::path& path);
 
 // Returns when the names in the directory are on the disk.
 void sync_directory(const std::filesystem::path& directory);

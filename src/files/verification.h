@@ -21,9 +21,9 @@ struct Finding {
   std::string text() const;
 };
 
-// All that is wrong with the checkpoint in that directory; empty if nothing is. Files that the
-// manifest does not list are findings too. Reads each file once, from its beginning to its end.
-// Throws CheckpointError if there is no such directory.
+// All that is wrong with the checkpoint in that directory; empty if nothing is. Reads each file
+// that the manifest lists once, from its beginning to its end; other files are no business of the
+// checkpoint. Throws CheckpointError if there is no such directory.
 std::vector<Finding> verify(const std::filesystem::path& directory,
                             const VerifyOptions& options = {});
 
