@@ -163,10 +163,12 @@ TorchValue load_torch_archive(const std::filesystem::path& path);
 
 // Writes a file that torch.load(path, weights_only=True) takes. Tensors of other devices are copied
 // to the host one by one and are said to be of the CPU; tensors that share their memory share it in
-// the file, where that memory is written whole. Blocks until the bytes are written; they are
-// durable only once the system wrote them back. Throws CheckpointError if the file cannot be
-// written or the value holds what the format cannot: a NumPy array, or a tensor without memory of
-// its own (sparse, quantized, meta). The file is then incomplete.
+// the file, where that memory is written whole. Blocks until the bytes are on the disk. The file
+// takes its name, also from a file that had it, only once it is complete.
+//
+// Throws CheckpointError if it cannot be written or the value holds what the format cannot: a NumPy
+// array, or a tensor without memory of its own (undefined, sparse, quantized, meta). Nothing has
+// changed then.
 void save_torch_archive(const std::filesystem::path& path, const TorchValue& value);
 
 // A StateValue as torch.save would hold it, and back. Back, tuples, sizes and sets become lists,
