@@ -18,25 +18,25 @@ void WindowWeights::add(std::optional<double> weight) {
         {.what = "the weight of a loss must be 0 or more, got " + std::to_string(*weight),
          .where = "backward"});
   }
-  if (losses_ > 0 && weighted_ != weight.has_value()) {
+  if (state_.losses > 0 && state_.weighted != weight.has_value()) {
     throw UsageError({.what = "losses with and without a weight in one window",
                       .where = "backward",
                       .hint = "give all losses of a window a weight, or none"});
   }
   // The first one has divided the gradients already, where the window ends.
-  if (weight && weighted_in_micro_batch_) {
+  if (weight && state_.weighted_in_micro_batch) {
     throw UsageError({.what = "a second loss with a weight in one micro-batch",
                       .where = "backward",
                       .hint = "put the losses together into one"});
   }
-  weighted_ = weight.has_value();
-  weighted_in_micro_batch_ = weighted_;
-  sum_ += weight.value_or(0);
-  ++losses_;
+  state_.weighted = weight.has_value();
+  state_.weighted_in_micro_batch = state_.weighted;
+  state_.sum += weight.value_or(0);
+  ++state_.losses;
 }
 
 double WindowWeights::mean_over(Communicator& ranks) const {
-  at::Tensor sum = at::scalar_tensor(sum_, at::kDouble);
+  at::Tensor sum = at::scalar_tensor(state_.sum, at::kDouble);
   ranks.all_reduce(sum);
   const double total = sum.item<double>();
   if (total <= 0) {

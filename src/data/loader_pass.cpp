@@ -195,8 +195,8 @@ LoaderState state_of(const LoaderSettings& settings, const LoaderControl& contro
   return state;
 }
 
-void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
-                const LoaderState& state) {
+void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
+                 const LoaderState& state) {
   const auto reject = [](std::string what, std::string hint) {
     throw DataError({.what = std::move(what), .where = "load_state_dict", .hint = std::move(hint)});
   };
@@ -224,6 +224,11 @@ void load_state(const LoaderSettings& settings, LoaderControl& control, std::opt
              "the state is damaged, or of a loader with another sampler");
     }
   }
+}
+
+void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
+                const LoaderState& state) {
+  check_state(settings, size, state);
   control.load(state);
 }
 

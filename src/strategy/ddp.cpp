@@ -219,6 +219,13 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
             .hint = "call accelerator.backward(loss) instead of loss.backward()"});
   }
 
+  std::vector<int64_t> gradient_order() const override {
+    return reducer_ ? reducer_->gradient_order() : std::vector<int64_t>{};
+  }
+  void set_gradient_order(const std::vector<int64_t>& order) override {
+    if (reducer_) reducer_->set_gradient_order(order);
+  }
+
   void release() override {
     logger_.reset();
     reducer_.reset();

@@ -1,0 +1,164 @@
+// Backward passes, windows of accumulation, clipping and joins.
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "accelerate/accelerator.h"
+#include "core/accelerator_impl.h"
+
+namespace accelerate {
+namespace {
+
+void require_gradients(const std::vector<at::Tensor>& parameters, const char* where) {
+  const auto has_gradient = [](const at::Tensor& parameter) { return parameter.grad().defined(); };
+  if (std::ranges::any_of(parameters, has_gradient)) return;
+  throw UsageError({.what = "none of the parameters has a gradient to clip",
+                    .where = where,
+                    .hint = "clip after Accelerator::backward() and before zero_grad()"});
+}
+
+}  // namespace
+
+Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models) {
+  detail::AccumulationWindow& window = *impl_->window;
+  const auto batch = impl_->passes->current();
+  if (window.sync_gradients()) impl_->weights = {};
+  impl_->weights.begin_micro_batch();
+  window.begin_micro_batch(batch && batch->is_last);
+  ++impl_->open_micro_batches;
+  const bool averages =
+      window.sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
+  std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
+  for (const auto& entry : impl_->models->entries) {
+    // A window that turns out to be short was divided by too much so far, also for models that are
+    // not named here; weighted losses are divided when it ends.
+    if (window.correction() != 1 && !impl_->weights.weighted()) {
+      scale_gradients(*entry.module, window.correction());
+    }
+    if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
+    before.emplace_back(entry.strategy, entry.strategy->gradient_sync());
+    entry.strategy->set_gradient_sync(averages);
+  }
+  return Accumulation([impl = impl_.get(), before = std::move(before)] {
+    --impl->open_micro_batches;
+    for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
+  });
+}
+
+bool Accelerator::sync_gradients() const { return impl_->window->sync_gradients(); }
+int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window->steps(); }
+
+void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
+  impl_->stamped([&] {
+    const auto& models = impl_->models->entries;
+    if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
+      for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
+    }
+    at::Tensor counted = loss;
+    const detail::AccumulationWindow& window = *impl_->window;
+    // Outside of micro-batches each loss is a window of its own.
+    if (impl_->open_micro_batches == 0 && window.sync_gradients()) impl_->weights = {};
+    impl_->weights.add(options.weight);
+    if (options.weight) {
+      double factor = *options.weight;
+      if (window.sync_gradients()) {
+        const double mean = impl_->weights.mean_over(*impl_->communicator);
+        for (const auto& model : models) scale_gradients(*model.module, 1 / mean);
+        factor /= mean;
+      }
+      counted = counted * factor;
+    } else if (window.divisor() > 1) {
+      counted = counted / static_cast<double>(window.divisor());
+    }
+    if (impl_->updates) counted = impl_->updates->scale(counted);
+    impl_->communicator->guard("backward", [&] {
+      for (const auto& model : models) model.strategy->before_backward(counted);
+      counted.backward();
+      for (const auto& model : models) model.strategy->after_backward();
+    });
+  });
+}
+
+at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+                                        const ClipNormOptions& options) {
+  return impl_->stamped([&] {
+    require_gradients(parameters, "clip_grad_norm_");
+    impl_->unscale_gradients_of(parameters, "clip_grad_norm_");
+    return accelerate::clip_grad_norm_(parameters, max_norm, options);
+  });
+}
+
+void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  impl_->stamped([&] {
+    require_gradients(parameters, "clip_grad_value_");
+    impl_->unscale_gradients_of(parameters, "clip_grad_value_");
+    accelerate::clip_grad_value_(parameters, clip_value);
+  });
+}
+
+void Accelerator::unscale_gradients() {
+  if (!impl_->updates) return;
+  impl_->stamped([&] {
+    impl_->require_complete_gradients("unscale_gradients");
+    for (const auto& optimizer : impl_->optimizers) impl_->updates->unscale(*optimizer);
+  });
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  return std::ranges::any_of(impl_->prepared_optimizers, &PreparedOptimizer::step_was_skipped);
+}
+
+GradScaler* Accelerator::scaler() const {
+  return impl_->updates ? &impl_->updates->scaler() : nullptr;
+}
+
+void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
+                              const std::vector<std::shared_ptr<ModelStrategy>>& named) {
+  std::vector<std::shared_ptr<ModelStrategy>> joined;
+  std::vector<std::shared_ptr<ModelStrategy>> others;
+  for (const auto& entry : impl_->models->entries) {  // in the order in which backward asks them
+    const bool is_named = std::ranges::find(named, entry.strategy) != named.end();
+    (named.empty() || is_named ? joined : others).push_back(entry.strategy);
+  }
+  // Ends with the body, however that ends.
+  struct InsideJoin {
+    explicit InsideJoin(Impl& impl, std::optional<bool> even) : impl(impl), even(even) {
+      impl.joining = true;
+      reset_batch_weights();
+      if (even) override_even_batches(even);
+    }
+    ~InsideJoin() {
+      impl.joining = false;
+      reset_batch_weights();
+      if (even) override_even_batches(std::nullopt);
+    }
+    void reset_batch_weights() const {
+      for (const auto& entry : impl.models->entries) entry.strategy->set_batch_weight(1);
+    }
+    void override_even_batches(std::optional<bool> value) const {
+      for (const auto& loader : impl.loaders) {
+        if (const auto control = loader->control()) control->set_even_batches(value);
+      }
+    }
+    Impl& impl;
+    std::optional<bool> even;
+  };
+  const auto run_body = [&] {
+    const InsideJoin inside(*impl_, options.even_batches);
+    body();
+  };
+  impl_->stamped([&] {
+    if (!named.empty() && joined.size() < std::set(named.begin(), named.end()).size()) {
+      throw UsageError({.what = "a model that this accelerator did not prepare",
+                        .where = "join_uneven_inputs",
+                        .hint = "name the models that prepare() returned, or none"});
+    }
+    impl_->strategy->join_uneven_inputs(run_body, options, joined, others);
+  });
+}
+
+}  // namespace accelerate
