@@ -39,7 +39,7 @@ class TorchDict {
   // nullptr where there is no such key; valid until the next change.
   const TorchValue* find(std::string_view key) const;
   const TorchValue* find(int64_t key) const;
-  const TorchValue* find(const TorchValue& key) const;
+  const TorchValue* find_key(const TorchValue& key) const;
   // Throws CheckpointError that names the key if it is missing.
   const TorchValue& at(std::string_view key) const;
   bool contains(std::string_view key) const { return find(key) != nullptr; }

@@ -25,12 +25,12 @@ void TorchDict::add(TorchValue key, TorchValue value) {
   entries_.emplace_back(std::move(key), std::move(value));
 }
 
-const TorchValue* TorchDict::find(const TorchValue& key) const {
+const TorchValue* TorchDict::find_key(const TorchValue& key) const {
   const auto found = std::ranges::find(entries_, key, &Entry::first);
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-const TorchValue* TorchDict::find(int64_t key) const { return find(TorchValue(key)); }
+const TorchValue* TorchDict::find(int64_t key) const { return find_key(TorchValue(key)); }
 
 const TorchValue* TorchDict::find(std::string_view key) const {
   const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
