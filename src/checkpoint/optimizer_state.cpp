@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Type.h>
 
+#include <algorithm>
 #include <sstream>
 #include <typeinfo>
 #include <unordered_map>
@@ -35,6 +36,12 @@ std::string shape_text(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.sizes();
   return text.str();
+}
+
+// What Python has for a parameter without a gradient so far.
+bool holds_nothing(const TorchDict& entries) {
+  return std::ranges::all_of(entries.entries(),
+                             [](const TorchDict::Entry& entry) { return entry.second.is_none(); });
 }
 
 // Reads a saved state for an optimizer, without changing it.
@@ -129,8 +136,7 @@ class Loading {
       const std::string subject = "parameter " + std::to_string(*number) + " (group " +
                                   std::to_string(group) + ", shape " + shape_text(parameter) + ")";
       const TorchDict* entries = dict_of(value, subject);
-      // Python has an empty one where a parameter had no gradient yet.
-      if (entries == nullptr || entries->size() == 0) continue;
+      if (entries == nullptr || holds_nothing(*entries)) continue;
       states_.emplace_back(
           parameter.unsafeGetTensorImpl(),
           family_.read_state(*entries, parameter, *options_[group], tensors, subject, problems_));
@@ -197,7 +203,10 @@ TorchValue optimizer_state(const torch::optim::Optimizer& optimizer,
     group.add("params", std::move(members));
     groups.emplace_back(std::move(group));
   }
-  return TorchDict{{"state", std::move(states)}, {"param_groups", std::move(groups)}};
+  TorchDict state;
+  state.add("state", std::move(states));
+  state.add("param_groups", std::move(groups));
+  return state;
 }
 
 void check_optimizer_state(const torch::optim::Optimizer& optimizer, const TorchValue& state,

@@ -117,12 +117,19 @@ class ValueBuilder {
   TorchValue convert(const PickleBox<files::PickleTensor>& pickled, PickleIndex index) {
     const auto known = tensors_.find(index);
     if (known != tensors_.end()) return known->second;
-    at::Tensor tensor = at::empty({0}, torch_dtype(pickled->dtype));
-    tensor.set_(storage_of(pickled->storage), pickled->offset, pickled->sizes, pickled->strides);
-    if (pickled->is_conjugate) tensor = tensor.conj();
-    if (pickled->is_negative) tensor = tensor._neg_view();
-    tensors_.emplace(index, tensor);
-    return tensor;
+    return tensors_.emplace(index, tensor_of(*pickled)).first->second;
+  }
+
+  at::Tensor tensor_of(const files::PickleTensor& pickled) {
+    try {
+      at::Tensor tensor = at::empty({0}, torch_dtype(pickled.dtype));
+      tensor.set_(storage_of(pickled.storage), pickled.offset, pickled.sizes, pickled.strides);
+      if (pickled.is_conjugate) tensor = tensor.conj();
+      if (pickled.is_negative) tensor = tensor._neg_view();
+      return tensor;
+    } catch (const c10::Error& error) {
+      refuse("libtorch takes no such tensor: " + std::string(error.what_without_backtrace()));
+    }
   }
 
   TorchValue convert(const PickleBox<files::PickleNumpyArray>& array, PickleIndex index) {

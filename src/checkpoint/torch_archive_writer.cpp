@@ -63,6 +63,7 @@ class ValuePickler {
     writer_.end_tuple();
   }
   void put(const TorchSet& set) {
+    for (const TorchValue& item : set.items) check_hashable(item, "a set with ");
     writer_.begin_set();
     put_items(set.items);
     writer_.end_set();
@@ -82,7 +83,7 @@ class ValuePickler {
   void put(const TorchDict& dict) {
     writer_.begin_dict(dict.kind() == TorchDict::Kind::kOrderedDict);
     for (const auto& [key, value] : dict.entries()) {
-      check_key(key);
+      check_hashable(key, "a dict with the key ");
       write(key);
       const ValuePath::Step step = deeper(key_text(key));
       write(value);
@@ -125,16 +126,16 @@ class ValuePickler {
     return key.kind();
   }
 
-  void check_key(const TorchValue& key) const {
-    if (const auto* tuple = std::get_if<TorchTuple>(&key.variant())) {
-      for (const TorchValue& item : tuple->items) check_key(item);
+  void check_hashable(const TorchValue& value, const char* holder) const {
+    if (const auto* tuple = std::get_if<TorchTuple>(&value.variant())) {
+      for (const TorchValue& item : tuple->items) check_hashable(item, holder);
       return;
     }
-    const bool is_hashable = !std::holds_alternative<TorchValue::List>(key.variant()) &&
-                             !std::holds_alternative<TorchSet>(key.variant()) &&
-                             !std::holds_alternative<TorchSize>(key.variant()) && !key.is_dict() &&
-                             !key.is_tensor();
-    if (!is_hashable) refuse(std::string("a dict with ") + key.kind() + " as a key");
+    const bool is_hashable = !std::holds_alternative<TorchValue::List>(value.variant()) &&
+                             !std::holds_alternative<TorchSet>(value.variant()) &&
+                             !std::holds_alternative<TorchSize>(value.variant()) &&
+                             !value.is_dict() && !value.is_tensor();
+    if (!is_hashable) refuse(std::string(holder) + value.kind());
   }
 
   // The type by which a storage is first seen is the one that it has in the file.
