@@ -58,10 +58,8 @@ DirectoryLock::DirectoryLock(std::filesystem::path file) : file_(std::move(file)
     break;
   }
   try {
+    // What an owner that died has left behind its line does not matter.
     const std::string owner = own_name() + "\n";
-    if (ftruncate(descriptor_.get(), 0) != 0) {
-      throw system_error("the lock file cannot be written", file_, errno);
-    }
     write_all(descriptor_, std::as_bytes(std::span(owner)), file_);
   } catch (const CheckpointError&) {
     unlink(file_.c_str());
