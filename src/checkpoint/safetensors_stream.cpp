@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <span>
@@ -87,6 +88,37 @@ Plan plan_file(const NamedTensors& tensors, SafetensorsMetadata metadata) {
           .layout = files::lay_out_safetensors(std::move(entries), metadata)};
 }
 
+bool is_plain_memory(const at::Tensor& tensor) {
+  return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+// The bytes of tensors, one after the other, in row-major order. Those that are not plain memory of
+// the host are copied into one buffer, as large as the largest of them: a buffer for each would
+// leave holes in the heap that add up to a second model.
+class HostCopies {
+ public:
+  explicit HostCopies(const NamedTensors& tensors) {
+    for (const auto& item : tensors) {
+      if (!is_plain_memory(item.value())) most_ = std::max(most_, item.value().nbytes());
+    }
+  }
+
+  // Valid until the next call, while the tensor lives.
+  std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+    const size_t bytes = tensor.nbytes();
+    if (bytes == 0) return {};
+    if (is_plain_memory(tensor)) return {static_cast<const std::byte*>(tensor.data_ptr()), bytes};
+    if (!buffer_.defined()) buffer_ = at::empty({static_cast<int64_t>(most_)}, at::kByte);
+    at::from_blob(buffer_.data_ptr(), tensor.sizes(), at::TensorOptions(tensor.scalar_type()))
+        .copy_(tensor.detach());
+    return {static_cast<const std::byte*>(buffer_.data_ptr()), bytes};
+  }
+
+ private:
+  size_t most_ = 0;
+  at::Tensor buffer_;
+};
+
 }  // namespace
 
 std::optional<TensorDtype> file_dtype(at::ScalarType dtype) {
@@ -106,13 +138,11 @@ std::optional<at::ScalarType> torch_dtype(TensorDtype dtype) {
 void write_safetensors(files::ByteSink& sink, const NamedTensors& tensors,
                        const SafetensorsMetadata& metadata) {
   const Plan plan = plan_file(tensors, metadata);
+  HostCopies copies(plan.tensors);
   sink.write(std::as_bytes(std::span(plan.layout.header)));
   for (const files::SafetensorsEntry& entry : plan.layout.entries) {
     sink.begin_part(entry.name);
-    // A copy, of this tensor alone, only where it is not plain memory of the host already.
-    const at::Tensor plain =
-        plan.tensors[entry.name].detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
-    sink.write({static_cast<const std::byte*>(plain.data_ptr()), plain.nbytes()});
+    sink.write(copies.bytes_of(plan.tensors[entry.name]));
   }
 }
 
