@@ -22,6 +22,8 @@ constexpr const char* kCpu = "torch_manual_seed";
 constexpr const char* kCuda = "torch_cuda_manual_seed";
 constexpr const char* kDevice = "device_index";
 constexpr const char* kStep = "step";
+constexpr const char* kPython = "random_state";
+constexpr const char* kNumpy = "numpy_random_seed";
 
 at::Generator generator_of(c10::Device device) {
   return at::globalContext().defaultGenerator(device);
@@ -49,12 +51,34 @@ uint64_t derived_seed(const at::Tensor& state, int rank) {
   return of_state ^ (static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL);
 }
 
+// Python's library restores torch's states only after its own and NumPy's: they get seeds made of
+// torch's. Both are Mersenne twisters of 624 words.
+void add_states_of_python(TorchDict& states) {
+  constexpr int64_t kWords = 624;
+  uint64_t seed = derived_seed(states.at(kCpu).as_tensor(), -1);
+  const auto words = [&] {
+    std::vector<TorchValue> all;
+    for (int64_t i = 0; i < kWords; ++i) {  // SplitMix64
+      uint64_t mixed = seed += 0x9E3779B97F4A7C15ULL;
+      mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
+      mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
+      all.emplace_back(static_cast<int64_t>((mixed ^ (mixed >> 31)) & 0xFFFFFFFFULL));
+    }
+    return all;
+  };
+  TorchTuple of_python{.items = words()};
+  of_python.items.emplace_back(kWords);  // all words used up
+  states.set(kPython, TorchTuple{.items = {3, std::move(of_python), TorchValue()}});
+  states.set(kNumpy, TorchTuple{.items = {"MT19937", words(), kWords, 0, 0.0}});
+}
+
 class RngPart final : public StatePart {
  public:
   RngPart(int rank, c10::Device device, int64_t step) : rank_(rank), device_(device), step_(step) {}
 
   void save(Snapshot& snapshot) const override {
     TorchDict states{{kStep, step_}, {kCpu, state_of(c10::kCPU)}};
+    add_states_of_python(states);
     if (const int gpus = gpu_count(); gpus > 0) {
       std::vector<TorchValue> all;
       for (int index = 0; index < gpus; ++index) all.emplace_back(state_of(gpu(index)));
@@ -83,7 +107,8 @@ class RngPart final : public StatePart {
     for (const auto& [key, value] : states.entries()) {
       const std::string& entry = key.as_string();
       const bool known = entry == kCpu || entry == kDevice || entry == kStep ||
-                         (entry == kCuda && device_.is_cuda());
+                         (entry == kCuda && device_.is_cuda()) ||
+                         (reader.is_ours() && (entry == kPython || entry == kNumpy));
       if (!known) others.push_back(entry);
     }
     if (!others.empty() && rank_ == 0) reader.note(name + ": " + name_list(others));

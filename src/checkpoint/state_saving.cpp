@@ -35,8 +35,10 @@ struct Message {
   }
 };
 
-// What all ranks say, in their order. Throws if one of them has an error.
-std::vector<Message> exchange(Communicator& ranks, Message own, const std::exception_ptr& problem) {
+// What all ranks say, in their order. If one of them has an error all throw it, once all have run
+// `take_back`: whoever sees the error sees nothing left of what failed.
+std::vector<Message> exchange(Communicator& ranks, Message own, const std::exception_ptr& problem,
+                              const std::function<void()>& take_back) {
   own.error = error_bytes(problem);
   std::vector<Message> all;
   for (const std::string& bytes : ranks.all_gather_bytes(own.bytes())) {
@@ -44,6 +46,8 @@ std::vector<Message> exchange(Communicator& ranks, Message own, const std::excep
   }
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].error.empty()) continue;
+    take_back();
+    ranks.barrier();
     if (static_cast<int>(rank) == ranks.rank()) std::rethrow_exception(problem);
     throw_error_of(all[rank].error, static_cast<int>(rank), ranks.world_size());
   }
@@ -91,7 +95,8 @@ SaveJob SaveJob::begin(Communicator& ranks, const SaveGroup& group,
       own.text = writer->directory().string() + kEnd + writer->final_directory().string();
     });
   }
-  for (const Message& message : exchange(ranks, own, problem)) {
+  const auto take_back = [&] { writer.reset(); };
+  for (const Message& message : exchange(ranks, own, problem, take_back)) {
     if (!message.is_leader || message.group != group.id) continue;
     const size_t end = message.text.find(kEnd);
     return SaveJob(group, std::move(writer), message.text.substr(0, end),
@@ -110,18 +115,18 @@ std::string SaveJob::write_own_files() const {
   return files::records_text(records);
 }
 
+void SaveJob::abandon(Communicator& ranks) {
+  writer_.reset();
+  ranks.barrier();
+}
+
 void SaveJob::write(Communicator& ranks) {
   Message own{.group = group_.id, .is_leader = group_.is_leader};
   const std::exception_ptr unwritten = caught([&] { own.text = write_own_files(); });
   std::vector<std::string> records(static_cast<size_t>(ranks.world_size()));
-  try {
-    const std::vector<Message> all = exchange(ranks, own, unwritten);
-    for (size_t rank = 0; rank < all.size(); ++rank) {
-      if (all[rank].group == group_.id) records[rank] = all[rank].text;
-    }
-  } catch (...) {
-    writer_.reset();  // all ranks have stopped writing: nothing is left behind
-    throw;
+  const std::vector<Message> all = exchange(ranks, own, unwritten, [&] { writer_.reset(); });
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].group == group_.id) records[rank] = all[rank].text;
   }
   const std::exception_ptr uncommitted = caught([&] {
     if (writer_) commit(records);

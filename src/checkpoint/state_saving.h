@@ -28,8 +28,7 @@ struct SaveTarget {
 };
 
 // One save, in two steps: begin() while the training waits, write() there or on another thread.
-// Between the two the owner fills snapshot(). One thread at a time. Letting it go without write()
-// takes everything back; other ranks must have stopped writing then.
+// Between the two the owner fills snapshot(). One thread at a time.
 class SaveJob {
  public:
   // The leaders ask `target` for the directory, take its lock and make an empty temporary one.
@@ -44,6 +43,10 @@ class SaveJob {
   const std::filesystem::path& final_directory() const { return final_directory_; }
   Snapshot& snapshot() { return snapshot_; }
   void set_step(int64_t step) { step_ = step; }
+
+  // Instead of write(): removes what is there, and returns when that is done on all ranks.
+  // Collective: all ranks.
+  void abandon(Communicator& ranks);
 
   // Writes the files of this rank, lets the leaders collect the records of all and commit. Blocks
   // until the checkpoint is durable. Throws on all ranks alike if one of them cannot do its part:

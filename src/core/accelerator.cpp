@@ -101,6 +101,7 @@ void Accelerator::free_memory() {
   impl_->optimizers.clear();
   impl_->prepared_optimizers.clear();
   impl_->schedulers.clear();
+  impl_->loaders.clear();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
 }
 

@@ -142,7 +142,15 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
   });
   auto job = std::make_shared<checkpoint::SaveJob>(checkpoint::SaveJob::begin(
       *ranks_, group(), [&] { return target(directory); }, not_ready));
-  checkpoint::agree(*ranks_, checkpoint::caught([&] { take_snapshot(*job, training, options); }));
+  const auto not_taken = checkpoint::caught([&] { take_snapshot(*job, training, options); });
+  try {
+    checkpoint::agree(*ranks_, not_taken);
+  } catch (const CommError&) {
+    throw;
+  } catch (...) {
+    job->abandon(*ranks_);
+    throw;
+  }
   const std::filesystem::path final_directory = job->final_directory();
   SaveTicket ticket = checkpoint::finished_ticket(final_directory);
   if (options.async) {

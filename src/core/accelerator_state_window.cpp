@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -73,6 +74,8 @@ Tensors buffers_of(const torch::nn::Module& module) {
   return buffers;
 }
 
+bool has_buffers(const torch::nn::Module& module) { return !buffers_of(module).empty(); }
+
 // What one rank has put into its file.
 struct RankState {
   WindowWeights::State weights{};
@@ -139,9 +142,12 @@ class WindowPart final : public checkpoint::StatePart {
   WindowPart(const TrainingState& training, const ProcessState& state,
              std::optional<bool> with_gradients)
       : training_(training), rank_(state.rank()), world_size_(state.world_size()) {
-    const bool open = !training.window->sync_gradients();
-    with_gradients_ = with_gradients.value_or(open);
-    with_buffers_ = world_size_ > 1 && (open || training.buffers_differ);
+    with_gradients_ = with_gradients.value_or(!training.window->sync_gradients());
+    // Where every forward pass takes over those of rank 0, nobody uses the others.
+    const bool uses_own = training.window->steps() > 1 || training.buffers_differ;
+    with_buffers_ =
+        world_size_ > 1 && uses_own &&
+        std::ranges::any_of(training.models, [](const auto& m) { return has_buffers(*m.module); });
   }
 
   void save(Snapshot& snapshot) const override {
@@ -174,6 +180,9 @@ class WindowPart final : public checkpoint::StatePart {
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
     read_rank_state(reader);
     check_tensors(reader);
+    if (training_.hook_has_memory && rank_ == 0) {
+      reader.note("what PowerSGD keeps from pass to pass: it begins anew");
+    }
   }
 
   void apply() override {

@@ -12,8 +12,9 @@ namespace accelerate {
 
 // The counters of the window and the order in which gradients travel are facts of the checkpoint.
 // rank_state_<rank>.bin, where there is something to put into it: weights of the losses so far,
-// gradients that were not brought together yet, buffers that differ from rank 0's, a trigger that
-// nobody has checked. On another number of ranks gradients and weights become their mean.
+// gradients that were not brought together yet, buffers where forward passes use the rank's own, a
+// trigger that nobody has checked. On another number of ranks gradients and weights become their
+// mean.
 //
 // `with_gradients`: whether gradients are saved; unset: inside a window.
 std::unique_ptr<checkpoint::StatePart> window_part(const TrainingState& training,
