@@ -25,6 +25,8 @@ struct OptimizerSurroundings {
   // called. Empty means always. GradScaler::step has this form.
   std::function<bool(torch::optim::Optimizer& optimizer, const std::function<void()>& update)>
       run_update{};
+  // zero_grad() threw the gradients of this optimizer away. May be empty.
+  std::function<void(const torch::optim::Optimizer& optimizer)> gradients_dropped{};
 };
 
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
@@ -53,6 +55,8 @@ class PreparedOptimizer {
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
   // The user's own optimizer, for whatever is not offered here.
   torch::optim::Optimizer& optimizer() const;
+  // How many copies of this handle there are.
+  long handles() const { return impl_.use_count(); }
 
  private:
   struct Impl;

@@ -84,7 +84,6 @@ struct Accelerator::Impl {
   std::unique_ptr<Strategy> strategy;
   // A module keeps its strategy however often it is prepared.
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
-  std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers;
   std::vector<std::weak_ptr<detail::LoaderControl>> loaders;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
 
@@ -96,8 +95,18 @@ struct Accelerator::Impl {
   // Of the losses of the present window on this rank.
   WindowWeights weights;
   int open_micro_batches = 0;  // results of accumulate() that live
+  // Those whose handles are all gone are let go of: their optimizers may be gone too.
   std::vector<PreparedOptimizer> prepared_optimizers;
   Trigger trigger;
+
+  std::vector<PreparedOptimizer>& live_optimizers() {
+    std::erase_if(prepared_optimizers, [this](const PreparedOptimizer& prepared) {
+      if (prepared.handles() > 1) return false;
+      if (updates) updates->discard(prepared.optimizer());
+      return true;
+    });
+    return prepared_optimizers;
+  }
 
   const PreparedOptimizer& prepared(const torch::optim::Optimizer& optimizer) const {
     for (const PreparedOptimizer& candidate : prepared_optimizers) {
@@ -116,14 +125,14 @@ struct Accelerator::Impl {
   }
 
   // Of their own optimizers alone: the gradients of others may not be there yet.
-  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) const {
+  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) {
     if (!updates) return;
     require_complete_gradients(where);
     bool found = false;
-    for (const auto& optimizer : optimizers) {
-      if (!has_any_of(*optimizer, parameters)) continue;
+    for (const PreparedOptimizer& prepared : live_optimizers()) {
+      if (!has_any_of(prepared.optimizer(), parameters)) continue;
       found = true;
-      updates->unscale(*optimizer);
+      updates->unscale(prepared.optimizer());
     }
     if (found) return;
     throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",
@@ -199,15 +208,27 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
 
 PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                  bool place) {
-  impl_->stamped([&] { require_not_null(optimizer, "an optimizer"); });
+  impl_->stamped([&] {
+    require_not_null(optimizer, "an optimizer");
+    for (const PreparedOptimizer& prepared : impl_->live_optimizers()) {
+      if (&prepared.optimizer() != optimizer.get()) continue;
+      throw UsageError({.what = "this optimizer was prepared before",
+                        .where = "prepare",
+                        .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
+                                "free_memory() first"});
+    }
+  });
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
-  impl_->optimizers.push_back(optimizer);
   OptimizerSurroundings surroundings{
       .sync_gradients = [window = impl_->window] { return window->sync_gradients(); }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
                                                          const std::function<void()>& update) {
       return updates->step(scaled, update);
+    };
+    surroundings.gradients_dropped = [updates = impl_->updates](
+                                         const torch::optim::Optimizer& scaled) {
+      updates->discard(scaled);
     };
   }
   PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
@@ -314,22 +335,37 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     if (impl_->open_micro_batches == 0 && window.sync_gradients()) impl_->weights = {};
     impl_->weights.add(options.weight);
     if (options.weight) {
-      double factor = *options.weight;
+      // Where every micro-batch is averaged over the ranks, their gradients need a common unit.
+      const double unit = impl_->options.gradient_accumulation.sync_each_batch
+                              ? 1
+                              : impl_->weights.unit(window.steps());
+      double factor = *options.weight / unit;
       if (window.sync_gradients()) {
-        const double mean = impl_->weights.mean_over(*impl_->communicator);
-        for (const auto& model : models) scale_gradients(*model.module, 1 / mean);
-        factor /= mean;
+        const double correction = unit / impl_->weights.mean_over(*impl_->communicator);
+        for (const auto& model : models) scale_gradients(*model.module, correction);
+        factor *= correction;
       }
       counted = counted * factor;
     } else if (window.divisor() > 1) {
       counted = counted / static_cast<double>(window.divisor());
     }
-    if (impl_->updates) counted = impl_->updates->scale(counted);
+    GradientMarks unscaled;
+    if (impl_->updates) {
+      impl_->live_optimizers();
+      counted = impl_->updates->scale(counted);
+      unscaled = impl_->updates->unscaled_gradients();
+    }
     impl_->communicator->guard("backward", [&] {
       for (const auto& model : models) model.strategy->before_backward(counted);
       counted.backward();
       for (const auto& model : models) model.strategy->after_backward();
     });
+    if (unscaled.changed()) {
+      throw UsageError({.what = "a loss was added to gradients that were unscaled already",
+                        .where = "backward",
+                        .hint = "call step() or zero_grad() after clip_grad_norm_ or "
+                                "unscale_gradients, before the next backward()"});
+    }
   });
 }
 
@@ -361,12 +397,14 @@ void Accelerator::unscale_gradients() {
   if (!impl_->updates) return;
   impl_->stamped([&] {
     impl_->require_complete_gradients("unscale_gradients");
-    for (const auto& optimizer : impl_->optimizers) impl_->updates->unscale(*optimizer);
+    for (const PreparedOptimizer& prepared : impl_->live_optimizers()) {
+      impl_->updates->unscale(prepared.optimizer());
+    }
   });
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {
-  return std::ranges::any_of(impl_->prepared_optimizers, &PreparedOptimizer::step_was_skipped);
+  return std::ranges::any_of(impl_->live_optimizers(), &PreparedOptimizer::step_was_skipped);
 }
 
 GradScaler* Accelerator::scaler() const {
@@ -433,7 +471,6 @@ void Accelerator::print_line(const std::string& text) { write_above_bars(stdout,
 void Accelerator::free_memory() {
   for (const auto& model : impl_->models->entries) model.strategy->release();
   impl_->models->entries.clear();
-  impl_->optimizers.clear();
   impl_->prepared_optimizers.clear();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
 }

@@ -32,6 +32,7 @@ void WindowWeights::add(std::optional<double> weight) {
   weighted_ = weight.has_value();
   weighted_in_micro_batch_ = weighted_;
   sum_ += weight.value_or(0);
+  if (first_ == 0) first_ = weight.value_or(0);
   ++losses_;
 }
 

@@ -68,6 +68,7 @@ at::Tensor PreparedOptimizer::step(LossClosure closure) {
 // (DdpOptions::gradient_as_bucket_view) do not allow.
 void PreparedOptimizer::zero_grad(bool set_to_none) {
   if (!impl_->gradients_are_complete()) return;
+  if (impl_->surroundings.gradients_dropped) impl_->surroundings.gradients_dropped(optimizer());
   for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();

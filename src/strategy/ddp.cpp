@@ -341,6 +341,13 @@ std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Modu
 void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
                                      const std::vector<std::shared_ptr<ModelStrategy>>& models,
                                      const std::vector<std::shared_ptr<ModelStrategy>>& others) {
+  // A rank without data answers with plain sums, which do not meet what a hook sends.
+  if (options_.comm_hook.hook != CommHook::kNo) {
+    throw UsageError({.what = "gradients that a communication hook compresses cannot be joined",
+                      .where = "join_uneven_inputs",
+                      .hint = "leave ddp.comm_hook out, or give all ranks as many batches "
+                              "(even_batches)"});
+  }
   const auto members_of = [](const std::vector<std::shared_ptr<ModelStrategy>>& strategies) {
     std::vector<detail::JoinMember*> members;
     for (const auto& strategy : strategies) {
