@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <iterator>
 #include <set>
 #include <sstream>
 #include <vector>
@@ -15,8 +16,10 @@
 #include "base/bar_screen.h"
 #include "base/environment.h"
 #include "compat/cuda_plugin.h"
+#include "compat/gradient_values.h"
+#include "core/gradient_window.h"
+#include "core/prepared_optimizers.h"
 #include "core/scaled_updates.h"
-#include "core/window_weights.h"
 #include "optim/optimizer_placement.h"
 
 namespace accelerate {
@@ -39,9 +42,9 @@ int64_t accumulation_steps(const GradientAccumulationOptions& options) {
 void require_gradients(const std::vector<at::Tensor>& parameters, const char* where) {
   const auto has_gradient = [](const at::Tensor& parameter) { return parameter.grad().defined(); };
   if (std::ranges::any_of(parameters, has_gradient)) return;
-  throw UsageError({.what = "none of the parameters has a gradient to clip",
+  throw UsageError({.what = "none of the parameters has a gradient",
                     .where = where,
-                    .hint = "clip after Accelerator::backward() and before zero_grad()"});
+                    .hint = "call it after Accelerator::backward() and before zero_grad()"});
 }
 
 template <class Pointer>
@@ -91,30 +94,13 @@ struct Accelerator::Impl {
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
-  std::shared_ptr<detail::AccumulationWindow> window;
-  // Of the losses of the present window on this rank.
-  WindowWeights weights;
-  int open_micro_batches = 0;  // results of accumulate() that live
-  // Those whose handles are all gone are let go of: their optimizers may be gone too.
-  std::vector<PreparedOptimizer> prepared_optimizers;
+  std::shared_ptr<PreparedOptimizers> optimizers;
+  std::shared_ptr<GradientWindow> window;
   Trigger trigger;
 
-  std::vector<PreparedOptimizer>& live_optimizers() {
-    std::erase_if(prepared_optimizers, [this](const PreparedOptimizer& prepared) {
-      if (prepared.handles() > 1) return false;
-      if (updates) updates->discard(prepared.optimizer());
-      return true;
-    });
-    return prepared_optimizers;
-  }
-
-  const PreparedOptimizer& prepared(const torch::optim::Optimizer& optimizer) const {
-    for (const PreparedOptimizer& candidate : prepared_optimizers) {
-      if (&candidate.optimizer() == &optimizer) return candidate;
-    }
-    throw UsageError({.what = "a scheduler moves an optimizer that was not prepared",
-                      .where = "PreparedScheduler::step",
-                      .hint = "give the optimizer to prepare() too"});
+  bool prepared(const std::shared_ptr<ModelStrategy>& strategy) const {
+    return std::ranges::any_of(models->entries,
+                               [&](const auto& entry) { return entry.strategy == strategy; });
   }
 
   void require_complete_gradients(const char* where) const {
@@ -129,7 +115,7 @@ struct Accelerator::Impl {
     if (!updates) return;
     require_complete_gradients(where);
     bool found = false;
-    for (const PreparedOptimizer& prepared : live_optimizers()) {
+    for (const PreparedOptimizer& prepared : optimizers->live()) {
       if (!has_any_of(prepared.optimizer(), parameters)) continue;
       found = true;
       updates->unscale(prepared.optimizer());
@@ -138,6 +124,20 @@ struct Accelerator::Impl {
     throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",
                       .where = where,
                       .hint = "give the optimizer of these parameters to prepare()"});
+  }
+
+  // Of all that losses may reach.
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> parameters;
+    for (const auto& entry : models->entries) {
+      std::ranges::copy(entry.module->parameters(), std::back_inserter(parameters));
+    }
+    for (const PreparedOptimizer& prepared : optimizers->live()) {
+      for (const auto& group : prepared.optimizer().param_groups()) {
+        std::ranges::copy(group.params(), std::back_inserter(parameters));
+      }
+    }
+    return distinct_gradients(parameters);
   }
 
   // Runs `call` and stamps the errors that pass through with the rank.
@@ -169,9 +169,14 @@ Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Im
     if (impl_->precision.needs_grad_scaler()) {
       impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
     }
-    impl_->window = std::make_shared<detail::AccumulationWindow>(
+    impl_->optimizers = std::make_shared<PreparedOptimizers>(
+        [updates = impl_->updates](const torch::optim::Optimizer& gone) {
+          if (updates) updates->discard(gone);
+        });
+    impl_->window = std::make_shared<GradientWindow>(
         accumulation_steps(options.gradient_accumulation),
-        options.gradient_accumulation.sync_with_dataloader);
+        options.gradient_accumulation.sync_with_dataloader, impl_->communicator,
+        [impl = impl_.get()] { return impl->gradients(); });
   });
 }
 
@@ -210,8 +215,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
                                                  bool place) {
   impl_->stamped([&] {
     require_not_null(optimizer, "an optimizer");
-    for (const PreparedOptimizer& prepared : impl_->live_optimizers()) {
-      if (&prepared.optimizer() != optimizer.get()) continue;
+    if (impl_->optimizers->find(*optimizer) != nullptr) {
       throw UsageError({.what = "this optimizer was prepared before",
                         .where = "prepare",
                         .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
@@ -220,19 +224,23 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   });
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   OptimizerSurroundings surroundings{
-      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); }};
+      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
+      .require_complete = [window = impl_->window] { window->require_complete(); },
+      .accumulates = [window = impl_->window] { return window->steps() > 1; },
+      .before_zero_grad =
+          [window = impl_->window,
+           updates = impl_->updates](const torch::optim::Optimizer& emptied) {
+            window->require_droppable();
+            if (updates) updates->discard(emptied);
+          }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
                                                          const std::function<void()>& update) {
       return updates->step(scaled, update);
     };
-    surroundings.gradients_dropped = [updates = impl_->updates](
-                                         const torch::optim::Optimizer& scaled) {
-      updates->discard(scaled);
-    };
   }
   PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
-  impl_->prepared_optimizers.push_back(prepared);
+  impl_->optimizers->add(prepared);
   return prepared;
 }
 
@@ -246,9 +254,19 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
          .split_batches = impl_->options.data_loader.split_batches,
          .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
          .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-         // The accelerator outlives what it prepared.
          .optimizer_step_was_skipped =
-             [impl = impl_.get(), moved] { return impl->prepared(*moved).step_was_skipped(); }},
+             [optimizers = impl_->optimizers, moved, rank = impl_->state.rank(),
+              world_size = impl_->state.world_size()] {
+               if (const auto* prepared = optimizers->find(*moved)) {
+                 return prepared->step_was_skipped();
+               }
+               UsageError error({.what = "a scheduler moves an optimizer that is not prepared",
+                                 .where = "PreparedScheduler::step",
+                                 .hint = "give the optimizer to prepare() too, and keep what comes "
+                                         "back"});
+               error.set_rank(rank, world_size);
+               throw error;
+             }},
         impl_->options.scheduler);
   });
 }
@@ -295,28 +313,29 @@ void Accelerator::follow_loader(const std::shared_ptr<detail::LoaderControl>& co
 }
 
 Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models) {
-  detail::AccumulationWindow& window = *impl_->window;
-  const auto batch = impl_->passes->current();
-  if (window.sync_gradients()) impl_->weights = {};
-  impl_->weights.begin_micro_batch();
-  window.begin_micro_batch(batch && batch->is_last);
-  ++impl_->open_micro_batches;
-  const bool averages =
-      window.sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
-  std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
-  for (const auto& entry : impl_->models->entries) {
-    // A window that turns out to be short was divided by too much so far, also for models that are
-    // not named here; weighted losses are divided when it ends.
-    if (window.correction() != 1 && !impl_->weights.weighted()) {
-      scale_gradients(*entry.module, window.correction());
+  return impl_->stamped([&] {
+    for (const auto& model : models) {
+      if (impl_->prepared(model)) continue;
+      throw UsageError({.what = "a model that this accelerator did not prepare",
+                        .where = "accumulate",
+                        .hint = "name the models that prepare() returned, or none"});
     }
-    if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
-    before.emplace_back(entry.strategy, entry.strategy->gradient_sync());
-    entry.strategy->set_gradient_sync(averages);
-  }
-  return Accumulation([impl = impl_.get(), before = std::move(before)] {
-    --impl->open_micro_batches;
-    for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
+    const auto batch = impl_->passes->current();
+    impl_->window->begin_micro_batch(batch && batch->is_last);
+    const bool averages =
+        impl_->window->sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
+    std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
+    for (const auto& entry : impl_->models->entries) {
+      if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
+      const bool sync = entry.strategy->gradient_sync();
+      before.emplace_back(entry.strategy, sync);
+      // Where no_sync or LocalSgd keeps gradients on their rank, they stay there.
+      entry.strategy->set_gradient_sync(sync && averages);
+    }
+    return Accumulation([window = impl_->window, before = std::move(before)] {
+      window->end_micro_batch();
+      for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
+    });
   });
 }
 
@@ -329,35 +348,21 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
       for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
     }
-    at::Tensor counted = loss;
-    const detail::AccumulationWindow& window = *impl_->window;
-    // Outside of micro-batches each loss is a window of its own.
-    if (impl_->open_micro_batches == 0 && window.sync_gradients()) impl_->weights = {};
-    impl_->weights.add(options.weight);
-    if (options.weight) {
-      // Where every micro-batch is averaged over the ranks, their gradients need a common unit.
-      const double unit = impl_->options.gradient_accumulation.sync_each_batch
-                              ? 1
-                              : impl_->weights.unit(window.steps());
-      double factor = *options.weight / unit;
-      if (window.sync_gradients()) {
-        const double correction = unit / impl_->weights.mean_over(*impl_->communicator);
-        for (const auto& model : models) scale_gradients(*model.module, correction);
-        factor *= correction;
-      }
-      counted = counted * factor;
-    } else if (window.divisor() > 1) {
-      counted = counted / static_cast<double>(window.divisor());
+    if (impl_->joining && options.weight && num_processes() > 1) {
+      throw UsageError({.what = "a weighted loss inside join_uneven_inputs",
+                        .where = "backward",
+                        .hint = "leave the weight out and join with JoinDivisor::kSamples"});
     }
+    at::Tensor counted = impl_->window->counted(loss, options.weight);
     GradientMarks unscaled;
     if (impl_->updates) {
-      impl_->live_optimizers();
+      impl_->optimizers->live();  // lets go of those that are no more
       counted = impl_->updates->scale(counted);
       unscaled = impl_->updates->unscaled_gradients();
     }
     impl_->communicator->guard("backward", [&] {
       for (const auto& model : models) model.strategy->before_backward(counted);
-      counted.backward();
+      counted.backward({}, options.retain_graph);
       for (const auto& model : models) model.strategy->after_backward();
     });
     if (unscaled.changed()) {
@@ -374,6 +379,15 @@ MixedPrecision Accelerator::mixed_precision() const { return impl_->precision.mi
 Autocast Accelerator::autocast() const { return impl_->precision.autocast(); }
 Autocast Accelerator::autocast(const AutocastOptions& options) const {
   return impl_->precision.autocast(options);
+}
+
+at::Tensor Accelerator::grad_norm(const std::vector<at::Tensor>& parameters,
+                                  const ClipNormOptions& options) {
+  return impl_->stamped([&] {
+    require_gradients(parameters, "grad_norm");
+    impl_->unscale_gradients_of(parameters, "grad_norm");
+    return accelerate::grad_norm(parameters, options);
+  });
 }
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
@@ -397,14 +411,14 @@ void Accelerator::unscale_gradients() {
   if (!impl_->updates) return;
   impl_->stamped([&] {
     impl_->require_complete_gradients("unscale_gradients");
-    for (const PreparedOptimizer& prepared : impl_->live_optimizers()) {
+    for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
       impl_->updates->unscale(prepared.optimizer());
     }
   });
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {
-  return std::ranges::any_of(impl_->live_optimizers(), &PreparedOptimizer::step_was_skipped);
+  return std::ranges::any_of(impl_->optimizers->live(), &PreparedOptimizer::step_was_skipped);
 }
 
 GradScaler* Accelerator::scaler() const {
@@ -471,7 +485,9 @@ void Accelerator::print_line(const std::string& text) { write_above_bars(stdout,
 void Accelerator::free_memory() {
   for (const auto& model : impl_->models->entries) model.strategy->release();
   impl_->models->entries.clear();
-  impl_->prepared_optimizers.clear();
+  impl_->optimizers->clear();
+  if (impl_->updates) impl_->updates->reset();
+  impl_->window->reset();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
 }
 

@@ -38,14 +38,7 @@ bool GradientMarks::changed() const {
 }
 
 at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
-  if (!stepped_.empty() && !unscaled_.empty()) {
-    throw UsageError({.what = "a new loss while the unscaled gradients of an optimizer still wait "
-                              "for their step, and another one has made its step",
-                      .where = "backward",
-                      .hint = "call step() or zero_grad() of every optimizer whose gradients were "
-                              "clipped or unscaled, then backward()"});
-  }
-  end_iteration();
+  end_iteration("backward");
   return scaler_.scale(loss);
 }
 
@@ -56,7 +49,14 @@ void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
 }
 
 bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
-  if (stepped_.contains(&optimizer)) end_iteration();
+  if (stepped_.contains(&optimizer)) {
+    if (has_gradients(optimizer)) {
+      throw UsageError({.what = "this optimizer has made its step with these gradients already",
+                        .where = "step",
+                        .hint = "run Accelerator::backward before the next step()"});
+    }
+    end_iteration("step");
+  }
   const bool updated = scaler_.step(optimizer, update);
   unscaled_.erase(&optimizer);
   stepped_.insert(&optimizer);
@@ -74,13 +74,27 @@ GradientMarks ScaledUpdates::unscaled_gradients() const {
   return marks;
 }
 
+void ScaledUpdates::reset() {
+  stepped_.merge(unscaled_);
+  unscaled_.clear();
+  end_iteration("reset");
+}
+
 GradScaler& ScaledUpdates::scaler() {
-  end_iteration();
+  if (unscaled_.empty()) end_iteration("scaler");
   return scaler_;
 }
 
-void ScaledUpdates::end_iteration() {
+void ScaledUpdates::end_iteration(const char* where) {
   if (stepped_.empty()) return;
+  // To adapt the scale now would have their gradients divided by it once more.
+  if (!unscaled_.empty()) {
+    throw UsageError({.what = "one optimizer has made its step, and the unscaled gradients of "
+                              "another still wait for theirs",
+                      .where = where,
+                      .hint = "call step() or zero_grad() of every optimizer whose gradients were "
+                              "clipped or unscaled, then go on"});
+  }
   scaler_.update();
   stepped_.clear();
 }

@@ -43,11 +43,13 @@ class ScaledUpdates {
   void discard(const torch::optim::Optimizer& optimizer);
   // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
   GradientMarks unscaled_gradients() const;
-  // With the scale that the next loss will have.
+  // No optimizer waits for its step any more.
+  void reset();
+  // With the scale that the next loss will have, unless unscaled gradients wait for their step.
   GradScaler& scaler();
 
  private:
-  void end_iteration();
+  void end_iteration(const char* where);
 
   GradScaler scaler_;
   // Since the scale was last adapted.

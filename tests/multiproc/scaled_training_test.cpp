@@ -292,8 +292,41 @@ TEST_P(ScaledTrainingOn, RefusesALossWhileOneOfTwoUnscaledOptimizersHasNotSteppe
     first_optimizer.step();
     first_optimizer.zero_grad();
     EXPECT_THAT(usage_error(backward), HasSubstr("step() or zero_grad() of every optimizer"));
+    EXPECT_EQ(accelerator.scaler()->scale_factor(), 8);  // asking changes nothing
+    second_optimizer.step();
+    EXPECT_TRUE(near(flat(second->parameters()), flat(first->parameters())));
     second_optimizer.zero_grad();
     backward();
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesASecondStepWithTheSameGradients) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16());
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    optimizer.step();
+    EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.step(); }),
+                HasSubstr("before the next step()"));
+    optimizer.zero_grad();
+    optimizer.step();  // without gradients there is nothing to do
+  });
+}
+
+TEST_P(ScaledTrainingOn, TheNormToLogIsThatOfTheUnscaledGradients) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16(1024));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    const double norm = accelerator.grad_norm(model.parameters()).item<double>();
+    EXPECT_LT(norm, 100);
+    EXPECT_DOUBLE_EQ(accelerator.clip_grad_norm_(model.parameters(), 1e9).item<double>(), norm);
   });
 }
 
