@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 
+import calls_figures
 import data_figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,7 +29,7 @@ PEER = ROOT / ".deps" / "python-peer"
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "loop", "optim", "ddp_in_turns", "ddp_alone", "data")
+PARTS = ("version", "start", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -340,6 +341,9 @@ class Bench:
         )
 
     # --- the data loader ----------------------------------------------------------------------------------------------
+
+    def calls(self):
+        calls_figures.measure(self)
 
     def data(self):
         data_figures.measure(self)

@@ -113,23 +113,28 @@ class Accelerator {
   // accumulation it only adds them up. The loss is divided by the micro-batches of the window (or
   // weighted, see BackwardOptions) and scaled under fp16. Use it instead of loss.backward().
   // Collective. Throws CommError if a peer is lost, UsageError if parameters took no part in the
-  // loss and the strategy was not told to expect it.
+  // loss and the strategy was not told to expect it, or outside of accumulate() where windows have
+  // several micro-batches.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
   // One micro-batch of a window of gradient_accumulation.steps: while the result lives, backward()
   // sends nothing, and optimizers and schedulers do nothing, unless it is the last one of its
-  // window. All ranks must call it alike. Not collective.
+  // window. Without models it means all prepared ones. The windows of all models are counted
+  // together, so name models that are trained by one micro-batch in one call. All ranks must call
+  // it alike. Not collective. Throws UsageError inside another one.
   template <class... Modules>
   Accumulation accumulate(const PreparedModel<Modules>&... models) {
     return begin_micro_batch({models.strategy()...});
   }
-  // Whether the present micro-batch ends its window; true outside of windows.
+  // Whether the present micro-batch ends its window. Stays until the next one begins: true before
+  // the first, false after a loop that was left inside of a window.
   bool sync_gradients() const;
   int64_t gradient_accumulation_steps() const;
-  // Inside no_sync(): the next backward pass of this model averages the gradients after all.
+  // Inside no_sync(): the next backward pass, and no other, averages the gradients of this model
+  // after all.
   template <class Module>
   void trigger_sync_in_backward(const PreparedModel<Module>& model) const {
-    model.strategy()->set_gradient_sync(true);
+    model.strategy()->sync_next_backward();
   }
 
   MixedPrecision mixed_precision() const;
@@ -137,6 +142,10 @@ class Accelerator {
   Autocast autocast() const;
   Autocast autocast(const AutocastOptions& options) const;
 
+  // The norm of the gradients of `parameters` as if they were one vector, to log it; unscales them
+  // first under fp16. Refuses what clip_grad_norm_ refuses.
+  at::Tensor grad_norm(const std::vector<at::Tensor>& parameters,
+                       const ClipNormOptions& options = {});
   // Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the
   // norm before; unscales them first under fp16. Nothing waits for the device. Call it where
   // sync_gradients() is true. Throws UsageError if none of the parameters has a gradient, and under

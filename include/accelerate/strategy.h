@@ -59,6 +59,8 @@ class ModelStrategy {
   // Whether the next backward passes bring the gradients of the ranks together.
   virtual void set_gradient_sync(bool on) = 0;
   virtual bool gradient_sync() const = 0;
+  // The next backward pass, and no other, brings them together in any case.
+  virtual void sync_next_backward() = 0;
 
   // How many samples are behind each of the backward passes from here on; 1 if nobody says. Counts
   // with JoinDivisor::kSamples alone.

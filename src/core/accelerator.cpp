@@ -56,9 +56,14 @@ Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Im
     if (impl_->precision.needs_grad_scaler()) {
       impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
     }
-    impl_->window = std::make_shared<detail::AccumulationWindow>(
+    impl_->optimizers = std::make_shared<PreparedOptimizers>(
+        [updates = impl_->updates](const torch::optim::Optimizer& gone) {
+          if (updates) updates->discard(gone);
+        });
+    impl_->window = std::make_shared<GradientWindow>(
         accumulation_steps(options.gradient_accumulation),
-        options.gradient_accumulation.sync_with_dataloader);
+        options.gradient_accumulation.sync_with_dataloader, impl_->communicator,
+        [impl = impl_.get()] { return impl->gradients(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
     require_usable(options.preemption);
@@ -98,8 +103,9 @@ void Accelerator::print_line(const std::string& text) { write_above_bars(stdout,
 void Accelerator::free_memory() {
   for (const auto& model : impl_->models->entries) model.strategy->release();
   impl_->models->entries.clear();
-  impl_->optimizers.clear();
-  impl_->prepared_optimizers.clear();
+  impl_->optimizers->clear();
+  if (impl_->updates) impl_->updates->reset();
+  impl_->window->reset();
   impl_->schedulers.clear();
   impl_->loaders.clear();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();

@@ -13,20 +13,18 @@ namespace accelerate {
 TrainingState Accelerator::Impl::training_state() {
   TrainingState training{
       .models = models->entries,
-      .schedulers = schedulers,
+      .optimizers = optimizers->live(),
       .scaler = updates ? &updates->scaler() : nullptr,
-      .window = window.get(),
-      .weights = &weights,
+      .window = &window->counter(),
+      .weights = &window->weights(),
       .trigger = &trigger,
       .buffers_differ = !options.ddp.broadcast_buffers,
       .hook_has_memory = options.ddp.comm_hook.hook == CommHook::kPowerSgd ||
                          options.ddp.comm_hook.hook == CommHook::kBatchedPowerSgd};
-  for (const PreparedOptimizer& optimizer : prepared_optimizers) {
-    // One that was prepared twice is saved once.
-    const bool is_known = std::ranges::any_of(training.optimizers, [&](const auto& known) {
-      return &known.optimizer() == &optimizer.optimizer();
-    });
-    if (!is_known) training.optimizers.push_back(optimizer);
+  // Those whose optimizers are gone are of no use any more.
+  for (const Scheduler& scheduler : schedulers) {
+    if (optimizers->find(scheduler.optimizer()) != nullptr)
+      training.schedulers.push_back(scheduler);
   }
   for (const auto& loader : loaders) {
     if (loader->control()) training.loaders.push_back(loader);

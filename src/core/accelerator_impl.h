@@ -10,8 +10,9 @@
 #include "accelerate/errors.h"
 #include "accelerate/preemption.h"
 #include "core/accelerator_state.h"
+#include "core/gradient_window.h"
+#include "core/prepared_optimizers.h"
 #include "core/scaled_updates.h"
-#include "core/window_weights.h"
 
 namespace accelerate {
 
@@ -22,7 +23,6 @@ struct Accelerator::Impl {
   std::unique_ptr<Strategy> strategy;
   // A module keeps its strategy however often it is prepared.
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
-  std::vector<std::shared_ptr<torch::optim::Optimizer>> optimizers;
   std::vector<std::shared_ptr<detail::FollowedLoader>> loaders;  // some may be gone
   std::vector<Scheduler> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
@@ -31,11 +31,8 @@ struct Accelerator::Impl {
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
-  std::shared_ptr<detail::AccumulationWindow> window;
-  // Of the losses of the present window on this rank.
-  WindowWeights weights;
-  int open_micro_batches = 0;  // results of accumulate() that live
-  std::vector<PreparedOptimizer> prepared_optimizers;
+  std::shared_ptr<PreparedOptimizers> optimizers;
+  std::shared_ptr<GradientWindow> window;
   Trigger trigger;
   std::unique_ptr<SignalWatch> signals;  // null where none are watched
   std::unique_ptr<StateKeeper> keeper;   // last: finishes its save before the rest goes
@@ -43,13 +40,9 @@ struct Accelerator::Impl {
   // What a checkpoint is made of at the moment.
   TrainingState training_state();
 
-  const PreparedOptimizer& prepared(const torch::optim::Optimizer& optimizer) const {
-    for (const PreparedOptimizer& candidate : prepared_optimizers) {
-      if (&candidate.optimizer() == &optimizer) return candidate;
-    }
-    throw UsageError({.what = "a scheduler moves an optimizer that was not prepared",
-                      .where = "PreparedScheduler::step",
-                      .hint = "give the optimizer to prepare() too"});
+  bool prepared(const std::shared_ptr<ModelStrategy>& strategy) const {
+    return std::ranges::any_of(models->entries,
+                               [&](const auto& entry) { return entry.strategy == strategy; });
   }
 
   void require_complete_gradients(const char* where) const {
@@ -60,19 +53,33 @@ struct Accelerator::Impl {
   }
 
   // Of their own optimizers alone: the gradients of others may not be there yet.
-  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) const {
+  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) {
     if (!updates) return;
     require_complete_gradients(where);
     bool found = false;
-    for (const auto& optimizer : optimizers) {
-      if (!has_any_of(*optimizer, parameters)) continue;
+    for (const PreparedOptimizer& prepared : optimizers->live()) {
+      if (!has_any_of(prepared.optimizer(), parameters)) continue;
       found = true;
-      updates->unscale(*optimizer);
+      updates->unscale(prepared.optimizer());
     }
     if (found) return;
     throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",
                       .where = where,
                       .hint = "give the optimizer of these parameters to prepare()"});
+  }
+
+  // Of all that losses may reach.
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> parameters;
+    for (const auto& entry : models->entries) {
+      std::ranges::copy(entry.module->parameters(), std::back_inserter(parameters));
+    }
+    for (const PreparedOptimizer& prepared : optimizers->live()) {
+      for (const auto& group : prepared.optimizer().param_groups()) {
+        std::ranges::copy(group.params(), std::back_inserter(parameters));
+      }
+    }
+    return distinct_gradients(parameters);
   }
 
   // Runs `call` and stamps the errors that pass through with the rank.

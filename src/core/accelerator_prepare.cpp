@@ -72,11 +72,26 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
 
 PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                  bool place) {
-  impl_->stamped([&] { require_not_null(optimizer, "an optimizer"); });
+  impl_->stamped([&] {
+    require_not_null(optimizer, "an optimizer");
+    if (impl_->optimizers->find(*optimizer) != nullptr) {
+      throw UsageError({.what = "this optimizer was prepared before",
+                        .where = "prepare",
+                        .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
+                                "free_memory() first"});
+    }
+  });
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
-  impl_->optimizers.push_back(optimizer);
   OptimizerSurroundings surroundings{
-      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); }};
+      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
+      .require_complete = [window = impl_->window] { window->require_complete(); },
+      .accumulates = [window = impl_->window] { return window->steps() > 1; },
+      .before_zero_grad =
+          [window = impl_->window,
+           updates = impl_->updates](const torch::optim::Optimizer& emptied) {
+            window->require_droppable();
+            if (updates) updates->discard(emptied);
+          }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
                                                          const std::function<void()>& update) {
@@ -84,7 +99,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
     };
   }
   PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
-  impl_->prepared_optimizers.push_back(prepared);
+  impl_->optimizers->add(prepared);
   return prepared;
 }
 
@@ -99,9 +114,19 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
          .split_batches = impl_->options.data_loader.split_batches,
          .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
          .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-         // The accelerator outlives what it prepared.
          .optimizer_step_was_skipped =
-             [impl = impl_.get(), moved] { return impl->prepared(*moved).step_was_skipped(); }},
+             [optimizers = impl_->optimizers, moved, rank = impl_->state.rank(),
+              world_size = impl_->state.world_size()] {
+               if (const auto* prepared = optimizers->find(*moved)) {
+                 return prepared->step_was_skipped();
+               }
+               UsageError error({.what = "a scheduler moves an optimizer that is not prepared",
+                                 .where = "PreparedScheduler::step",
+                                 .hint = "give the optimizer to prepare() too, and keep what comes "
+                                         "back"});
+               error.set_rank(rank, world_size);
+               throw error;
+             }},
         impl_->options.scheduler);
   });
 }

@@ -155,7 +155,8 @@ class WindowPart final : public checkpoint::StatePart {
     snapshot.facts()[kWindow] = {{"steps", training_.window->steps()},
                                  {"step", window.step},
                                  {"begun", window.begun},
-                                 {"sync", window.sync}};
+                                 {"sync", window.sync},
+                                 {"weight_unit", training_.weights->state().unit}};
     auto& order = snapshot.facts()[kOrder] = nlohmann::json::array();
     for (const auto& model : training_.models) order.push_back(model.strategy->gradient_order());
 
@@ -177,6 +178,7 @@ class WindowPart final : public checkpoint::StatePart {
       if (!loaded_.sync) refuse_other_window(steps, reader);
       loaded_.step = 0;  // at the edge of a window the other length can begin
     }
+    own_.weights.unit = window.value("weight_unit", 0.0);
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
     read_rank_state(reader);
     check_tensors(reader);
@@ -221,7 +223,7 @@ class WindowPart final : public checkpoint::StatePart {
     const int saved = reader.saved_world_size();
     if (saved == world_size_) {
       if (reader.has(rank_file(rank_))) {
-        own_ = RankState::from_archive(reader.archive(rank_file(rank_)));
+        take(RankState::from_archive(reader.archive(rank_file(rank_))));
       }
       return;
     }
@@ -230,8 +232,14 @@ class WindowPart final : public checkpoint::StatePart {
       if (!reader.has(rank_file(rank))) continue;
       ranks.push_back(RankState::from_archive(reader.archive(rank_file(rank))));
     }
-    own_ = mean_of(ranks, saved);
+    take(mean_of(ranks, saved));
     own_.trigger = own_.trigger && rank_ == 0;
+  }
+
+  // The unit of the weights is that of all ranks.
+  void take(RankState state) {
+    state.weights.unit = own_.weights.unit;
+    own_ = std::move(state);
   }
 
   void check_tensors(const StateReader& reader) const {

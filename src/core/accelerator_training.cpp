@@ -16,36 +16,37 @@ namespace {
 void require_gradients(const std::vector<at::Tensor>& parameters, const char* where) {
   const auto has_gradient = [](const at::Tensor& parameter) { return parameter.grad().defined(); };
   if (std::ranges::any_of(parameters, has_gradient)) return;
-  throw UsageError({.what = "none of the parameters has a gradient to clip",
+  throw UsageError({.what = "none of the parameters has a gradient",
                     .where = where,
-                    .hint = "clip after Accelerator::backward() and before zero_grad()"});
+                    .hint = "call it after Accelerator::backward() and before zero_grad()"});
 }
 
 }  // namespace
 
 Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models) {
-  detail::AccumulationWindow& window = *impl_->window;
-  const auto batch = impl_->passes->current();
-  if (window.sync_gradients()) impl_->weights = {};
-  impl_->weights.begin_micro_batch();
-  window.begin_micro_batch(batch && batch->is_last);
-  ++impl_->open_micro_batches;
-  const bool averages =
-      window.sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
-  std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
-  for (const auto& entry : impl_->models->entries) {
-    // A window that turns out to be short was divided by too much so far, also for models that are
-    // not named here; weighted losses are divided when it ends.
-    if (window.correction() != 1 && !impl_->weights.weighted()) {
-      scale_gradients(*entry.module, window.correction());
+  return impl_->stamped([&] {
+    for (const auto& model : models) {
+      if (impl_->prepared(model)) continue;
+      throw UsageError({.what = "a model that this accelerator did not prepare",
+                        .where = "accumulate",
+                        .hint = "name the models that prepare() returned, or none"});
     }
-    if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
-    before.emplace_back(entry.strategy, entry.strategy->gradient_sync());
-    entry.strategy->set_gradient_sync(averages);
-  }
-  return Accumulation([impl = impl_.get(), before = std::move(before)] {
-    --impl->open_micro_batches;
-    for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
+    const auto batch = impl_->passes->current();
+    impl_->window->begin_micro_batch(batch && batch->is_last);
+    const bool averages =
+        impl_->window->sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
+    std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
+    for (const auto& entry : impl_->models->entries) {
+      if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
+      const bool sync = entry.strategy->gradient_sync();
+      before.emplace_back(entry.strategy, sync);
+      // Where no_sync or LocalSgd keeps gradients on their rank, they stay there.
+      entry.strategy->set_gradient_sync(sync && averages);
+    }
+    return Accumulation([window = impl_->window, before = std::move(before)] {
+      window->end_micro_batch();
+      for (const auto& [strategy, sync] : before) strategy->set_gradient_sync(sync);
+    });
   });
 }
 
@@ -58,28 +59,38 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
       for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
     }
-    at::Tensor counted = loss;
-    const detail::AccumulationWindow& window = *impl_->window;
-    // Outside of micro-batches each loss is a window of its own.
-    if (impl_->open_micro_batches == 0 && window.sync_gradients()) impl_->weights = {};
-    impl_->weights.add(options.weight);
-    if (options.weight) {
-      double factor = *options.weight;
-      if (window.sync_gradients()) {
-        const double mean = impl_->weights.mean_over(*impl_->communicator);
-        for (const auto& model : models) scale_gradients(*model.module, 1 / mean);
-        factor /= mean;
-      }
-      counted = counted * factor;
-    } else if (window.divisor() > 1) {
-      counted = counted / static_cast<double>(window.divisor());
+    if (impl_->joining && options.weight && num_processes() > 1) {
+      throw UsageError({.what = "a weighted loss inside join_uneven_inputs",
+                        .where = "backward",
+                        .hint = "leave the weight out and join with JoinDivisor::kSamples"});
     }
-    if (impl_->updates) counted = impl_->updates->scale(counted);
+    at::Tensor counted = impl_->window->counted(loss, options.weight);
+    GradientMarks unscaled;
+    if (impl_->updates) {
+      impl_->optimizers->live();  // lets go of those that are no more
+      counted = impl_->updates->scale(counted);
+      unscaled = impl_->updates->unscaled_gradients();
+    }
     impl_->communicator->guard("backward", [&] {
       for (const auto& model : models) model.strategy->before_backward(counted);
-      counted.backward();
+      counted.backward({}, options.retain_graph);
       for (const auto& model : models) model.strategy->after_backward();
     });
+    if (unscaled.changed()) {
+      throw UsageError({.what = "a loss was added to gradients that were unscaled already",
+                        .where = "backward",
+                        .hint = "call step() or zero_grad() after clip_grad_norm_ or "
+                                "unscale_gradients, before the next backward()"});
+    }
+  });
+}
+
+at::Tensor Accelerator::grad_norm(const std::vector<at::Tensor>& parameters,
+                                  const ClipNormOptions& options) {
+  return impl_->stamped([&] {
+    require_gradients(parameters, "grad_norm");
+    impl_->unscale_gradients_of(parameters, "grad_norm");
+    return accelerate::grad_norm(parameters, options);
   });
 }
 
@@ -104,12 +115,14 @@ void Accelerator::unscale_gradients() {
   if (!impl_->updates) return;
   impl_->stamped([&] {
     impl_->require_complete_gradients("unscale_gradients");
-    for (const auto& optimizer : impl_->optimizers) impl_->updates->unscale(*optimizer);
+    for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
+      impl_->updates->unscale(prepared.optimizer());
+    }
   });
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {
-  return std::ranges::any_of(impl_->prepared_optimizers, &PreparedOptimizer::step_was_skipped);
+  return std::ranges::any_of(impl_->optimizers->live(), &PreparedOptimizer::step_was_skipped);
 }
 
 GradScaler* Accelerator::scaler() const {

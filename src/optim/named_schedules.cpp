@@ -115,6 +115,9 @@ double lowest_share(const Request& request) {
     refuse_schedule("min_lr and min_lr_rate say the same", "give one of them");
   }
   if (min_lr_rate) return *min_lr_rate;
+  if (min_lr && request.default_lr == 0) {
+    refuse_schedule("min_lr has no share of a default rate of 0", "give min_lr_rate");
+  }
   if (min_lr) return *min_lr / request.default_lr;
   refuse_schedule("neither min_lr nor min_lr_rate", "give one of them");
 }

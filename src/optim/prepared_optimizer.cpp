@@ -24,7 +24,25 @@ struct PreparedOptimizer::Impl {
     }
   }
 
+  // Runs `call` and stamps the errors that pass through with the rank.
+  template <class Call>
+  auto stamped(Call call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      error.set_rank(models->rank, models->world_size);
+      throw;
+    }
+  }
+
   at::Tensor update(LossClosure closure) {
+    if (closure && surroundings.accumulates && surroundings.accumulates()) {
+      throw UsageError({.what = "a closure runs all its backward passes in one micro-batch, and "
+                                "gradients accumulate over several",
+                        .where = "step",
+                        .hint = "set gradient_accumulation.steps to 1 for this optimizer"});
+    }
+    if (!closure && surroundings.require_complete) surroundings.require_complete();
     if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
     if (!surroundings.run_update) {
       at::Tensor loss = step->step(std::move(closure));
@@ -61,19 +79,17 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
 }
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
-  if (!impl_->gradients_are_complete()) return {};
-  try {
-    return impl_->update(std::move(closure));
-  } catch (Error& error) {
-    error.set_rank(impl_->models->rank, impl_->models->world_size);
-    throw;
-  }
+  if (!closure && !impl_->gradients_are_complete()) return {};
+  return impl_->stamped([&] { return impl_->update(std::move(closure)); });
 }
 
 // Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
 // (DdpOptions::gradient_as_bucket_view) do not allow.
 void PreparedOptimizer::zero_grad(bool set_to_none) {
   if (!impl_->gradients_are_complete()) return;
+  if (impl_->surroundings.before_zero_grad) {
+    impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
+  }
   for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();
