@@ -68,19 +68,8 @@ struct Accelerator::Impl {
                       .hint = "give the optimizer of these parameters to prepare()"});
   }
 
-  // Of all that losses may reach.
-  std::vector<at::Tensor> gradients() const {
-    std::vector<at::Tensor> parameters;
-    for (const auto& entry : models->entries) {
-      std::ranges::copy(entry.module->parameters(), std::back_inserter(parameters));
-    }
-    for (const PreparedOptimizer& prepared : optimizers->live()) {
-      for (const auto& group : prepared.optimizer().param_groups()) {
-        std::ranges::copy(group.params(), std::back_inserter(parameters));
-      }
-    }
-    return distinct_gradients(parameters);
-  }
+  // Of all that losses may reach, each once.
+  std::vector<at::Tensor> gradients() const;
 
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>

@@ -3,11 +3,13 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "compat/gradient_values.h"
 #include "core/accelerator_impl.h"
 
 namespace accelerate {
@@ -22,6 +24,19 @@ void require_gradients(const std::vector<at::Tensor>& parameters, const char* wh
 }
 
 }  // namespace
+
+std::vector<at::Tensor> Accelerator::Impl::gradients() const {
+  std::vector<at::Tensor> parameters;
+  for (const auto& entry : models->entries) {
+    std::ranges::copy(entry.module->parameters(), std::back_inserter(parameters));
+  }
+  for (const PreparedOptimizer& prepared : optimizers->live()) {
+    for (const auto& group : prepared.optimizer().param_groups()) {
+      std::ranges::copy(group.params(), std::back_inserter(parameters));
+    }
+  }
+  return distinct_gradients(parameters);
+}
 
 Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models) {
   return impl_->stamped([&] {
