@@ -238,17 +238,17 @@ void synchronise_generators(const LoaderSettings& settings, LoaderControl& contr
   for (const RngType type : shard.rng_types) {
     if (type == RngType::kGenerator) {
       synchronise_order(settings, control);
-    } else if (type == RngType::kTorch || shard.device.is_cuda()) {
+    } else if (type == RngType::kTorch) {
       synchronize_rng_states(*shard.communicator, {type});
+    } else if (shard.device.is_cuda()) {
+      synchronize_rng_states(*shard.communicator, {type}, std::nullopt, shard.device);
     }
   }
 }
 
 bool pins_memory(const LoaderOptions& options, const LoaderShard& shard) {
   const bool useful = shard.place_on_device && shard.device.is_cuda();
-  if (!options.pin_memory.value_or(useful)) return false;
-  const auto* plugin = compat::cuda_plugin();
-  return plugin != nullptr && plugin->device_count() > 0;
+  return options.pin_memory.value_or(useful) && compat::has_cuda();
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <functional>
 #include <numbers>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "accelerate/errors.h"
@@ -273,6 +275,16 @@ void require_options(const NamedSchedule& schedule, const SchedulerOptions& opti
     if (is_given && !needed && schedule.takes.count(option) == 0) {
       refuse_schedule(schedule.name + " takes no " + option, "leave it out");
     }
+  }
+  const std::pair<const char*, std::optional<int64_t>> counts[] = {
+      {"warmup_steps", options.warmup_steps},
+      {"training_steps", options.training_steps},
+      {"decay_steps", options.decay_steps},
+      {"stable_steps", options.stable_steps}};
+  for (const auto& [option, steps] : counts) {
+    if (steps.value_or(0) >= 0) continue;
+    refuse_schedule(std::string(option) + " must be 0 or more, got " + std::to_string(*steps),
+                    "count the steps of the whole training");
   }
 }
 

@@ -62,6 +62,14 @@ TEST(GetScheduler, SaysWhichOptionIsOutOfPlace) {
       ThrowsMessage<UsageError>(HasSubstr("cosine takes no power")));
 }
 
+TEST(GetScheduler, RefusesNegativeSteps) {
+  auto sgd = sgd_of({1.0});
+  EXPECT_THAT([&] { get_scheduler("cosine", sgd, {.warmup_steps = -1, .training_steps = 5}); },
+              ThrowsMessage<UsageError>(HasSubstr("warmup_steps must be 0 or more, got -1")));
+  EXPECT_THAT([&] { get_scheduler("linear", sgd, {.warmup_steps = 1, .training_steps = -5}); },
+              ThrowsMessage<UsageError>(HasSubstr("training_steps must be 0 or more, got -5")));
+}
+
 TEST(GetScheduler, ListsTheNames) {
   auto sgd = sgd_of({1.0});
   EXPECT_THAT([&] { get_scheduler("cosin", sgd); },
