@@ -11,16 +11,13 @@
 namespace accelerate {
 
 TrainingState Accelerator::Impl::training_state() {
-  TrainingState training{
-      .models = models->entries,
-      .schedulers = schedulers,
-      .scaler = updates ? &updates->scaler() : nullptr,
-      .window = window.get(),
-      .weights = &weights,
-      .trigger = &trigger,
-      .buffers_differ = !options.ddp.broadcast_buffers,
-      .hook_has_memory = options.ddp.comm_hook.hook == CommHook::kPowerSgd ||
-                         options.ddp.comm_hook.hook == CommHook::kBatchedPowerSgd};
+  TrainingState training{.models = models->entries,
+                         .schedulers = schedulers,
+                         .scaler = updates ? &updates->scaler() : nullptr,
+                         .window = window.get(),
+                         .weights = &weights,
+                         .trigger = &trigger,
+                         .buffers_differ = !options.ddp.broadcast_buffers};
   for (const PreparedOptimizer& optimizer : prepared_optimizers) {
     // One that was prepared twice is saved once.
     const bool is_known = std::ranges::any_of(training.optimizers, [&](const auto& known) {

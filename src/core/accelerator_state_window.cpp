@@ -12,6 +12,7 @@
 #include "accelerate/errors.h"
 #include "checkpoint/rng_part.h"
 #include "checkpoint/state_names.h"
+#include "strategy/hook_memory.h"
 
 namespace accelerate {
 namespace {
@@ -81,6 +82,7 @@ struct RankState {
   WindowWeights::State weights{};
   std::vector<Tensors> gradients{};  // by model
   std::vector<Tensors> buffers{};
+  std::vector<StateDict> hooks{};  // what communication hooks keep
   bool trigger = false;
 
   TorchValue to_archive() const {
@@ -95,6 +97,7 @@ struct RankState {
                      {"sum_of_weights", weights.sum},
                      {"gradients", list(gradients)},
                      {"buffers", list(buffers)},
+                     {"hooks", to_torch_value(StateValue::List(hooks.begin(), hooks.end()))},
                      {"trigger", trigger}};
   }
   static RankState from_archive(const TorchValue& value) {
@@ -110,6 +113,9 @@ struct RankState {
     }
     for (const TorchValue& model : dict.at("buffers").as_sequence()) {
       state.buffers.push_back(to_tensors(model));
+    }
+    for (const TorchValue& model : dict.at("hooks").as_sequence()) {
+      state.hooks.push_back(to_state_dict(model));
     }
     return state;
   }
@@ -160,7 +166,13 @@ class WindowPart final : public checkpoint::StatePart {
     for (const auto& model : training_.models) order.push_back(model.strategy->gradient_order());
 
     RankState own{.weights = training_.weights->state(), .trigger = training_.trigger->is_raised()};
-    if (!with_gradients_ && !with_buffers_ && !own.trigger) return;
+    for (const auto& model : training_.models) {
+      const auto* memory = dynamic_cast<const HookMemory*>(model.strategy.get());
+      own.hooks.push_back(memory != nullptr ? memory->hook_state() : StateDict{});
+    }
+    const bool keeps_nothing =
+        std::ranges::all_of(own.hooks, [](const StateDict& hook) { return hook.size() == 0; });
+    if (!with_gradients_ && !with_buffers_ && !own.trigger && keeps_nothing) return;
     for (const auto& model : training_.models) {
       if (with_gradients_) own.gradients.push_back(gradients_of(*model.module));
       if (with_buffers_) own.buffers.push_back(buffers_of(*model.module));
@@ -180,9 +192,6 @@ class WindowPart final : public checkpoint::StatePart {
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
     read_rank_state(reader);
     check_tensors(reader);
-    if (training_.hook_has_memory && rank_ == 0) {
-      reader.note("what PowerSGD keeps from pass to pass: it begins anew");
-    }
   }
 
   void apply() override {
@@ -194,6 +203,10 @@ class WindowPart final : public checkpoint::StatePart {
       set_gradients(*model.module, i < own_.gradients.size() ? own_.gradients[i] : Tensors{});
       if (i < own_.buffers.size()) set_buffers(*model.module, own_.buffers[i]);
       if (i < order_.size()) model.strategy->set_gradient_order(order_[i]);
+      auto* memory = dynamic_cast<HookMemory*>(model.strategy.get());
+      if (memory != nullptr && i < own_.hooks.size() && own_.hooks[i].size() > 0) {
+        memory->load_hook_state(own_.hooks[i]);
+      }
     }
   }
 
@@ -231,6 +244,10 @@ class WindowPart final : public checkpoint::StatePart {
       ranks.push_back(RankState::from_archive(reader.archive(rank_file(rank))));
     }
     own_ = mean_of(ranks, saved);
+    const bool had_hooks = std::ranges::any_of(ranks, [](const RankState& rank) {
+      return std::ranges::any_of(rank.hooks, [](const StateDict& hook) { return hook.size() > 0; });
+    });
+    if (had_hooks) reader.note("what PowerSGD kept on each of other ranks: it begins anew");
     own_.trigger = own_.trigger && rank_ == 0;
   }
 

@@ -9,7 +9,9 @@ constexpr int kMicroBatches = 14;  // more than an epoch on every number of rank
 std::string name_of(const ResumeCase& what) {
   return what.optimizer + "_window" + std::to_string(what.accumulation) + "_workers" +
          std::to_string(what.workers) + (what.dropout ? "_dropout" : "") +
-         (what.weighted ? "_weighted" : "") + (what.dispatch ? "_dispatch" : "");
+         (what.weighted ? "_weighted" : "") + (what.dispatch ? "_dispatch" : "") +
+         (what.hook == CommHook::kNo ? "" : "_" + std::string(what.hook.name())) +
+         (what.fp16 ? "_fp16" : "");
 }
 
 struct Resume : Ranks, testing::WithParamInterface<std::tuple<int, ResumeCase>> {};
@@ -22,6 +24,8 @@ INSTANTIATE_TEST_SUITE_P(
                         ResumeCase{.optimizer = "adamw", .accumulation = 3},
                         ResumeCase{.optimizer = "adam", .accumulation = 3, .workers = 2},
                         ResumeCase{.optimizer = "adamw", .workers = 2},
+                        ResumeCase{.optimizer = "sgd", .hook = CommHook::kPowerSgd},
+                        ResumeCase{.optimizer = "adamw", .accumulation = 3, .fp16 = true},
                         ResumeCase{.optimizer = "rmsprop", .accumulation = 3, .dropout = false},
                         ResumeCase{.optimizer = "adagrad", .accumulation = 3, .weighted = true},
                         ResumeCase{.optimizer = "sgd", .accumulation = 3, .dispatch = true})),
