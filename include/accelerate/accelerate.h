@@ -28,6 +28,7 @@
 #include "accelerate/mixed_precision.h"
 #include "accelerate/model_files.h"
 #include "accelerate/nested.h"
+#include "accelerate/no_sync.h"
 #include "accelerate/npy.h"
 #include "accelerate/operations.h"
 #include "accelerate/optimizer_state.h"
