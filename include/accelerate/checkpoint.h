@@ -1,5 +1,6 @@
 // Saving and loading everything that a training loop needs to go on: what Accelerator::save_state
-// and load_state can be told, and what they give back. docs/checkpoints.md has the files.
+// and load_state can be told, and what they give back. docs/training_state.md tells what is
+// in which file.
 #pragma once
 
 #include <concepts>

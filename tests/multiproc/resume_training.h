@@ -19,8 +19,8 @@ struct ResumeCase {
   bool dropout = true;
   bool weighted = false;
   bool dispatch = false;
-  CommHook hook = CommHook::kNo;
   bool fp16 = false;
+  DdpOptions ddp{};
 };
 
 struct DropoutNet : Net {
@@ -126,7 +126,7 @@ class ResumeTraining {
     all.data_loader.dispatch_batches = what.dispatch;
     if (what.fp16) all.mixed_precision = MixedPrecision::kFp16;
     all.grad_scaler = {.init_scale = 1024, .growth_interval = 2};
-    all.ddp.comm_hook = {.hook = what.hook, .power_sgd = {.start_power_sgd_iter = 2}};
+    all.ddp = what.ddp;
     return all;
   }
 
