@@ -12,7 +12,7 @@
 #include "accelerate/errors.h"
 #include "checkpoint/rng_part.h"
 #include "checkpoint/state_names.h"
-#include "strategy/hook_memory.h"
+#include "strategy/reduction_memory.h"
 
 namespace accelerate {
 namespace {
@@ -23,6 +23,7 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 constexpr const char* kWindow = "accumulation";
 constexpr const char* kOrder = "gradient_order";
+constexpr const char* kFollowed = "gradient_order_followed";
 
 std::string rank_file(int rank) { return "rank_state_" + std::to_string(rank) + ".bin"; }
 
@@ -163,11 +164,16 @@ class WindowPart final : public checkpoint::StatePart {
                                  {"begun", window.begun},
                                  {"sync", window.sync}};
     auto& order = snapshot.facts()[kOrder] = nlohmann::json::array();
-    for (const auto& model : training_.models) order.push_back(model.strategy->gradient_order());
+    auto& followed = snapshot.facts()[kFollowed] = nlohmann::json::array();
+    for (const auto& model : training_.models) {
+      order.push_back(model.strategy->gradient_order());
+      const auto* memory = memory_of(model);
+      followed.push_back(memory != nullptr && memory->buckets_follow_order());
+    }
 
     RankState own{.weights = training_.weights->state(), .trigger = training_.trigger->is_raised()};
     for (const auto& model : training_.models) {
-      const auto* memory = dynamic_cast<const HookMemory*>(model.strategy.get());
+      const auto* memory = memory_of(model);
       own.hooks.push_back(memory != nullptr ? memory->hook_state() : StateDict{});
     }
     const bool keeps_nothing =
@@ -190,6 +196,7 @@ class WindowPart final : public checkpoint::StatePart {
       loaded_.step = 0;  // at the edge of a window the other length can begin
     }
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
+    followed_ = reader.facts().at(kFollowed).get<std::vector<bool>>();
     read_rank_state(reader);
     check_tensors(reader);
   }
@@ -198,19 +205,29 @@ class WindowPart final : public checkpoint::StatePart {
     training_.window->restore(loaded_);
     training_.weights->restore(own_.weights);
     if (own_.trigger) training_.trigger->set();
-    for (size_t i = 0; i < training_.models.size(); ++i) {
-      const auto& model = training_.models[i];
-      set_gradients(*model.module, i < own_.gradients.size() ? own_.gradients[i] : Tensors{});
-      if (i < own_.buffers.size()) set_buffers(*model.module, own_.buffers[i]);
-      if (i < order_.size()) model.strategy->set_gradient_order(order_[i]);
-      auto* memory = dynamic_cast<HookMemory*>(model.strategy.get());
-      if (memory != nullptr && i < own_.hooks.size() && own_.hooks[i].size() > 0) {
-        memory->load_hook_state(own_.hooks[i]);
-      }
-    }
+    for (size_t i = 0; i < training_.models.size(); ++i) apply_to(training_.models[i], i);
   }
 
  private:
+  static ReductionMemory* memory_of(const detail::PreparedModels::Entry& model) {
+    return dynamic_cast<ReductionMemory*>(model.strategy.get());
+  }
+
+  void apply_to(const detail::PreparedModels::Entry& model, size_t index) const {
+    ReductionMemory* memory = memory_of(model);
+    set_gradients(*model.module, {});
+    if (index < order_.size()) model.strategy->set_gradient_order(order_[index]);
+    // All ranks come here, and have read the same.
+    if (memory != nullptr && index < followed_.size() && followed_[index]) {
+      memory->let_buckets_follow_order();
+    }
+    if (index < own_.gradients.size()) set_gradients(*model.module, own_.gradients[index]);
+    if (index < own_.buffers.size()) set_buffers(*model.module, own_.buffers[index]);
+    if (memory != nullptr && index < own_.hooks.size() && own_.hooks[index].size() > 0) {
+      memory->load_hook_state(own_.hooks[index]);
+    }
+  }
+
   // The window itself is not in such a directory: what is left of it counts as a short one.
   void read_step_of_python(StateReader& reader) {
     const TorchValue states = reader.archive(checkpoint::rng_file(0));
@@ -303,6 +320,7 @@ class WindowPart final : public checkpoint::StatePart {
   detail::AccumulationWindow::State loaded_;
   RankState own_;
   std::vector<std::vector<int64_t>> order_;
+  std::vector<bool> followed_;
 };
 
 }  // namespace

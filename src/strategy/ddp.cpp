@@ -10,8 +10,8 @@
 #include "comm/process_group.h"
 #include "compat/reducer.h"
 #include "strategy/comm_hooks.h"
-#include "strategy/hook_memory.h"
 #include "strategy/power_sgd.h"
+#include "strategy/reduction_memory.h"
 #include "strategy/replica_check.h"
 #include "strategy/single.h"
 #include "strategy/uneven_join.h"
@@ -59,7 +59,7 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-class DdpModel final : public ModelStrategy, public detail::JoinMember, public HookMemory {
+class DdpModel final : public ModelStrategy, public detail::JoinMember, public ReductionMemory {
  public:
   DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameters parameters,
            std::shared_ptr<Communicator> communicator, const DdpOptions& options)
@@ -228,6 +228,13 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public H
     if (reducer_) reducer_->set_gradient_order(order);
   }
 
+  bool buckets_follow_order() const override {
+    return reducer_ != nullptr && reducer_->follows_gradient_order();
+  }
+  void let_buckets_follow_order() override {
+    if (!reducer_) return;
+    communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
+  }
   StateDict hook_state() const override { return hook_ != nullptr ? hook_->state() : StateDict{}; }
   void load_hook_state(const StateDict& state) override {
     if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
