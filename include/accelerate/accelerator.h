@@ -26,6 +26,7 @@
 #include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
 #include "accelerate/mixed_precision.h"
+#include "accelerate/no_sync.h"
 #include "accelerate/operations.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
@@ -38,23 +39,6 @@
 #include "accelerate/torch_archive.h"
 
 namespace accelerate {
-
-// While it lives, backward passes keep the gradients of `model` on their rank: they add up without
-// being averaged. Ends at the end of its scope. Not collective.
-class [[nodiscard]] NoSync {
- public:
-  explicit NoSync(std::shared_ptr<ModelStrategy> model)
-      : model_(std::move(model)), before_(model_->gradient_sync()) {
-    model_->set_gradient_sync(false);
-  }
-  ~NoSync() { model_->set_gradient_sync(before_); }
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-
- private:
-  std::shared_ptr<ModelStrategy> model_;
-  bool before_;
-};
 
 // One for each training loop; several may live in one process if all ranks make them in the same
 // order. Calls marked collective must be made by all ranks, in the same order. One thread at a
@@ -333,7 +317,7 @@ class Accelerator {
   // is the one that is saved. Not collective.
   template <class... Ts>
   void register_for_checkpointing(Ts&&... objects) {
-    (register_object(as_checkpoint_functions(std::forward<Ts>(objects))), ...);
+    (register_object(detail::checkpoint_functions(std::forward<Ts>(objects))), ...);
   }
   // See SaveStateHook and LoadStateHook. Same hooks on all ranks.
   HookHandle register_save_state_pre_hook(SaveStateHook hook);
@@ -476,27 +460,6 @@ class Accelerator {
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
 
-  template <class T>
-  static CheckpointFunctions as_checkpoint_functions(T&& object) {
-    using Object = std::remove_cvref_t<T>;
-    if constexpr (std::is_same_v<Object, CheckpointFunctions>) {
-      return std::forward<T>(object);
-    } else if constexpr (detail::is_shared_ptr<Object>) {
-      static_assert(Checkpointable<typename Object::element_type>,
-                    "register_for_checkpointing() needs state_dict() and load_state_dict()");
-      return {
-          .state_dict = [object]() -> StateDict { return object->state_dict(); },
-          .load_state_dict = [object](const StateDict& state) { object->load_state_dict(state); }};
-    } else {
-      static_assert(Checkpointable<Object>,
-                    "register_for_checkpointing() needs state_dict() and load_state_dict()");
-      static_assert(std::is_lvalue_reference_v<T>,
-                    "register_for_checkpointing() refers to the object: give it one that stays");
-      return {
-          .state_dict = [&object]() -> StateDict { return object.state_dict(); },
-          .load_state_dict = [&object](const StateDict& state) { object.load_state_dict(state); }};
-    }
-  }
   void register_object(CheckpointFunctions object);
   void write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
                    const SaveModelOptions& options) const;

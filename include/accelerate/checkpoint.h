@@ -1,5 +1,6 @@
 // Saving and loading everything that a training loop needs to go on: what Accelerator::save_state
-// and load_state can be told, and what they give back. docs/checkpoints.md has the files.
+// and load_state can be told, and what they give back. docs/training_state.md tells what is
+// in which file.
 #pragma once
 
 #include <concepts>
@@ -8,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,38 @@ struct CheckpointFunctions {
   // object back the state it had.
   std::function<void(const StateDict&)> load_state_dict{};
 };
+
+namespace detail {
+
+template <class T>
+inline constexpr bool is_shared_pointer = false;
+template <class T>
+inline constexpr bool is_shared_pointer<std::shared_ptr<T>> = true;
+
+// An object of the user as two functions. Refers to an lvalue, keeps a shared pointer.
+template <class T>
+CheckpointFunctions checkpoint_functions(T&& object) {
+  using Object = std::remove_cvref_t<T>;
+  if constexpr (std::is_same_v<Object, CheckpointFunctions>) {
+    return std::forward<T>(object);
+  } else if constexpr (is_shared_pointer<Object>) {
+    static_assert(Checkpointable<typename Object::element_type>,
+                  "register_for_checkpointing() needs state_dict() and load_state_dict()");
+    return {
+        .state_dict = [object]() -> StateDict { return object->state_dict(); },
+        .load_state_dict = [object](const StateDict& state) { object->load_state_dict(state); }};
+  } else {
+    static_assert(Checkpointable<Object>,
+                  "register_for_checkpointing() needs state_dict() and load_state_dict()");
+    static_assert(std::is_lvalue_reference_v<T>,
+                  "register_for_checkpointing() refers to the object: give it one that stays");
+    return {
+        .state_dict = [&object]() -> StateDict { return object.state_dict(); },
+        .load_state_dict = [&object](const StateDict& state) { object.load_state_dict(state); }};
+  }
+}
+
+}  // namespace detail
 
 // A model on its way into a checkpoint.
 struct ModelToSave {

@@ -53,7 +53,7 @@ class LoadPlan {
   void check_devices(const std::vector<std::string>& names) const;
   c10::Device device_of(const std::string& name) const;
   at::ScalarType dtype_of(const std::string& name) const;
-  void put(const std::string& name, const at::Tensor& value) const;
+  void put(const std::string& name, const TensorSource& source, const StoredTensor& stored) const;
 
   ModelStateDict state_;
   std::map<std::string, std::string> tied_;  // other name -> first name, in the model

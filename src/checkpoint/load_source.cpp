@@ -1,9 +1,11 @@
 #include "checkpoint/load_source.h"
 
+#include <ATen/ATen.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <optional>
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "accelerate/errors.h"
@@ -18,6 +20,19 @@ using files::in_quotes;
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what,
                          const std::string& hint) {
   throw CheckpointError({.what = what, .where = file.string(), .hint = hint});
+}
+
+constexpr size_t kPieceBytes = 8 << 20;
+
+// For the whole pages among these bytes. The kernel may do nothing of it.
+void advise(std::span<const std::byte> bytes, int advice) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  // NOLINTBEGIN(cppcoreguidelines-pro-type-reinterpret-cast,performance-no-int-to-ptr): rounded
+  const auto address = reinterpret_cast<uintptr_t>(bytes.data());
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + bytes.size()) / page * page;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+  // NOLINTEND(cppcoreguidelines-pro-type-reinterpret-cast,performance-no-int-to-ptr)
 }
 
 // Tensors that are views of a private mapping which nobody else knows.
@@ -37,16 +52,22 @@ class SafetensorsSource final : public TensorSource {
   const std::map<std::string, std::string>& aliases() const override { return file_.aliases(); }
   at::Tensor tensor(const std::string& name) const override { return file_.tensor(name); }
 
-  // Gives the whole pages back: a model that is loaded does not stay in memory twice. They hold
-  // what the file holds, so touching them again reads them again.
+  // Piece by piece, each given back as soon as it is copied: a model that is loaded does not stay
+  // in memory twice. Pages that are given back hold what the file holds; to touch them reads them
+  // again.
+  void read(const std::string& name, std::span<std::byte> bytes) const override {
+    const std::span<const std::byte> mapped = file_.mapped_bytes(name);
+    for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+      const size_t size = std::min(kPieceBytes, bytes.size() - at);
+      // One call in place of a page fault for every few pages. Kernels before 5.14 do not know it.
+      advise(mapped.subspan(at, size), MADV_POPULATE_READ);
+      std::memcpy(bytes.data() + at, mapped.data() + at, size);
+      advise(mapped.subspan(at, size), MADV_DONTNEED);
+    }
+  }
+
   void forget(const std::string& name) const override {
-    const std::span<const std::byte> bytes = file_.mapped_bytes(name);
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    // NOLINTBEGIN(cppcoreguidelines-pro-type-reinterpret-cast,performance-no-int-to-ptr): rounded
-    const uintptr_t begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(bytes.data()) + bytes.size()) / page * page;
-    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
-    // NOLINTEND(cppcoreguidelines-pro-type-reinterpret-cast,performance-no-int-to-ptr)
+    advise(file_.mapped_bytes(name), MADV_DONTNEED);
   }
 
  private:
@@ -106,6 +127,13 @@ NamedTensors tensors_of_archive(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+void TensorSource::read(const std::string& name, std::span<std::byte> bytes) const {
+  const at::Tensor plain =
+      tensor(name).detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  // A model may be given its own tensors.
+  std::memmove(bytes.data(), plain.data_ptr(), bytes.size());
+}
 
 std::unique_ptr<TensorSource> open_tensor_source(const std::filesystem::path& file) {
   if (file.extension() == ".safetensors") return std::make_unique<SafetensorsSource>(file);

@@ -4,10 +4,11 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,10 @@ class TensorSource {
   virtual const std::map<std::string, std::string>& aliases() const = 0;
   // On the CPU. `name` is one of tensors().
   virtual at::Tensor tensor(const std::string& name) const = 0;
-  // Nobody has a tensor of that name any more: its memory may go.
+  // What tensor() gave out is not used any more: its memory may go.
   virtual void forget(const std::string& /*name*/) const {}
+  // The bytes of the tensor, in row-major order, into memory of their size.
+  virtual void read(const std::string& name, std::span<std::byte> bytes) const;
 };
 
 // The files of a checkpoint, in the order in which they are read.

@@ -146,6 +146,12 @@ void check_all(const StateParts& parts, StateReader& reader) {
       part->check(reader);
     } catch (const CheckpointError& error) {
       errors.push_back(error);
+    } catch (const nlohmann::json::exception& error) {
+      errors.push_back(CheckpointError(
+          {.what = std::string("the state in the manifest is not what this version reads: ") +
+                   error.what(),
+           .where = reader.where(files::kManifestName),
+           .hint = "load it with the version of the library that saved it"}));
     }
   }
   if (errors.empty()) return;

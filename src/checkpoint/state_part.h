@@ -9,8 +9,8 @@
 
 namespace accelerate::checkpoint {
 
-// Made for one save or one load, over objects that outlive it. One thread at a time; never talks to
-// other ranks.
+// Made for one save or one load, over objects that outlive it. One thread at a time. Only apply()
+// may talk to other ranks: all of them come there, with the same parts.
 //
 // A load goes through check() on all parts and all ranks, then try_apply(), and only if nothing was
 // thrown anywhere through apply(); where a try_apply() throws, through undo() on all parts.

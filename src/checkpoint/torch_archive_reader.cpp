@@ -219,7 +219,7 @@ class ValueBuilder {
   std::shared_ptr<const MappedFile> file_;
   std::unordered_map<std::string, c10::Storage> storages_;
   std::unordered_map<PickleIndex, at::Tensor> tensors_;
-  size_t budget_ = 0;
+  size_t budget_ = size_t{1} << 20U;  // bytes that may still be copied
   size_t depth_ = 0;
 };
 

@@ -76,6 +76,8 @@ class GradientReducer final : public c10d::Reducer {
   // Lets the next arm() make these buckets, as if a pass had shown the order. Does nothing if that
   // is not an order of all parameters, or if a pass has shown one.
   void set_gradient_order(const std::vector<int64_t>& order);
+  // Whether the buckets are those of the order. rebuild_buckets() makes them so; collective.
+  bool follows_gradient_order() const { return has_rebuilt_bucket_; }
 
  private:
   class WeightedSum;

@@ -11,16 +11,13 @@
 namespace accelerate {
 
 TrainingState Accelerator::Impl::training_state() {
-  TrainingState training{
-      .models = models->entries,
-      .optimizers = optimizers->live(),
-      .scaler = updates ? &updates->scaler() : nullptr,
-      .window = &window->counter(),
-      .weights = &window->weights(),
-      .trigger = &trigger,
-      .buffers_differ = !options.ddp.broadcast_buffers,
-      .hook_has_memory = options.ddp.comm_hook.hook == CommHook::kPowerSgd ||
-                         options.ddp.comm_hook.hook == CommHook::kBatchedPowerSgd};
+  TrainingState training{.models = models->entries,
+                         .optimizers = optimizers->live(),
+                         .scaler = updates ? &updates->scaler() : nullptr,
+                         .window = &window->counter(),
+                         .weights = &window->weights(),
+                         .trigger = &trigger,
+                         .buffers_differ = !options.ddp.broadcast_buffers};
   // Those whose optimizers are gone are of no use any more.
   for (const Scheduler& scheduler : schedulers) {
     if (optimizers->find(scheduler.optimizer()) != nullptr)

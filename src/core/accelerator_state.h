@@ -36,9 +36,6 @@ struct TrainingState {
   WindowWeights* weights = nullptr;
   Trigger* trigger = nullptr;
   bool buffers_differ = false;  // ranks do not take over the buffers of rank 0
-  // What makes gradients smaller on their way keeps something from pass to pass, which is not
-  // saved.
-  bool hook_has_memory = false;
 };
 
 // Functions that were registered, each with a number to find it by.

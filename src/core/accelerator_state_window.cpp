@@ -12,6 +12,7 @@
 #include "accelerate/errors.h"
 #include "checkpoint/rng_part.h"
 #include "checkpoint/state_names.h"
+#include "strategy/reduction_memory.h"
 
 namespace accelerate {
 namespace {
@@ -22,6 +23,7 @@ using Tensors = std::map<std::string, at::Tensor>;
 
 constexpr const char* kWindow = "accumulation";
 constexpr const char* kOrder = "gradient_order";
+constexpr const char* kFollowed = "gradient_order_followed";
 
 std::string rank_file(int rank) { return "rank_state_" + std::to_string(rank) + ".bin"; }
 
@@ -81,6 +83,7 @@ struct RankState {
   WindowWeights::State weights{};
   std::vector<Tensors> gradients{};  // by model
   std::vector<Tensors> buffers{};
+  std::vector<StateDict> hooks{};  // what communication hooks keep
   bool trigger = false;
 
   TorchValue to_archive() const {
@@ -95,6 +98,7 @@ struct RankState {
                      {"sum_of_weights", weights.sum},
                      {"gradients", list(gradients)},
                      {"buffers", list(buffers)},
+                     {"hooks", to_torch_value(StateValue::List(hooks.begin(), hooks.end()))},
                      {"trigger", trigger}};
   }
   static RankState from_archive(const TorchValue& value) {
@@ -110,6 +114,9 @@ struct RankState {
     }
     for (const TorchValue& model : dict.at("buffers").as_sequence()) {
       state.buffers.push_back(to_tensors(model));
+    }
+    for (const TorchValue& model : dict.at("hooks").as_sequence()) {
+      state.hooks.push_back(to_state_dict(model));
     }
     return state;
   }
@@ -158,10 +165,21 @@ class WindowPart final : public checkpoint::StatePart {
                                  {"sync", window.sync},
                                  {"weight_unit", training_.weights->state().unit}};
     auto& order = snapshot.facts()[kOrder] = nlohmann::json::array();
-    for (const auto& model : training_.models) order.push_back(model.strategy->gradient_order());
+    auto& followed = snapshot.facts()[kFollowed] = nlohmann::json::array();
+    for (const auto& model : training_.models) {
+      order.push_back(model.strategy->gradient_order());
+      const auto* memory = memory_of(model);
+      followed.push_back(memory != nullptr && memory->buckets_follow_order());
+    }
 
     RankState own{.weights = training_.weights->state(), .trigger = training_.trigger->is_raised()};
-    if (!with_gradients_ && !with_buffers_ && !own.trigger) return;
+    for (const auto& model : training_.models) {
+      const auto* memory = memory_of(model);
+      own.hooks.push_back(memory != nullptr ? memory->hook_state() : StateDict{});
+    }
+    const bool keeps_nothing =
+        std::ranges::all_of(own.hooks, [](const StateDict& hook) { return hook.size() == 0; });
+    if (!with_gradients_ && !with_buffers_ && !own.trigger && keeps_nothing) return;
     for (const auto& model : training_.models) {
       if (with_gradients_) own.gradients.push_back(gradients_of(*model.module));
       if (with_buffers_) own.buffers.push_back(buffers_of(*model.module));
@@ -180,26 +198,38 @@ class WindowPart final : public checkpoint::StatePart {
     }
     own_.weights.unit = window.value("weight_unit", 0.0);
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
+    followed_ = reader.facts().at(kFollowed).get<std::vector<bool>>();
     read_rank_state(reader);
     check_tensors(reader);
-    if (training_.hook_has_memory && rank_ == 0) {
-      reader.note("what PowerSGD keeps from pass to pass: it begins anew");
-    }
   }
 
   void apply() override {
     training_.window->restore(loaded_);
     training_.weights->restore(own_.weights);
     if (own_.trigger) training_.trigger->set();
-    for (size_t i = 0; i < training_.models.size(); ++i) {
-      const auto& model = training_.models[i];
-      set_gradients(*model.module, i < own_.gradients.size() ? own_.gradients[i] : Tensors{});
-      if (i < own_.buffers.size()) set_buffers(*model.module, own_.buffers[i]);
-      if (i < order_.size()) model.strategy->set_gradient_order(order_[i]);
-    }
+    for (size_t i = 0; i < training_.models.size(); ++i) apply_to(training_.models[i], i);
   }
 
  private:
+  static ReductionMemory* memory_of(const detail::PreparedModels::Entry& model) {
+    return dynamic_cast<ReductionMemory*>(model.strategy.get());
+  }
+
+  void apply_to(const detail::PreparedModels::Entry& model, size_t index) const {
+    ReductionMemory* memory = memory_of(model);
+    set_gradients(*model.module, {});
+    if (index < order_.size()) model.strategy->set_gradient_order(order_[index]);
+    // All ranks come here, and have read the same.
+    if (memory != nullptr && index < followed_.size() && followed_[index]) {
+      memory->let_buckets_follow_order();
+    }
+    if (index < own_.gradients.size()) set_gradients(*model.module, own_.gradients[index]);
+    if (index < own_.buffers.size()) set_buffers(*model.module, own_.buffers[index]);
+    if (memory != nullptr && index < own_.hooks.size() && own_.hooks[index].size() > 0) {
+      memory->load_hook_state(own_.hooks[index]);
+    }
+  }
+
   // The window itself is not in such a directory: what is left of it counts as a short one.
   void read_step_of_python(StateReader& reader) {
     const TorchValue states = reader.archive(checkpoint::rng_file(0));
@@ -233,6 +263,10 @@ class WindowPart final : public checkpoint::StatePart {
       ranks.push_back(RankState::from_archive(reader.archive(rank_file(rank))));
     }
     take(mean_of(ranks, saved));
+    const bool had_hooks = std::ranges::any_of(ranks, [](const RankState& rank) {
+      return std::ranges::any_of(rank.hooks, [](const StateDict& hook) { return hook.size() > 0; });
+    });
+    if (had_hooks) reader.note("what PowerSGD kept on each of other ranks: it begins anew");
     own_.trigger = own_.trigger && rank_ == 0;
   }
 
@@ -294,6 +328,7 @@ class WindowPart final : public checkpoint::StatePart {
   detail::AccumulationWindow::State loaded_;
   RankState own_;
   std::vector<std::vector<int64_t>> order_;
+  std::vector<bool> followed_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "accelerate/errors.h"
+#include "files/printable_text.h"
 
 namespace accelerate::files {
 namespace {
@@ -79,7 +80,8 @@ void check_state(const nlohmann::json& value, int depth, const std::string& wher
 }  // namespace
 
 void refuse_manifest(const std::string& what, const std::string& where) {
-  throw CheckpointError({.what = what, .where = where, .hint = "take another checkpoint"});
+  throw CheckpointError(
+      {.what = printable_text(what), .where = where, .hint = "take another checkpoint"});
 }
 
 bool is_plain_name(std::string_view name) {

@@ -121,7 +121,8 @@ class DirectoryReader {
       refuse("its entry '" + shown(entry.name) + "' is encrypted or of an unknown kind");
     }
     if (number_at<uint16_t>(header, 10) != zip::kStored || stored_size != entry.size) {
-      refuse("its entry '" + shown(entry.name) + "' is compressed");
+      refuse("its entry '" + shown(entry.name) +
+             "' is compressed, as in TorchScript modules and never by torch.save");
     }
     rest_ = rest_.subspan(all);
     return entry;

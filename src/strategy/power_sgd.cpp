@@ -208,4 +208,51 @@ void PowerSgdHook::orthogonalize(at::Tensor& matrix) const {
   matrix = columns.to(dtype);
 }
 
+namespace {
+
+StateValue::List to_list(const std::vector<at::Tensor>& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
+
+at::Tensor copy_of(const StateValue& value, c10::Device device) {
+  const at::Tensor& tensor = value.as_tensor();
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+std::vector<at::Tensor> copies_of(const StateValue& list, c10::Device device) {
+  std::vector<at::Tensor> copies;
+  for (const StateValue& tensor : list.as_list()) copies.push_back(copy_of(tensor, device));
+  return copies;
+}
+
+}  // namespace
+
+StateDict PowerSgdHook::state() const {
+  StateValue::List buckets;
+  for (const auto& [index, memory] : memories_) {
+    StateDict bucket{{"index", index},
+                     {"directions", to_list(memory.directions)},
+                     {"first_directions", to_list(memory.first_directions)}};
+    if (memory.error.defined()) bucket.set("error", memory.error);
+    buckets.emplace_back(std::move(bucket));
+  }
+  return {{"iteration", iteration_}, {"draws", draws_}, {"buckets", std::move(buckets)}};
+}
+
+void PowerSgdHook::load(const StateDict& state, c10::Device device) {
+  const int64_t iteration = state.at("iteration").as_integer();
+  const int64_t draws = state.at("draws").as_integer();
+  std::map<size_t, Memory> memories;
+  for (const StateValue& value : state.at("buckets").as_list()) {
+    const StateDict& bucket = value.as_dict();
+    Memory& memory = memories[static_cast<size_t>(bucket.at("index").as_integer())];
+    memory.directions = copies_of(bucket.at("directions"), device);
+    memory.first_directions = copies_of(bucket.at("first_directions"), device);
+    if (const StateValue* error = bucket.find("error")) memory.error = copy_of(*error, device);
+  }
+  iteration_ = iteration;
+  draws_ = static_cast<uint64_t>(draws);
+  memories_ = std::move(memories);
+}
+
 }  // namespace accelerate

@@ -106,7 +106,8 @@ class Runner:
         hits = [line.split(" ", 2)[2] for line in lines if line.startswith(f"{rank} {number} ")]
         if not hits:
             return "not reached", None
-        died = result.returncode < 0 or (self.options.launch and result.returncode not in OUTCOMES)
+        # A launcher outlives the rank that was killed, and ends with a number of its own.
+        died = result.returncode < 0 or (self.options.launch and action in DEADLY and result.returncode != 0)
         outcome = "killed" if died else OUTCOMES.get(result.returncode)
         problem = self.judge(action, outcome, result)
         if not problem:

@@ -1,5 +1,6 @@
 // Saves checkpoints, for run_faults.py: two saves with rotation, the first over a checkpoint of the
-// same name, in a folder where a crashed save has left something; then one without rotation.
+// same name, in a folder where a crashed save has left something; then one without rotation, in a
+// folder that has to be made.
 //
 //   save_scenario prepare FOLDER    what is there before
 //   save_scenario save FOLDER       under faults; prints the name of each checkpoint once it is
@@ -25,6 +26,7 @@ using accelerate::CheckpointError;
 
 constexpr int kCheckpointErrorCode = 3;
 constexpr int kLeftOverCode = 4;
+constexpr const char* kDeep = "deep/er";
 constexpr const char* kLeftover = ".checkpoint_3.tmp-0123456789abcdef";  // of an earlier crash
 
 CommitReport save(const std::filesystem::path& directory, int64_t step,
@@ -64,9 +66,9 @@ int save_all(const std::filesystem::path& folder) {
   };
   save_one("checkpoint_3", 33, {.total_limit = 2});
   save_one("checkpoint_4", 44, {.total_limit = 2});
-  save_one("best", 44, {});
+  save_one(std::string(kDeep) + "/best", 44, {});
   // Something may go wrong after the last save too: what was saved has to be there.
-  std::printf("%zu\n", list_checkpoints(folder).size());
+  std::printf("%zu\n", list_checkpoints(folder / kDeep).size());
   return code;
 }
 
@@ -87,6 +89,7 @@ void require(bool holds, const std::string& promise) {
 // The steps of all checkpoints, by name. Each of them must be complete to the last byte.
 std::map<std::string, int64_t> steps_in(const std::filesystem::path& folder) {
   std::map<std::string, int64_t> steps;
+  if (!std::filesystem::exists(folder)) return steps;
   for (const CheckpointEntry& entry : list_checkpoints(folder)) {
     require(entry.is_complete(), entry.name + " is visible but not complete: " + entry.problem);
     for (const Finding& finding : verify(entry.directory))
@@ -98,7 +101,7 @@ std::map<std::string, int64_t> steps_in(const std::filesystem::path& folder) {
 
 std::vector<std::string> hidden_names(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (name.starts_with(".")) names.push_back(name);
   }
@@ -109,10 +112,11 @@ using Steps = std::map<std::string, int64_t>;
 
 // What the folder may hold when so many saves have returned. The save that was under way may have
 // come through if the process died; it has not if it failed.
-void check_steps(Steps steps, size_t saved, bool failed) {
-  if (const size_t best = steps.erase("best"); best != (saved >= 3 ? 1U : 0U)) {
-    require(saved == 2 && !failed, "best was saved, or not, against what the save said");
-  }
+void check_steps(const Steps& steps, const Steps& deep, size_t saved, bool failed) {
+  const Steps best{{"best", 44}};
+  const bool may_be_there = saved >= 3 || (saved == 2 && !failed);
+  require(saved < 3 || deep == best, "best is gone");
+  require(deep.empty() || (may_be_there && deep == best), "best was not saved and is there");
   const Steps before{{"checkpoint_1", 1}, {"checkpoint_2", 2}, {"checkpoint_3", 3}};
   const Steps replaced{{"checkpoint_1", 1}, {"checkpoint_2", 2}, {"checkpoint_3", 33}};
   const Steps first{{"checkpoint_2", 2}, {"checkpoint_3", 33}};
@@ -148,7 +152,7 @@ void check(const std::filesystem::path& folder) {
 
   const auto newest = newest_complete(folder, {.data_checksums = true});
   require(newest.has_value(), "no complete checkpoint is left");
-  check_steps(steps_in(folder), saved, outcome == "failed");
+  check_steps(steps_in(folder), steps_in(folder / kDeep), saved, outcome == "failed");
   require(outcome != "saved" || saved == 4, "a save that ended well did not say so");
   require(outcome != "untidy" || untidy, "a save that left something did not say so");
   if (outcome != "killed" && !untidy) {
@@ -162,9 +166,9 @@ void check(const std::filesystem::path& folder) {
   }
   // Whatever happened, the next save works and leaves the folder tidy.
   save(folder / "checkpoint_5", 5, {.total_limit = 1});
-  save(folder / "best", 5);
+  save(folder / kDeep / "best", 5);
   for (const std::string& name : hidden_names(folder)) broken("the next save left " + name);
-  require(steps_in(folder) == Steps{{"best", 5}, {"checkpoint_5", 5}},
+  require(steps_in(folder) == Steps{{"checkpoint_5", 5}},
           "the next save did not delete the old ones");
 }
 

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import warnings
 import zipfile
 from pathlib import Path
 
@@ -21,7 +20,6 @@ import torch
 PEER = ""
 REFUSED = 3
 
-warnings.filterwarnings("ignore", message="ComplexHalf support is experimental")
 
 
 def call(*words):
@@ -32,7 +30,7 @@ def call(*words):
 
 def bits(tensor):
     """The elements as bytes, in the order of the indices, so that every type can be compared."""
-    return bytes(tensor.resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8).tolist())
+    return bytes(tensor.resolve_conj().resolve_neg().flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8).tolist())
 
 
 def parameters():
@@ -97,9 +95,9 @@ class Interop(unittest.TestCase):
         return torch.load(self.path("out.pt"), weights_only=True)
 
     def refusal_of(self, path):
-        code, output = call("copy", path, self.path("out.pt"))
+        code, output = call("copy", path, self.path("refused.pt"))
         self.assertEqual(code, REFUSED, output)
-        self.assertFalse(self.path("out.pt").exists())
+        self.assertFalse(self.path("refused.pt").exists())
         return output
 
     def assert_same(self, left, right):
@@ -278,9 +276,9 @@ class Interop(unittest.TestCase):
                 return self.call
 
         for function, arguments, name in ((os.system, (f"touch {marker}",), "posix.system"),
-                                          (eval, (f"open({str(marker)!r}, 'w')",), "__builtin__.eval"),
+                                          (eval, (f"open({str(marker)!r}, 'w')",), "builtins.eval"),
                                           (subprocess.Popen, (["touch", str(marker)],), "subprocess.Popen")):
-            torch.save({"a": Evil(function, *arguments)}, self.path("in.pt"))
+            torch.save({"a": Evil(function, *arguments)}, self.path("in.pt"), pickle_protocol=4)
             output = self.refusal_of(self.path("in.pt"))
             self.assertIn(f"'{name}'", output)
             self.assertIn("nothing of the file was executed", output)
@@ -299,7 +297,7 @@ class Interop(unittest.TestCase):
         self.path("bare.pkl").write_bytes(pickle.dumps([1]))
         self.assertIn("a bare pickle", self.refusal_of(self.path("bare.pkl")))
         torch.jit.script(torch.nn.Linear(1, 1)).save(str(self.path("script.pt")))
-        self.assertIn("a TorchScript module", self.refusal_of(self.path("script.pt")))
+        self.assertIn("TorchScript", self.refusal_of(self.path("script.pt")))
         with zipfile.ZipFile(self.path("packed.pt"), "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("a/data.pkl", b"\x80\x02N." + bytes(100))
         self.assertIn("is compressed", self.refusal_of(self.path("packed.pt")))
@@ -307,4 +305,4 @@ class Interop(unittest.TestCase):
 
 if __name__ == "__main__":
     PEER = sys.argv.pop(1)
-    unittest.main(verbosity=2)
+    unittest.main(verbosity=2, warnings="ignore")

@@ -6,10 +6,17 @@ namespace {
 
 constexpr int kMicroBatches = 14;  // more than an epoch on every number of ranks
 
+DdpOptions power_sgd() {
+  return {.comm_hook = {.hook = CommHook::kPowerSgd, .power_sgd = {.start_power_sgd_iter = 2}}};
+}
+
 std::string name_of(const ResumeCase& what) {
   return what.optimizer + "_window" + std::to_string(what.accumulation) + "_workers" +
          std::to_string(what.workers) + (what.dropout ? "_dropout" : "") +
-         (what.weighted ? "_weighted" : "") + (what.dispatch ? "_dispatch" : "");
+         (what.weighted ? "_weighted" : "") + (what.dispatch ? "_dispatch" : "") +
+         (what.fp16 ? "_fp16" : "") + (what.ddp.static_graph ? "_static" : "") +
+         (what.ddp.gradient_as_bucket_view ? "_views" : "") +
+         (what.ddp.comm_hook.hook == CommHook::kNo ? "" : "_power_sgd");
 }
 
 struct Resume : Ranks, testing::WithParamInterface<std::tuple<int, ResumeCase>> {};
@@ -22,6 +29,12 @@ INSTANTIATE_TEST_SUITE_P(
                         ResumeCase{.optimizer = "adamw", .accumulation = 3},
                         ResumeCase{.optimizer = "adam", .accumulation = 3, .workers = 2},
                         ResumeCase{.optimizer = "adamw", .workers = 2},
+                        ResumeCase{.optimizer = "sgd", .ddp = power_sgd()},
+                        ResumeCase{.optimizer = "sgd", .ddp = {.static_graph = true}},
+                        ResumeCase{.optimizer = "adamw",
+                                   .accumulation = 3,
+                                   .ddp = {.gradient_as_bucket_view = true}},
+                        ResumeCase{.optimizer = "adamw", .accumulation = 3, .fp16 = true},
                         ResumeCase{.optimizer = "rmsprop", .accumulation = 3, .dropout = false},
                         ResumeCase{.optimizer = "adagrad", .accumulation = 3, .weighted = true},
                         ResumeCase{.optimizer = "sgd", .accumulation = 3, .dispatch = true})),

@@ -19,6 +19,8 @@ struct ResumeCase {
   bool dropout = true;
   bool weighted = false;
   bool dispatch = false;
+  bool fp16 = false;
+  DdpOptions ddp{};
 };
 
 struct DropoutNet : Net {
@@ -111,6 +113,7 @@ class ResumeTraining {
     append(flat(gradients(net()->parameters())));
     append(scheduler_->last_lr());
     append({static_cast<double>(prepared_->step_count())});
+    if (case_.fp16) append({accelerator_.scaler()->scale_factor()});
     append(flat({torch::rand({4})}));
     return all;
   }
@@ -121,6 +124,9 @@ class ResumeTraining {
     all.gradient_accumulation = {.steps = what.accumulation};
     all.project = project;
     all.data_loader.dispatch_batches = what.dispatch;
+    if (what.fp16) all.mixed_precision = MixedPrecision::kFp16;
+    all.grad_scaler = {.init_scale = 1024, .growth_interval = 2};
+    all.ddp = what.ddp;
     return all;
   }
 

@@ -217,6 +217,14 @@ TEST(ManifestTest, WhatCouldNotBeReadAgainIsNotWritten) {
             "the manifest is larger than 67108864 bytes");
 }
 
+TEST(ManifestTest, ARefusalIsShortAndCannotSteerATerminal) {
+  EXPECT_EQ(refusal(altered("model.safetensors", "\\u001b[2J")),
+            "a file of the checkpoint cannot be named \"?[2J\"");
+  const std::string text = refusal(altered("model.safetensors", std::string(100'000, 'x')));
+  EXPECT_EQ(text.size(), 303U);
+  EXPECT_THAT(text, EndsWith("xxx..."));
+}
+
 TEST(ManifestTest, RecordsOfARankTravelAsOneLine) {
   const std::vector<FileRecord> records = example().files;
   const std::string text = records_text(records);
