@@ -104,6 +104,17 @@ TEST_F(DurableFileTest, KeepsTheChecksumOfTheFileAndOfEachPart) {
   EXPECT_EQ(record, expected);
 }
 
+TEST_F(DurableFileTest, WithoutChecksumsTheRecordHasOffsetsAndSizesAlone) {
+  DurableFile file(folder_.path(), "a", Checksums::kNone);
+  file.write(bytes_of("header"));
+  file.begin_part("w");
+  file.write(bytes_of("tensor"));
+  const FileRecord expected{
+      .name = "a", .bytes = 12, .parts = {{.name = "w", .offset = 6, .bytes = 6}}};
+  EXPECT_EQ(file.close(), expected);
+  EXPECT_EQ(content("a"), "headertensor");
+}
+
 TEST_F(DurableFileTest, WritesOfEverySizeArriveInOrder) {
   std::string all;
   DurableFile file(folder_.path(), "a");
