@@ -30,7 +30,7 @@ struct DurableFile::State {
     const auto chunk = bytes.first(std::min(bytes.size(), kChunkBytes - collected_bytes));
     if (checksums == Checksums::kKept) {
       file_checksum.update(chunk);
-      if (!record.parts.empty()) part_checksum.update(chunk);
+      if (in_part) part_checksum.update(chunk);
     }
     if (chunk.size() == kChunkBytes) {
       put(chunk);
@@ -61,7 +61,8 @@ struct DurableFile::State {
   uint64_t size() const { return written + collected_bytes; }
 
   void end_part() {
-    if (record.parts.empty()) return;
+    if (!in_part) return;
+    in_part = false;
     PartRecord& part = record.parts.back();
     part.bytes = size() - part.offset;
     if (checksums == Checksums::kNone) return;
@@ -75,6 +76,7 @@ struct DurableFile::State {
   FileRecord record;
   Checksum file_checksum;
   Checksum part_checksum;
+  bool in_part = false;              // the last of the record
   std::vector<std::byte> collected;  // its first collected_bytes are in use
   size_t collected_bytes = 0;
   uint64_t written = 0;  // handed to the kernel
@@ -118,7 +120,10 @@ void DurableFile::begin_part(std::string_view name) {
   }
   state.end_part();
   state.record.parts.push_back({.name = std::string(name), .offset = state.size()});
+  state.in_part = true;
 }
+
+void DurableFile::end_part() { state_->end_part(); }
 
 uint64_t DurableFile::size() const { return state_->size(); }
 

@@ -37,6 +37,7 @@ class DurableFile final : public ByteSink {
   void write(std::span<const std::byte> bytes) override;
   // Throws CheckpointError if the file has a part of that name already.
   void begin_part(std::string_view name) override;
+  void end_part() override;
   // Bytes taken so far.
   uint64_t size() const;
   const std::filesystem::path& path() const;
