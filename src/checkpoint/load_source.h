@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "accelerate/safetensors.h"
+#include "files/shard_index.h"
 
 namespace accelerate::checkpoint {
 
@@ -48,7 +49,7 @@ struct CheckpointFiles {
 
 // What `checkpoint` stands for, as load_checkpoint_in_model() says. Throws CheckpointError if it
 // stands for nothing.
-CheckpointFiles find_checkpoint_files(const std::filesystem::path& checkpoint);
+CheckpointFiles find_checkpoint_files(const std::filesystem::path& checkpoint, files::Links links);
 
 // Opens a .safetensors file, or an archive of torch.save() for every other extension. All of it is
 // checked, so that reading a tensor cannot fail any more. Throws CheckpointError if the file is
