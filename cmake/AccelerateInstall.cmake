@@ -15,6 +15,10 @@ if(TARGET accelerate_cli)
   list(APPEND installable accelerate_cli)
   install(TARGETS accelerate_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
+if(TARGET accelerate_selftest)
+  list(APPEND installable accelerate_selftest)
+  install(TARGETS accelerate_selftest RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 add_custom_target(installable DEPENDS ${installable})
 
 # Named here because CMake leaves folders inside the source tree, as .deps is, out of the link path that it installs.

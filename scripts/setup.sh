@@ -52,7 +52,7 @@ missing_packages() {
   [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
   if [[ "$1" == test ]]; then
     packages+=(clang-format-14 libgmock-dev libgtest-dev python3-venv)
-    [[ -n "$2" ]] && packages+=("clang-tidy-$2" "libclang-rt-$2-dev")
+    [[ -n "$2" ]] && packages+=("clang-tidy-$2" "clang-tools-$2" "libclang-rt-$2-dev")
   fi
   local package
   for package in "${packages[@]}"; do
