@@ -56,7 +56,7 @@ LoadReport load_checkpoint_in_model(torch::nn::Module& module, const fs::path& c
   }
   LoadReport report = plan.check(checkpoint.string());
   for (size_t file = 0; file < found.files.size(); ++file) {
-    plan.load(files.open(file), file);
+    plan.load(files.open(file), file, found.files[file].string());
     files.end_loading(file);
   }
   plan.finish();
@@ -69,7 +69,7 @@ LoadReport load_state_dict_in_model(torch::nn::Module& module, const NamedTensor
   LoadPlan plan(get_state_dict(module), options);
   plan.add(*source, 0, {});
   LoadReport report = plan.check("");
-  plan.load(*source, 0);
+  plan.load(*source, 0, "");
   plan.finish();
   return report;
 }

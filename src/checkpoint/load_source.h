@@ -22,6 +22,8 @@ struct StoredTensor {
   std::string name{};
   std::vector<int64_t> shape{};
   at::ScalarType dtype = at::kFloat;
+
+  bool operator==(const StoredTensor&) const = default;
 };
 
 // One file, open. Its tensors can be had until the object goes, and live on by themselves.
@@ -36,7 +38,8 @@ class TensorSource {
   virtual at::Tensor tensor(const std::string& name) const = 0;
   // What tensor() gave out is not used any more: its memory may go.
   virtual void forget(const std::string& /*name*/) const {}
-  // The bytes of the tensor, in row-major order, into memory of their size.
+  // The bytes of the tensor, in row-major order. Throws CheckpointError if there are not exactly as
+  // many as `bytes` takes.
   virtual void read(const std::string& name, std::span<std::byte> bytes) const;
 };
 

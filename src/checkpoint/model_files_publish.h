@@ -27,8 +27,14 @@ void remove_partial_files(const std::filesystem::path& folder);
 
 // Gives the files their names, the last of them last: it is the one by which the model is found
 // (the only file, or the index). Removes all other files of a saved model. Durable when it returns.
-// In between the folder holds what it held or the new model; if new shards take the names of
-// earlier ones, first the earlier model is made one that no loader finds.
+//
+// Before the last file has its name an error leaves the earlier model as it was; after that the new
+// one is there, and an error means that it may not be durable or that earlier files are left. In
+// between the folder holds the one or the other, never a mix and never two of which no loader knows
+// which is meant. A process that is killed leaves the one, the other, or none: the earlier index is
+// out of the way for a moment where the new one is of the other format, and for as long as shards
+// take their names where some of these are those of earlier ones. Save into a new folder where that
+// is too much.
 void publish_model_files(const std::filesystem::path& folder,
                          std::vector<files::StagedFile>& files);
 

@@ -81,16 +81,6 @@ void check_saveable(const ModelStateDict& state) {
   }
 }
 
-template <class Write>
-void write_replacing(const fs::path& path, std::string_view stem, const Write& write) {
-  const fs::path target = fs::absolute(path);
-  files::StagedFile file(target, stem);
-  write(file.sink());
-  file.close();
-  file.publish();
-  files::sync_directory(target.parent_path());
-}
-
 }  // namespace
 
 void save_model(const torch::nn::Module& module, const fs::path& folder,
@@ -129,11 +119,7 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   checkpoint::publish_model_files(target, staged);
 }
 
-void save(const TorchValue& value, const fs::path& path) {
-  write_replacing(path, "archive", [&](files::ByteSink& sink) {
-    write_torch_archive(sink, value, path.stem().string());
-  });
-}
+void save(const TorchValue& value, const fs::path& path) { save_torch_archive(path, value); }
 
 void save(const NamedTensors& tensors, const fs::path& path, const SaveFileOptions& options) {
   if (options.safe_serialization) {

@@ -6,6 +6,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/safetensors.h"
+#include "checkpoint/bool_bytes.h"
 #include "checkpoint/safetensors_stream.h"
 #include "files/json_text.h"
 #include "files/mapped_checkpoint.h"
@@ -15,18 +16,6 @@ namespace accelerate {
 namespace {
 
 using files::in_quotes;
-
-// A byte that is neither 0 nor 1 is no value of a C++ bool; to read it as one is undefined.
-void check_bools(const std::byte* bytes, const SafetensorsInfo& info, const std::string& where) {
-  const std::byte* odd =
-      std::find_if(bytes, bytes + info.bytes, [](std::byte byte) { return byte > std::byte{1}; });
-  if (odd == bytes + info.bytes) return;
-  throw CheckpointError({.what = "tensor " + in_quotes(info.name) + " of bools holds the byte " +
-                                 std::to_string(std::to_integer<int>(*odd)) + " at element " +
-                                 std::to_string(odd - bytes),
-                         .where = where,
-                         .hint = "save the file again with bools that are 0 or 1"});
-}
 
 SafetensorsInfo info_of(files::SafetensorsEntry& entry) {
   return {.name = std::move(entry.name),
@@ -91,7 +80,10 @@ struct SafetensorsFile::State {
     const at::TensorOptions options = at::TensorOptions(*info.scalar_type);
     if (info.bytes == 0) return at::empty(info.shape, options);
     std::byte* bytes = begins[position];
-    if (*info.scalar_type == at::kBool) check_bools(bytes, info, mapping->path().string());
+    if (*info.scalar_type == at::kBool) {
+      checkpoint::check_bools({bytes, info.bytes}, "tensor " + in_quotes(info.name),
+                              mapping->path().string());
+    }
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): asked for its alignment alone
     if (reinterpret_cast<uintptr_t>(bytes) % c10::elementSize(*info.scalar_type) != 0) {
       at::Tensor copy = at::empty(info.shape, options);
