@@ -4,7 +4,7 @@
 
 #include "accelerate/errors.h"
 #include "checkpoint/load_source.h"
-#include "checkpoint/model_files_publish.h"
+#include "files/model_folder.h"
 #include "files/shard_index.h"
 #include "files/system_calls.h"
 
@@ -12,6 +12,8 @@ namespace accelerate::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using files::kArchiveFiles;
+using files::kSafetensorsFiles;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint) {
   throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
