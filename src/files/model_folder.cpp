@@ -44,14 +44,20 @@ bool is_entry_point(const std::string& name) {
 }
 
 // The files of an earlier model that are out of the way while those of a new one take their names.
-// Unless commit() was called, all of it is taken back at the end.
+// Unless commit() was called, all of it is taken back at the end; else they go.
 class Replacement {
  public:
   explicit Replacement(fs::path folder) : folder_(std::move(folder)) {}
   Replacement(const Replacement&) = delete;
   Replacement& operator=(const Replacement&) = delete;
   ~Replacement() {
-    if (!committed_) take_back();
+    if (!committed_) {
+      take_back();
+      return;
+    }
+    // What an error has kept remove_set_aside() from.
+    std::error_code ignored;
+    for (const auto& [name, hidden] : aside_) fs::remove(hidden, ignored);
   }
 
   // Gives those of `names` that are meant and still there names under which no loader finds them,

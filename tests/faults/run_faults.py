@@ -14,8 +14,7 @@ PROGRAM is called with one of these words and a folder behind its own arguments:
                      FAULTS_OUTPUT    what `save` had printed
                      FAULTS_HIT       the call that went wrong: "rename /path/of/the/file"
 
-With --launch the program runs as several ranks: "--launch 'accelerate launch --num_processes 2'" stands before it for
-`save`. Each rank has calls of its own (they carry the variable RANK), and each call of each rank goes wrong once.
+Programs of several ranks are tested by rank_faults.
 """
 
 import argparse
@@ -47,8 +46,8 @@ class Runner:
         self.template.mkdir()
         self.call(["prepare", str(self.template)], check=True)
 
-    def call(self, words, environment=None, launch=(), check=False):
-        command = [*launch, *self.options.program, *words]
+    def call(self, words, environment=None, check=False):
+        command = [*self.options.program, *words]
         result = subprocess.run(command, env={**os.environ, **(environment or {})}, capture_output=True, text=True,
                                 timeout=self.options.timeout)
         if check and result.returncode != 0:
@@ -68,20 +67,17 @@ class Runner:
             "FAULTS_ALWAYS": self.options.always,
             **{f"FAULTS_{name.upper()}": str(value) for name, value in plan.items()},
         }
-        return self.call(["save", str(folder)], environment, shlex.split(self.options.launch))
+        return self.call(["save", str(folder)], environment)
 
     def count(self):
-        """The calls of a save without faults, for each rank."""
+        """The calls of a save without faults."""
         log = self.scratch / "count.log"
         folder = self.scratch / "count"
         result = self.save(folder, log)
         if result.returncode != 0:
             sys.exit(f"without faults the save ended with {result.returncode}\n{result.stdout}{result.stderr}")
         self.check(folder, "saved", result.stdout, "")
-        calls = collections.defaultdict(list)
-        for line in log.read_text().splitlines():
-            rank, _, call = line.split(" ", 2)
-            calls[int(rank)].append(call)
+        calls = [line.split(" ", 2)[2] for line in log.read_text().splitlines()]
         if not calls:
             sys.exit("the save made no call that counts: is the interposer loaded?")
         return calls
@@ -91,24 +87,19 @@ class Runner:
                            {"FAULTS_OUTCOME": outcome, "FAULTS_OUTPUT": output, "FAULTS_HIT": hit})
         return "" if result.returncode == 0 else (result.stdout + result.stderr).strip() or f"check: {result.returncode}"
 
-    def run(self, rank, number, action):
+    def run(self, number, action):
         """Lets one call go wrong. Returns how the save ended and what is wrong with that, or None."""
-        folder = self.scratch / f"{rank}-{number}-{action}"
+        folder = self.scratch / f"{number}-{action}"
         log = Path(f"{folder}.log")
-        plan = {"at": number, "action": action}
-        if self.options.launch:
-            plan["rank"] = rank
         try:
-            result = self.save(folder, log, **plan)
+            result = self.save(folder, log, at=number, action=action)
         except subprocess.TimeoutExpired:
             return "hung", f"the save did not end within {self.options.timeout} s"
         lines = log.read_text().splitlines() if log.exists() else []
-        hits = [line.split(" ", 2)[2] for line in lines if line.startswith(f"{rank} {number} ")]
+        hits = [line.split(" ", 2)[2] for line in lines if line.split(" ", 2)[1] == str(number)]
         if not hits:
             return "not reached", None
-        # A launcher outlives the rank that was killed, and ends with a number of its own.
-        died = result.returncode < 0 or (self.options.launch and action in DEADLY and result.returncode != 0)
-        outcome = "killed" if died else OUTCOMES.get(result.returncode)
+        outcome = "killed" if result.returncode < 0 else OUTCOMES.get(result.returncode)
         problem = self.judge(action, outcome, result)
         if not problem:
             told = "killed" if action == "dead" else outcome
@@ -134,12 +125,11 @@ class Runner:
 
 
 def cases_of(calls, actions):
-    for rank, names in sorted(calls.items()):
-        for action in actions:
-            for number, call in enumerate(names, start=1):
-                if action in ("short", "torn") and call.split(" ", 1)[0] not in WRITES:
-                    continue
-                yield rank, number, action
+    for action in actions:
+        for number, call in enumerate(calls, start=1):
+            if action in ("short", "torn") and call.split(" ", 1)[0] not in WRITES:
+                continue
+            yield number, action
 
 
 def main():
@@ -147,10 +137,8 @@ def main():
     parser.add_argument("--interposer", required=True, help="the library to be loaded before the program")
     parser.add_argument("--actions", default=",".join(ONCE + LASTING), help="what happens, separated by commas")
     parser.add_argument("--always", default="", help="call:reason that fails throughout, as renameat2:EINVAL")
-    parser.add_argument("--launch", default="", help="command that starts the ranks")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many saves run at a time")
     parser.add_argument("--timeout", type=float, default=120, help="seconds after which a save counts as hung")
-    parser.add_argument("--every", type=int, default=1, help="take every n-th case alone")
     parser.add_argument("--folder", default="", help="where to work; the default is in memory where there is /dev/shm")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -160,22 +148,21 @@ def main():
     scratch = Path(tempfile.mkdtemp(prefix="faults-", dir=base)).resolve()
     runner = Runner(options, scratch)
     calls = runner.count()
-    for rank, names in sorted(calls.items()):
-        kinds = collections.Counter(call.split(" ", 1)[0] for call in names)
-        print(f"rank {rank}: {len(names)} calls: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
+    kinds = collections.Counter(call.split(" ", 1)[0] for call in calls)
+    print(f"{len(calls)} calls: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()))
 
-    cases = list(cases_of(calls, options.actions.split(",")))[:: options.every]
+    cases = list(cases_of(calls, options.actions.split(",")))
     outcomes = collections.defaultdict(collections.Counter)
     problems = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for case, (outcome, problem) in zip(cases, pool.map(lambda case: runner.run(*case), cases)):
-            outcomes[case[2]][outcome] += 1
+            outcomes[case[1]][outcome] += 1
             if problem:
                 problems.append((case, problem))
     for action, counter in outcomes.items():
         print(f"{action:17} " + ", ".join(f"{count} {outcome}" for outcome, count in counter.most_common()))
-    for (rank, number, action), problem in problems[:20]:
-        print(f"\nrank {rank}, call {number}, {action}: {problem}")
+    for (number, action), problem in problems[:20]:
+        print(f"\ncall {number}, {action}: {problem}")
     if problems:
         sys.exit(f"{len(problems)} of {len(cases)} cases broke a promise; their folders are in {scratch}")
     unreached = sum(counter["not reached"] for counter in outcomes.values())
