@@ -8,7 +8,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/process_state.h"
-#include "core/slurm_names.h"
+#include "base/slurm_names.h"
 
 namespace accelerate {
 namespace {

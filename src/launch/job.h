@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "launch/launch_outcome.h"
 #include "launch/launch_plan.h"
 
 namespace accelerate::launch {
@@ -21,8 +22,6 @@ int run_job(const LaunchPlan& plan);
 // run_job() does.
 std::string describe_job(const LaunchPlan& plan);
 
-constexpr int kLostMachineExitCode = 75;  // EX_TEMPFAIL: trying again may help
-
 // What the scheduler around this process says of the job; all zero or "" where there is none.
 struct Allocation {
   int num_machines = 0;             // 0: this process runs in no allocation
@@ -39,6 +38,9 @@ struct Allocation {
 // How a command line uses it, for what the user left open: inside an allocation of several machines
 // LauncherKind::kSlurm if !one_task_a_machine, else kLocal with these values.
 Allocation find_allocation();
+
+// A port from 20000 to 29999 that follows from `name`, the same on all machines.
+int port_of_name(const std::string& name);
 
 // The hidden command `accelerate node-agent PLAN`, by which ssh and srun start a launcher on
 // another machine: `plan_text` is what describe_job() shows. Returns its exit code.

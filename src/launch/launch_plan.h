@@ -42,14 +42,15 @@ struct LaunchPlan {
   std::vector<std::string> command{};  // argv of every worker; the first is the path of a file
 
   // --- who takes part
-  int num_processes = 1;  // on all machines together; a multiple of num_machines
+  // On all machines together; a multiple of num_machines. 0, with a host file: one a slot.
+  int num_processes = 1;
   int num_machines = 1;
   int machine_rank = 0;
   // Where the main machine is met. On one machine rank 0 serves the rendezvous of the workers here.
   // On several the launcher of machine 0 listens here, and the launchers agree on the rest.
-  std::string main_address = "127.0.0.1";
-  int main_port = 0;          // 0: a free one, where there is one machine
-  bool same_network = false;  // main_address must be an address of machine 0, not one before it
+  std::string main_address{};  // "": this machine, where there is one
+  int main_port = 0;           // 0: a free one, where there is one machine; else 29500
+  bool same_network = false;   // main_address must be an address of machine 0, not one before it
 
   // --- what workers are told
   bool use_cpu = false;
@@ -87,6 +88,8 @@ struct LaunchPlan {
   // The mpirun, srun or ssh to run, with arguments if need be; "": found in PATH.
   std::string launcher_command{};
   std::string run_id{};  // tells this job from others; "": made up
+  // Set by run_job() itself for LauncherKind::kSsh: what each worker runs, instead of `command`.
+  std::vector<std::vector<std::string>> programs{};
 
   int processes_per_machine() const { return num_processes / num_machines; }
 };

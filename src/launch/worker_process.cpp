@@ -27,6 +27,8 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
   if (start.own_group) setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(128 + SIGKILL);  // it died before the line above
+  // A core that went offline meanwhile is no reason not to train.
+  if (start.cores) sched_setaffinity(0, sizeof *start.cores, &*start.cores);
   int error = 0;
   if (dup2(start.stdin_fd, 0) < 0 || dup2(start.stdout_fd, 1) < 0 || dup2(start.stderr_fd, 2) < 0) {
     error = errno;

@@ -1,4 +1,4 @@
-#include "core/slurm_names.h"
+#include "base/slurm_names.h"
 
 #include <algorithm>
 #include <charconv>
