@@ -1,9 +1,9 @@
-#include "cli/nearest_name.h"
+#include "config/nearest_name.h"
 
 #include <algorithm>
 #include <numeric>
 
-namespace accelerate::cli {
+namespace accelerate::config {
 namespace {
 
 // Insertions, deletions and replacements that turn one word into the other.
@@ -39,4 +39,4 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
-}  // namespace accelerate::cli
+}  // namespace accelerate::config
