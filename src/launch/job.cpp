@@ -163,7 +163,7 @@ LaunchPlan through_srun(LaunchPlan plan) {
   std::vector<std::string> command = starter_words(plan, "srun");
   for (const std::string& word :
        {"--nodes=" + machines, "--ntasks=" + machines, std::string("--ntasks-per-node=1"),
-        std::string("--cpu-bind=none"), std::string("--mpi=none"), std::string("--input=none"),
+        std::string("--cpu-bind=quiet,none"), std::string("--mpi=none"), std::string("--input=none"),
         std::string("--kill-on-bad-exit=0"), own_path(), std::string("node-agent"),
         encode_remote_plan(remote)}) {
     command.push_back(word);

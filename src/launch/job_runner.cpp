@@ -26,13 +26,16 @@ constexpr milliseconds kSameSignalWithin{250};
 constexpr milliseconds kFarewell{2'000};
 
 // Waits until one of `fds` is ready. If the kernel refuses (no memory, or a limit that was lowered
-// meanwhile) none is, and this pauses instead: the caller asks again and must not spin.
-void poll_or_pause(std::vector<pollfd>& fds, int timeout_ms) {
+// meanwhile) none is, and this pauses instead and returns false: the caller asks again and must not
+// spin.
+bool poll_or_pause(std::vector<pollfd>& fds, int timeout_ms) {
   constexpr int kPauseMs = 50;
-  if (poll(fds.data(), fds.size(), timeout_ms) >= 0) return;
+  if (poll(fds.data(), fds.size(), timeout_ms) >= 0) return true;
   const int error = errno;
   for (pollfd& each : fds) each.revents = 0;
-  if (error != EINTR) poll(nullptr, 0, kPauseMs);
+  if (error == EINTR) return true;
+  poll(nullptr, 0, kPauseMs);
+  return false;
 }
 
 bool is_stop_signal(uint32_t signal) {
@@ -291,9 +294,10 @@ void JobRunner::flush_sinks() {
     for (const OutputSink& sink : sinks_) {
       fds.push_back({sink.wants_write() ? sink.fd() : -1, POLLOUT, 0});
     }
-    poll_or_pause(fds, -1);
+    // The last words must out, even if it means to wait in write().
+    const bool unasked = !poll_or_pause(fds, -1);
     for (size_t i = 0; i < sinks_.size(); ++i) {
-      if (fds[1 + i].revents != 0) sinks_[i].write_some();
+      if (fds[1 + i].revents != 0 || (unasked && sinks_[i].wants_write())) sinks_[i].write_some();
     }
     while (const auto info = inbox_.next()) {
       if (is_stop_signal(info->ssi_signo)) return;
