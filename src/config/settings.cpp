@@ -87,12 +87,17 @@ void refuse_missing_processes(const ConfigFile& file, const Settings& settings) 
 
 void detect(const SettingsInput& input, Settings& settings) {
   if (settings["num_processes"].text) return;
-  const bool on_cpu = settings.is_on("cpu");
-  const std::string reason = on_cpu            ? "one on the CPU"
-                             : input.gpus == 0 ? "no GPU is visible"
-                                               : "one for each visible GPU";
-  settings.set(*find_setting("num_processes"), std::to_string(on_cpu ? 1 : std::max(1, input.gpus)),
-               {SourceKind::kDetected, reason});
+  const auto decide = [&](int processes, const char* reason) {
+    settings.set(*find_setting("num_processes"), std::to_string(processes),
+                 {SourceKind::kDetected, reason});
+  };
+  const std::string ids = settings.text("gpu_ids");
+  if (settings.is_on("cpu")) return decide(1, "one on the CPU");
+  if (!ids.empty() && ids != "all") {
+    return decide(static_cast<int>(list_parts(ids).size()), "one for each GPU of gpu_ids");
+  }
+  if (input.gpus == 0) return decide(1, "no GPU is visible");
+  decide(input.gpus, "one for each visible GPU");
 }
 
 }  // namespace
