@@ -163,9 +163,9 @@ LaunchPlan through_srun(LaunchPlan plan) {
   std::vector<std::string> command = starter_words(plan, "srun");
   for (const std::string& word :
        {"--nodes=" + machines, "--ntasks=" + machines, std::string("--ntasks-per-node=1"),
-        std::string("--cpu-bind=quiet,none"), std::string("--mpi=none"), std::string("--input=none"),
-        std::string("--kill-on-bad-exit=0"), own_path(), std::string("node-agent"),
-        encode_remote_plan(remote)}) {
+        std::string("--cpu-bind=quiet,none"), std::string("--mpi=none"),
+        std::string("--input=none"), std::string("--kill-on-bad-exit=0"), own_path(),
+        std::string("node-agent"), encode_remote_plan(remote)}) {
     command.push_back(word);
   }
   plan.command = command;

@@ -117,13 +117,20 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
   Pipe lifeline = plan_.programs.empty() ? Pipe() : open_pipe();
   const bool reads_input = rank == 0 && !lifeline.read_end;
   const bool reads_terminal = reads_input && isatty(STDIN_FILENO);
+  // mpirun, srun and ssh have ranks of their own to end.
+  const bool is_starter = plan_.launcher != LauncherKind::kLocal;
   WorkerSurroundings own = surroundings;
   if (!core_shares_.empty()) {
     own.cores = static_cast<int>(core_shares_[static_cast<size_t>(local_rank)].size()) *
                 plan_.processes_per_machine();
   }
+  std::vector<std::string> environment = worker_environment(plan_, local_rank, own, attempt_);
+  std::erase_if(environment, [](const std::string& variable) {
+    return variable.starts_with(std::string(JobGuard::kMarkName) + "=");
+  });
+  environment.push_back(around_.guard.mark());
   WorkerProcess process({.command = command_of(local_rank),
-                         .environment = worker_environment(plan_, local_rank, own, attempt_),
+                         .environment = std::move(environment),
                          .stdin_fd = lifeline.read_end ? lifeline.read_end.get()
                                      : reads_input     ? STDIN_FILENO
                                                        : null_fd,
@@ -131,8 +138,12 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
                          .stderr_fd = output->worker_fd(StreamKind::kErr),
                          .signal_mask = around_.signal_mask,
                          .cores = cores_of(local_rank),
+                         .death_signal = is_starter ? SIGTERM : SIGKILL,
                          .own_group = !reads_terminal});
-  if (process.has_own_group()) around_.guard.watch(process.pid());
+  if (process.has_own_group()) {
+    around_.guard.watch(process.pid(),
+                        is_starter ? JobGuard::Manner::kAskThenKill : JobGuard::Manner::kKill);
+  }
   output->close_worker_fds();
   return Worker{rank, std::move(output), std::move(process), std::move(lifeline.write_end)};
 }

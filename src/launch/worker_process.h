@@ -21,11 +21,12 @@ struct WorkerStart {
   int stderr_fd;
   sigset_t signal_mask;              // what the worker starts with: the launcher itself blocks more
   std::optional<cpu_set_t> cores{};  // the only ones it may run on
+  int death_signal = SIGKILL;        // from the kernel, when the launcher dies
   bool own_group = true;  // false: stays in the launcher's group, so that it may read the terminal
 };
 
 // Starts the worker, and kills it (and its group) if it still runs when this object goes. The
-// kernel kills it too if the launcher dies first. Used by one thread.
+// kernel signals it too if the launcher dies first. Used by one thread.
 class WorkerProcess {
  public:
   // Forks. Does not wait for the program to begin: confirm_started() does. Throws CommError if

@@ -245,6 +245,8 @@ TEST_F(Machines, AnythingElseAtThePortIsNoLauncher) {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port_));
+  const int on = 1;  // connections of the tests before may linger
+  setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ASSERT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(listen(server.get(), 8), 0);
   std::thread impostor([&] {
@@ -304,7 +306,7 @@ TEST_F(Machines, UnevenSharesAndMissingAddressesAreRefusedAtOnce) {
   const RunResult uneven =
       start_machine(0, {.machines = 2, .processes = 3}, script("echo never"))->wait();
   EXPECT_EQ(uneven.exit_code, 2);
-  EXPECT_THAT(uneven.err, HasSubstr("3 processes cannot be shared out evenly among 2 machines"));
+  EXPECT_THAT(uneven.err, HasSubstr("3 processes cannot be shared evenly by 2 machines"));
   const RunResult nowhere = run({"launch", "--num_machines", "2", "--num_processes", "2", "true"});
   EXPECT_EQ(nowhere.exit_code, 2);
   EXPECT_THAT(nowhere.err, HasSubstr("--main_process_ip"));

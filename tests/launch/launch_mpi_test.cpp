@@ -96,9 +96,16 @@ TEST_P(MpiRuns, SettingsReachTheRanksAndForeignRanksDoNot) {
 
 TEST_P(MpiRuns, TheStatusOfAFailedRankIsPassedOn) {
   const RunResult result = launch_by_mpirun(
-      2, {}, script("[ \"${OMPI_COMM_WORLD_RANK-$PMI_RANK}\" = 1 ] || exec sleep 600; exit 7"));
+      2, {}, script("[ \"${OMPI_COMM_WORLD_RANK-$PMI_RANK}\" = 1 ] && exit 7; exit 0"));
   EXPECT_EQ(result.exit_code, 7) << result.err;
   EXPECT_THAT(result.err, ContainsRegex("error: mpirun on [^ ]+ exited with status 7"));
+}
+
+TEST_P(MpiRuns, AFailedRankEndsTheOthers) {
+  const RunResult result = launch_by_mpirun(2, {}, {RANK_PROGRAM, "steps", "100000", "1:2:0"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_THAT(result.err, HasSubstr("what():  the loss is not a number at step 2"));
+  EXPECT_THAT(result.err, ContainsRegex("error: mpirun on [^ ]+ exited with status"));
 }
 
 TEST_P(MpiRuns, AFailedJobBeginsAnew) {

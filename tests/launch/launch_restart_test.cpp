@@ -28,8 +28,9 @@ TEST_F(Launcher, AFailedJobBeginsAnewAsAWhole) {
   const RunResult result = run_script(2, R"(
 echo "rank $RANK restart $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"
 [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0
-[ $RANK = 1 ] && exit 5
-exec sleep 600)",
+[ $RANK = 0 ] && { touch "$0.begun"; exec sleep 600; }
+until [ -e "$0.begun" ]; do sleep 0.02; done
+exit 5)",
                                       {"--max_restarts", "3"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(sorted_lines(result.out),

@@ -147,6 +147,21 @@ TEST_F(SshRuns, WithoutSlotsInTheCommandTheHostFileDecides) {
   EXPECT_THAT(sorted_lines(result.out), ElementsAre("0 of 4", "1 of 4", "2 of 4", "3 of 4"));
 }
 
+TEST_F(SshRuns, TheExampleRuns) {
+  const std::string program_folder = std::filesystem::path(ACCELERATE_PROGRAM).parent_path();
+  const std::string path =
+      folder_.path().string() + ":" + program_folder + ":" + std::getenv("PATH");
+  const std::string hosts = folder_.write("hosts", "localhost slots=1\n127.0.0.1 slots=1\n");
+  folder_.write("ssh", "#!/bin/bash\nshift 4\nshift\nexec sh -c \"$*\"\n", true);  // after -o, -o
+  const RunResult result =
+      run({"bash", CLUSTER_EXAMPLES "/run_ssh.sh", hosts, RANK_PROGRAM, "sum"},
+          {.environment = {{"PATH", path}, {"ACCELERATE_USE_CPU", "true"}}, .as_is = true});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("rank 0 of 2, local 0 of 1, node 0, restart 0, by torchrun: sum 3",
+                          "rank 1 of 2, local 0 of 1, node 1, restart 0, by torchrun: sum 3"));
+}
+
 TEST_F(SshRuns, AHostFileIsNeeded) {
   const RunResult result = run({"launch", "--launcher", "ssh", "--num_processes", "2", "true"});
   EXPECT_EQ(result.exit_code, 2);

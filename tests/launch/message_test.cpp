@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "launch/job_control.h"
 #include "launch/remote_plan.h"
 
@@ -36,6 +38,27 @@ TEST(Message, WhatIsNoMessageIsRefused) {
     EXPECT_FALSE(Message::decode(line)) << line;
   }
   EXPECT_FALSE(Message::decode(std::string(Message::kMaxBytes + 1, 'a')));
+}
+
+TEST(Message, DamagedLinesAreReadOrRefusedButDoNoHarm) {
+  const std::string line =
+      Order{.kind = Order::Kind::kStart, .attempt = 3, .main_address = "a b%", .main_port = 7}
+          .message()
+          .encode();
+  std::mt19937 random(7);
+  for (int round = 0; round < 50'000; ++round) {
+    std::string damaged = line;
+    for (int hits = 1 + static_cast<int>(random() % 3); hits > 0; --hits) {
+      const size_t at = random() % damaged.size();
+      if (random() % 4 == 0) {
+        damaged.resize(at + 1);
+      } else {
+        damaged[at] = static_cast<char>(random());
+      }
+    }
+    const auto message = Message::decode(damaged);
+    if (message) EXPECT_EQ(Message::decode(message->encode())->encode(), message->encode());
+  }
 }
 
 TEST(Message, EventsKeepWhatIsKnownOfAFailure) {
