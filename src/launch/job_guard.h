@@ -29,7 +29,7 @@ class JobGuard {
 
   // NAME=value for the environment of every worker, of this launcher alone.
   const std::string& mark() const { return mark_; }
-  static constexpr const char* kMarkName = "ACCELERATE_LAUNCHER";
+  static constexpr const char* kMarkName = "ACCELERATE_SUPERVISED_BY";
 
   // The group `pgid` belongs to the job from now on, until forget() says that it is gone.
   void watch(pid_t pgid, Manner manner) { tell({pgid, manner}); }
