@@ -34,11 +34,9 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket=$dir/munge.socket
-CredType=cred/munge
 MpiDefault=none
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
-SwitchType=switch/none
 ReturnToService=2
 SlurmdParameters=config_overrides
 SlurmctldPidFile=$dir/slurmctld.pid

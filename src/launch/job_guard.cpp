@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -21,28 +22,36 @@ namespace {
 constexpr int kPatienceMs = 10'000;
 constexpr int kLookEveryMs = 20;
 
-std::string make_mark() {
-  return std::string(JobGuard::kMarkName) + "=" + std::to_string(getpid()) + "." +
+std::string make_token() {
+  return std::to_string(getpid()) + "." +
          std::to_string(std::chrono::system_clock::now().time_since_epoch().count());
 }
 
-bool has_variable(const std::filesystem::path& process, const std::string& variable) {
+// A launcher may be the worker of another: its workers belong to both.
+std::string make_mark(const std::string& token) {
+  const char* outer = std::getenv(JobGuard::kMarkName);
+  return std::string(JobGuard::kMarkName) + "=" + (outer == nullptr ? "" : outer) + "/" + token;
+}
+
+bool is_marked(const std::filesystem::path& process, const std::string& token) {
   std::ifstream stream(process / "environ");
   for (std::string each; std::getline(stream, each, '\0');) {
-    if (each == variable) return true;
+    if (each.starts_with(std::string(JobGuard::kMarkName) + "=")) {
+      return (each + "/").find("/" + token + "/") != std::string::npos;
+    }
   }
   return false;
 }
 
-// Kills all processes with `mark` in their environment, and whom they start meanwhile.
-void kill_marked(const std::string& mark) {
+// Kills all processes with `token` in their mark, and whom they start meanwhile.
+void kill_marked(const std::string& token) {
   constexpr int kMaxRounds = 50;
   for (int round = 0; round < kMaxRounds; ++round) {
     bool found = false;
     for (const auto& process : folder_entries("/proc")) {
       const std::string name = process.filename().string();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      if (!has_variable(process, mark)) continue;
+      if (!is_marked(process, token)) continue;
       found = true;
       kill(static_cast<pid_t>(std::stol(name)), SIGKILL);
     }
@@ -54,7 +63,7 @@ void kill_marked(const std::string& mark) {
 }  // namespace
 
 // The guard itself. Signals that end a job do not reach it: it has a session of its own.
-void JobGuard::stand_guard(int from_launcher, const std::string& mark) {
+void JobGuard::stand_guard(int from_launcher, const std::string& token) {
   setsid();
   prctl(PR_SET_NAME, "accelerate-grd");
   std::map<pid_t, Manner> groups;
@@ -78,11 +87,11 @@ void JobGuard::stand_guard(int from_launcher, const std::string& mark) {
     std::erase_if(groups, [](const auto& each) { return kill(-each.first, 0) != 0; });
   }
   for (const auto& [group, manner] : groups) kill(-group, SIGKILL);
-  kill_marked(mark);
+  kill_marked(token);
   _exit(0);
 }
 
-JobGuard::JobGuard() : mark_(make_mark()) {
+JobGuard::JobGuard() : token_(make_token()), mark_(make_mark(token_)) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return;
   const UniqueFd from_launcher(ends[0]);
@@ -90,7 +99,7 @@ JobGuard::JobGuard() : mark_(make_mark()) {
   pid_ = fork();
   if (pid_ == 0) {
     to_guard_.reset();
-    stand_guard(from_launcher.get(), mark_);
+    stand_guard(from_launcher.get(), token_);
   }
 }
 

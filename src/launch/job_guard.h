@@ -27,7 +27,7 @@ class JobGuard {
   JobGuard& operator=(const JobGuard&) = delete;
   ~JobGuard();
 
-  // NAME=value for the environment of every worker, of this launcher alone.
+  // NAME=value for the environment of every worker.
   const std::string& mark() const { return mark_; }
   static constexpr const char* kMarkName = "ACCELERATE_SUPERVISED_BY";
 
@@ -44,9 +44,10 @@ class JobGuard {
     pid_t group;  // below 0: that group is gone
     Manner manner;
   };
-  [[noreturn]] static void stand_guard(int from_launcher, const std::string& mark);
+  [[noreturn]] static void stand_guard(int from_launcher, const std::string& token);
   void tell(const Word& word);
 
+  const std::string token_;  // of this launcher alone
   const std::string mark_;
   UniqueFd to_guard_;
   pid_t pid_ = -1;  // -1: there is none

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "launch/command_line.h"
 #include "launch/launcher_run.h"
 
 namespace accelerate::test {
@@ -67,11 +68,35 @@ TEST_F(Launcher, AnInterruptWhileARestartIsUnderWayEndsTheJob) {
   EXPECT_EQ(run->wait().exit_code, 128 + SIGINT);
 }
 
+TEST_F(Launcher, AWorkerMayBeALauncherItself) {
+  const std::string inner = folder_.write("inner.sh", "echo $RANK of $WORLD_SIZE; $1");
+  const std::string nested =
+      "exec " ACCELERATE_PROGRAM " launch --cpu --num_processes 3 sh " + inner + " ";
+  const RunResult result = run_script(2, nested + "true");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(sorted_lines(result.out),
+            (std::vector<std::string>{"0 of 3", "0 of 3", "1 of 3", "1 of 3", "2 of 3", "2 of 3"}));
+
+  auto run = start_script(2, nested + "'sleep 600'");
+  run->wait_for_output("of 3", 6);
+  run->signal(SIGKILL);
+  run->wait();
+  expect_no_process_left();
+}
+
+TEST_F(Launcher, TellsWhatItStartsWhenAsked) {
+  const RunResult result = run_script(2, "exit 0", {"--debug"});
+  EXPECT_THAT(result.err, ContainsRegex("accelerate launch: .*/sh .*worker.sh\n"));
+  EXPECT_THAT(result.err, ContainsRegex("accelerate launch: rank 1 is process [0-9]+ on [^ ]+\n"));
+  EXPECT_EQ(run_script(2, "exit 0").err, "");
+}
+
 TEST_F(Launcher, TheExceptionOfAPythonProgramIsNamed) {
   const std::string file = folder_.write("train.py",
                                          "def step():\n"
                                          "    raise ValueError('batch 7 is empty')\n"
                                          "step()\n");
+  if (launch::find_python().empty()) GTEST_SKIP() << "this machine has no Python";
   const RunResult result = run({"launch", "--num_processes", "1", file});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("  it said: ValueError: batch 7 is empty\n"));
