@@ -1,5 +1,6 @@
 #include "cli/launch_command.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -9,11 +10,12 @@
 #include "cli/explain_table.h"
 #include "cli/launch_help.h"
 #include "config/config_path.h"
-#include "config/schema.h"
+#include "config/variable_names.h"
 #include "config/worker_variables.h"
 #include "launch/command_line.h"
 #include "launch/job.h"
 #include "launch/machine.h"
+#include "launch/worker_environment.h"
 
 namespace accelerate::cli {
 namespace {
@@ -52,6 +54,7 @@ LauncherKind launcher_kind(const Settings& settings) {
   if (name == "ssh") return LauncherKind::kSsh;
   if (name == "local") return LauncherKind::kLocal;
   if (settings["mpirun_hostfile"].text) return LauncherKind::kMpirun;
+  if (settings["hostfile"].text) return LauncherKind::kSsh;
   const bool is_deepspeed_cluster = settings.is_on("use_deepspeed") &&
                                     settings["deepspeed_hostfile"].text &&
                                     settings.integer("num_machines").value_or(1) > 1;
@@ -60,14 +63,13 @@ LauncherKind launcher_kind(const Settings& settings) {
   return LauncherKind::kLocal;
 }
 
-std::string hostfile_of(const Settings& settings) {
-  for (const char* name : {"hostfile", "mpirun_hostfile", "deepspeed_hostfile"}) {
-    if (settings["launcher"].text || name != std::string_view("deepspeed_hostfile") ||
-        settings.is_on("use_deepspeed")) {
-      if (const auto& path = settings[name].text) return *path;
-    }
+// Only mpirun and ssh are told the machines by a file.
+std::string hostfile_of(const Settings& settings, LauncherKind launcher) {
+  if (launcher != LauncherKind::kMpirun && launcher != LauncherKind::kSsh) return "";
+  for (const char* name : {"hostfile", "mpirun_hostfile"}) {
+    if (const auto& path = settings[name].text) return *path;
   }
-  return "";
+  return settings.is_on("use_deepspeed") ? settings.text("deepspeed_hostfile") : "";
 }
 
 // Fills in what the user left open from the allocation that this process runs in.
@@ -75,11 +77,14 @@ void take_allocation(const Settings& settings, LaunchPlan& plan) {
   if (settings["launcher"].text == "local" || settings["num_machines"].is_given()) return;
   if (plan.launcher != LauncherKind::kLocal && plan.launcher != LauncherKind::kSlurm) return;
   const launch::Allocation allocation = launch::find_allocation();
-  if (allocation.num_machines < 2 && plan.launcher != LauncherKind::kSlurm) return;
   if (allocation.num_machines == 0) return;
+  if (allocation.num_machines == 1 && plan.launcher == LauncherKind::kLocal) {
+    const bool decides = !settings["num_processes"].is_given() && allocation.num_processes > 0;
+    if (decides) plan.num_processes = allocation.num_processes;
+    return;
+  }
   plan.num_machines = allocation.num_machines;
-  if (!allocation.one_task_a_machine) plan.launcher = LauncherKind::kSlurm;
-  if (allocation.one_task_a_machine) plan.launcher = LauncherKind::kLocal;
+  plan.launcher = allocation.one_task_a_machine ? LauncherKind::kLocal : LauncherKind::kSlurm;
   if (!settings["machine_rank"].is_given()) plan.machine_rank = allocation.machine_rank;
   if (!settings["main_process_ip"].is_given()) plan.main_address = allocation.main_address;
   if (!settings["main_process_port"].is_given()) plan.main_port = allocation.main_port;
@@ -109,7 +114,7 @@ void take_times(const Settings& settings, LaunchPlan& plan) {
 
 void take_machines(const Settings& settings, LaunchPlan& plan) {
   plan.launcher = launcher_kind(settings);
-  plan.hostfile = hostfile_of(settings);
+  plan.hostfile = hostfile_of(settings, plan.launcher);
   plan.launcher_command = settings.text("launcher_command");
   plan.run_id = settings.text("run_id");
   plan.num_machines = settings.integer("num_machines").value_or(1);
@@ -152,6 +157,13 @@ void refuse_sagemaker(const config::ConfigFile& file) {
                      .where = file.path.string(),
                      .hint = "name another file with --config_file, or write one with accelerate "
                              "config"});
+}
+
+std::vector<std::string> variable_names() {
+  std::vector<std::string> names = launch::current_environment();
+  for (std::string& variable : names)
+    variable.resize(std::min(variable.find('='), variable.size()));
+  return names;
 }
 
 std::string named_config_file(const LaunchArguments& arguments) {
@@ -202,6 +214,7 @@ int run_launch(const std::vector<std::string>& words) {
     print(stdout, launch_help(arguments.help));
     return 0;
   }
+  config::refuse_mistyped_variables(variable_names());
   const auto file = find_config_file(named_config_file(arguments));
   if (file) refuse_sagemaker(*file);
   const Settings settings = settings_of_run(arguments.flags, file ? &*file : nullptr);

@@ -16,7 +16,7 @@ namespace {
 constexpr char kCtrlC = 3;
 constexpr char kCtrlD = 4;
 constexpr char kEscape = 27;
-constexpr int kEscapeSequenceMs = 50;  // the bytes of one key come together
+constexpr timespec kEscapeSequence{0, 50'000'000};  // the bytes of one key come together
 
 volatile sig_atomic_t g_stop_requested = 0;
 
@@ -31,13 +31,19 @@ void print(const std::string& text) {
   }
 }
 
-// Keys arrive one by one and unseen while this lives; the cursor is hidden.
+// Keys arrive one by one and unseen while this lives; the cursor is hidden. Signals to stop are let
+// in only while read_byte() waits, so that none is missed.
 class RawTerminal {
  public:
   RawTerminal() {
     g_stop_requested = 0;
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGTERM);
+    sigaddset(&stops, SIGHUP);
+    sigprocmask(SIG_BLOCK, &stops, &before_mask_);
     struct sigaction action {};
-    action.sa_handler = request_stop;  // no SA_RESTART: a read that waits has to return
+    action.sa_handler = request_stop;
     sigaction(SIGTERM, &action, &before_term_);
     sigaction(SIGHUP, &action, &before_hup_);
     tcgetattr(STDIN_FILENO, &before_);
@@ -51,14 +57,28 @@ class RawTerminal {
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
   ~RawTerminal() {
-    print("\x1b[?25h");
     tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+    print("\x1b[?25h");
     sigaction(SIGTERM, &before_term_, nullptr);
     sigaction(SIGHUP, &before_hup_, nullptr);
+    sigprocmask(SIG_SETMASK, &before_mask_, nullptr);
+  }
+
+  // Nothing at the end of the input, and when the program is told to stop.
+  std::optional<char> read_byte(const timespec* timeout = nullptr) const {
+    pollfd ready{STDIN_FILENO, POLLIN, 0};
+    int count = 0;
+    do {
+      count = ppoll(&ready, 1, timeout, &before_mask_);
+    } while (count < 0 && errno == EINTR && g_stop_requested == 0);
+    char c = 0;
+    if (count <= 0 || read(STDIN_FILENO, &c, 1) != 1) return std::nullopt;
+    return c;
   }
 
  private:
   termios before_{};
+  sigset_t before_mask_{};
   struct sigaction before_term_ {};
   struct sigaction before_hup_ {};
 };
@@ -70,22 +90,9 @@ struct KeyPress {
   size_t digit = 0;
 };
 
-std::optional<char> read_byte() {
-  char c = 0;
-  while (true) {
-    const ssize_t count = read(STDIN_FILENO, &c, 1);
-    if (count == 1) return c;
-    if (count == 0 || errno != EINTR || g_stop_requested != 0) return std::nullopt;
-  }
-}
-
 // What follows the byte that every arrow key begins with.
-Key read_escape_sequence() {
-  const auto next = []() -> char {
-    pollfd ready{STDIN_FILENO, POLLIN, 0};
-    if (poll(&ready, 1, kEscapeSequenceMs) <= 0) return 0;
-    return read_byte().value_or(0);
-  };
+Key read_escape_sequence(const RawTerminal& terminal) {
+  const auto next = [&] { return terminal.read_byte(&kEscapeSequence).value_or(0); };
   const char introducer = next();
   if (introducer != '[' && introducer != 'O') return Key::kOther;
   switch (next()) {
@@ -102,8 +109,8 @@ Key read_escape_sequence() {
   }
 }
 
-KeyPress read_key() {
-  const std::optional<char> c = read_byte();
+KeyPress read_key(const RawTerminal& terminal) {
+  const std::optional<char> c = terminal.read_byte();
   if (!c || *c == kCtrlC || *c == kCtrlD) throw Interrupted();
   if (*c >= '0' && *c <= '9') return {Key::kDigit, static_cast<size_t>(*c - '0')};
   switch (*c) {
@@ -115,7 +122,7 @@ KeyPress read_key() {
     case 'j':
       return {Key::kDown};
     case kEscape:
-      return {read_escape_sequence()};
+      return {read_escape_sequence(terminal)};
     default:
       return {Key::kOther};
   }
@@ -126,7 +133,7 @@ std::string menu(const std::vector<std::string>& options, size_t chosen) {
   for (size_t i = 0; i < options.size(); ++i) {
     const bool is_chosen = i == chosen;
     text += "\r\x1b[K" + std::string(is_chosen ? "\x1b[1m> " : "  ") + options[i] +
-            (is_chosen ? "\x1b[0m" : "") + "\r\n";
+            (is_chosen ? "\x1b[0m" : "") + "\n";
   }
   return text;
 }
@@ -155,16 +162,16 @@ size_t moved(size_t chosen, const KeyPress& press, size_t count) {
 
 size_t choose_in_terminal(const std::string& question, const std::vector<std::string>& options,
                           size_t preset) {
-  const RawTerminal raw;
+  const RawTerminal terminal;
   size_t chosen = preset;
-  print(question + "\r\n" + menu(options, chosen));
+  print(question + "\n" + menu(options, chosen));
   while (true) {
-    const KeyPress press = read_key();
+    const KeyPress press = read_key(terminal);
     if (press.key == Key::kEnter) break;
     chosen = moved(chosen, press, options.size());
     print("\x1b[" + std::to_string(options.size()) + "A" + menu(options, chosen));
   }
-  print(erased(options.size()) + "  " + options[chosen] + "\r\n");
+  print(erased(options.size()) + "  " + options[chosen] + "\n");
   return chosen;
 }
 

@@ -27,6 +27,12 @@ bool names_sagemaker(const FileNode& document) {
   return environment != nullptr && environment->text == kSagemaker;
 }
 
+// `node` follows from `cause`, which stands in the file.
+FileNode at_line_of(const FileNode& cause, FileNode node) {
+  node.line = cause.line;
+  return node;
+}
+
 // Walks over a document and checks every value in it.
 class Reader {
  public:
@@ -54,7 +60,8 @@ class Reader {
   void read_value(const FileEntry& entry, const std::string& map) {
     const Setting* setting = find_file_key(map, entry.key, file_.is_sagemaker);
     if (setting == nullptr) refuse_key(entry, map);
-    if (entry.value.kind == FileNode::Kind::kNull) return;
+    // What is not in the file was put there to complete it, and is nobody's wish.
+    if (entry.value.kind == FileNode::Kind::kNull || entry.line == 0) return;
     if (setting->file_kind == FileKind::kSagemaker) return;  // kept, never used here
     const std::optional<std::string> text = text_of(entry.value);
     if (!text || (entry.value.kind == FileNode::Kind::kList && setting->kind != Kind::kList)) {
@@ -139,10 +146,11 @@ FileNode upgraded_document(FileNode document, const std::filesystem::path& path)
   }
   if (document.find("num_processes") == nullptr &&
       document.find("distributed_type")->text == "NO" && !names_sagemaker(document)) {
-    document.set("num_processes", FileNode::plain("1"));
+    document.set("num_processes",
+                 at_line_of(*document.find("distributed_type"), FileNode::plain("1")));
   }
   if (document.find("mixed_precision") == nullptr && is_true(document.find("fp16"))) {
-    document.set("mixed_precision", FileNode::string("fp16"));
+    document.set("mixed_precision", at_line_of(*document.find("fp16"), FileNode::string("fp16")));
   }
   document.erase("fp16");
   if (const FileNode* backend = document.find("dynamo_backend")) {

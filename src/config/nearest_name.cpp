@@ -24,13 +24,15 @@ size_t edit_distance(std::string_view from, std::string_view to) {
 
 }  // namespace
 
-std::string nearest_name(std::string_view word, const std::vector<std::string>& known) {
+std::string nearest_name(std::string_view word, const std::vector<std::string>& known,
+                         std::optional<size_t> most_edits) {
   std::string nearest;
-  size_t smallest = word.size() / 3 + 2;  // beyond this it is another word, not a typing error
+  // Beyond this it is another word, not a typing error.
+  size_t smallest = most_edits ? *most_edits + 1 : word.size() / 3 + 2;
   for (const std::string& name : known) {
     size_t distance = edit_distance(word, name);
     // A word cut short, or the flag without its last part, is meant more often than not.
-    if (word.size() >= 4 && name.starts_with(word)) distance = 1;
+    if (!most_edits && word.size() >= 4 && name.starts_with(word)) distance = 1;
     if (distance < smallest) {
       smallest = distance;
       nearest = name;

@@ -55,6 +55,7 @@ constexpr Setting mesh(SV name, Kind kind, std::optional<SV> preset, SV key, SV 
           .preset = preset,
           .choices = choices,
           .least = 1,
+          .most = 1'000'000,
           .file_key = key,
           .variable = variable,
           .passed = passed,

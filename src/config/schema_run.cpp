@@ -150,7 +150,7 @@ constexpr Setting kTable[] = {
      .group = Group::kMachines,
      .kind = Kind::kChoice,
      .help = "What starts the workers: local, mpirun, slurm or ssh\n"
-             "[mpirun with --mpirun_hostfile, else local]",
+             "[mpirun with --mpirun_hostfile, ssh with --hostfile, else local]",
      .choices = kLaunchers},
     {.name = "mpirun_hostfile",
      .group = Group::kMachines,

@@ -68,7 +68,9 @@ void apply_distributed_type(const ConfigFile& file, Settings& settings) {
   if (const char* paradigm = paradigm_of(type.text.value_or("NO"))) {
     settings.set(*find_setting(paradigm), "true", type.source);
   }
-  if (type.text == "MULTI_CPU" && !settings["cpu"].is_given()) {
+  const SourceKind cpu_source = settings["cpu"].source.kind;
+  if (type.text == "MULTI_CPU" &&
+      (cpu_source == SourceKind::kPreset || cpu_source == SourceKind::kFile)) {
     settings.set(*find_setting("cpu"), "true", type.source);
   }
   const FileNode* mesh = file.document.find("parallelism_config");

@@ -83,7 +83,7 @@ std::vector<std::string> settings_of_effect(const Settings& settings, Effect eff
   std::vector<std::string> names;
   for (const Setting* setting : all_settings()) {
     const SettingValue& value = settings.of(*setting);
-    if (setting->effect != effect || !value.is_given()) continue;
+    if (setting->effect != effect || !value.is_given() || value.text->empty()) continue;
     const bool says_nothing = (setting->preset && *value.text == *setting->preset) ||
                               (setting->file_preset && *value.text == *setting->file_preset);
     if (says_nothing) continue;

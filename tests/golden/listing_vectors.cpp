@@ -15,6 +15,7 @@ namespace {
                                      "config_file_upgrade.json",
                                      "convert_dict_to_env_variables.json",
                                      "dataloader_end_to_end.json",
+                                     "deepspeed_config.json",
                                      "find_executable_batch_size.json",
                                      "golden_training.json",
                                      "grad_scaler.json",

@@ -181,6 +181,7 @@ void Launcher::TearDown() { expect_no_process_left(); }
 std::unique_ptr<LauncherRun> Launcher::start(const std::vector<std::string>& arguments,
                                              RunOptions options) {
   options.environment[kMarkName] = mark_;
+  options.environment.try_emplace("HF_HOME", folder_.path().string());  // no file of the user
   return std::make_unique<LauncherRun>(arguments, options);
 }
 

@@ -79,7 +79,7 @@ TEST(ConfigFiles, WrongValuesAreRefusedWithLineAndNearestName) {
 }
 
 TEST(ConfigFiles, WhatIsNoConfigurationIsRefused) {
-  EXPECT_THAT(refusal("distributed_type: 'NO\n"), HasSubstr("the file is no YAML"));
+  EXPECT_THAT(refusal("distributed_type: [NO\n"), HasSubstr("the file is no YAML"));
   EXPECT_THAT(refusal("- 1\n- 2\n"), HasSubstr("the file holds no settings | c.yaml"));
   EXPECT_THAT(refusal(""), HasSubstr("the file holds no settings"));
   EXPECT_THAT(refusal("num_processes: 1\n"), HasSubstr("must name a distributed_type"));
@@ -156,7 +156,7 @@ TEST(ConfigTexts, WhatIsWrittenIsReadAgainAsItWas) {
 
 TEST(ConfigTexts, MapsAndListsKeepTheirShape) {
   const std::string text =
-      "a:\n  b: 1\n  c:\n  - x\n  - y: 2\n    z: 3\n  - - 4\n    - 5\nd: {}\ne: []\n";
+      "a:\n  b: 1\n  c:\n  - x\n  - u: 2\n    v: 3\n  - - 4\n    - 5\nd: {}\ne: []\n";
   EXPECT_EQ(yaml_text(parse_config_text(text, "t.yaml")), text);
   EXPECT_EQ(json_text(parse_config_text("a: [1, true, 'x', null, 0x10]\n", "t.yaml")),
             "{\n  \"a\": [\n    1,\n    true,\n    \"x\",\n    null,\n    \"0x10\"\n  ]\n}\n");

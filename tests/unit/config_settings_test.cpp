@@ -6,6 +6,7 @@
 #include "accelerate/errors.h"
 #include "config/schema.h"
 #include "config/settings.h"
+#include "config/variable_names.h"
 #include "config/worker_variables.h"
 
 namespace accelerate::config {
@@ -156,6 +157,19 @@ TEST(Settings, DeepspeedIsToldWhichOfItsFieldsTheFileSays) {
   for (const auto& [name, value] : worker_variables(settings)) told[name] = value;
   EXPECT_EQ(told["ACCELERATE_CONFIG_DS_FIELDS"], "zero_stage,gradient_clipping,mixed_precision");
   EXPECT_EQ(told.count("ACCELERATE_DYNAMO_BACKEND"), 0u);
+}
+
+TEST(Settings, MistypedVariablesAreRefusedWithTheRightName) {
+  EXPECT_NO_THROW(refuse_mistyped_variables({"PATH", "ACCELERATE_MIXED_PRECISION", "FSDP_VERSION",
+                                             "ACCELERATE_LOG_LEVEL", "ACCELERATE_VECTORS"}));
+  try {
+    refuse_mistyped_variables({"ACCELERATE_MIXED_PRECISON"});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.message(), "no setting has the variable ACCELERATE_MIXED_PRECISON");
+    EXPECT_EQ(error.where(), "environment variable ACCELERATE_MIXED_PRECISON");
+    EXPECT_EQ(error.hint(), "ACCELERATE_MIXED_PRECISION? (unset it if another program needs it)");
+  }
 }
 
 TEST(Settings, ANameThatDoesNotExistIsABug) {
