@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <string_view>
+#include <tuple>
 
 namespace accelerate::launch {
 namespace {
@@ -77,6 +80,20 @@ std::string exception_line(const WorkerEnd& end) {
   return end.exception.empty() ? "" : "  it said: " + end.exception + "\n";
 }
 
+// Whether a worker failed because another one had.
+bool only_lost_a_peer(const WorkerEnd& end) {
+  constexpr std::array<std::string_view, 6> kWords = {
+      "CommError",   "Connection closed by peer", "Connection reset by peer",
+      "Broken pipe", "DistNetworkError",          "DistBackendError"};
+  const auto says = [&](std::string_view word) {
+    return end.exception.find(word) != std::string::npos ||
+           std::any_of(end.last_lines.begin(), end.last_lines.end(), [&](const std::string& line) {
+             return line.find(word) != std::string::npos;
+           });
+  };
+  return std::any_of(kWords.begin(), kWords.end(), says);
+}
+
 void append_last_lines(std::string& report, const WorkerEnd& end) {
   if (end.last_lines.empty()) {
     report += "  it wrote nothing\n";
@@ -115,10 +132,14 @@ std::string describe_duration(std::chrono::milliseconds duration) {
 }
 
 const WorkerEnd* LaunchOutcome::first_failure() const {
+  // Lower is earlier: what ended by itself, for a reason of its own.
+  const auto order = [](const WorkerEnd& end) {
+    return std::tuple(!end.unasked, end.unasked && only_lost_a_peer(end), end.after);
+  };
   const WorkerEnd* first = nullptr;
   for (const WorkerEnd& end : ends) {
     if (end.fate != WorkerFate::kFailed) continue;
-    if (first == nullptr || end.after < first->after) first = &end;
+    if (first == nullptr || order(end) < order(*first)) first = &end;
   }
   return first;
 }
@@ -156,7 +177,10 @@ std::string failure_report(const LaunchOutcome& outcome) {
     report += "  then " + outcome.workers + " " + std::to_string(end.rank) + " " +
               describe_status(end.wait_status);
     if (outcome.lost_machine.empty()) {
-      report += ", " + describe_duration(end.after - first->after) + " later";
+      report +=
+          ", " +
+          describe_duration(std::max(end.after - first->after, std::chrono::milliseconds(0))) +
+          " later";
     }
     report += "\n";
   }

@@ -24,6 +24,7 @@ Message message_of(const WorkerEnd& end, bool with_lines) {
       .set("status", end.wait_status)
       .set("after", end.after.count())
       .set("fate", static_cast<int64_t>(end.fate))
+      .set("unasked", end.unasked)
       .set("exception", end.exception);
   if (with_lines) {
     message.set("lines", std::vector<std::string>(end.last_lines.begin(), end.last_lines.end()));
@@ -43,6 +44,7 @@ std::optional<WorkerEnd> worker_end_from(const std::string& text) {
                    .wait_status = static_cast<int>(message->number("status")),
                    .after = std::chrono::milliseconds(message->number("after")),
                    .fate = static_cast<WorkerFate>(fate),
+                   .unasked = message->number("unasked") != 0,
                    .exception = message->text("exception"),
                    .last_lines = {lines.begin(), lines.end()}};
 }

@@ -78,6 +78,7 @@ class JobRunner {
   std::optional<WorkerGroup> group_;  // of the present attempt, until its end was reported
   int attempt_ = 0;
   bool reported_failure_ = false;
+  size_t reported_ends_ = 0;  // of the present attempt
   Clock::time_point last_interrupt_;
   std::optional<int> exit_code_;
 };
@@ -126,6 +127,7 @@ void JobRunner::obey(const Order& order) {
 void JobRunner::start(const Order& order) {
   attempt_ = order.attempt;
   reported_failure_ = false;
+  reported_ends_ = 0;
   if (!order.run_id.empty()) plan_.run_id = order.run_id;
   orphans_.kill_adopted();  // what escaped the attempt before
   try {
@@ -261,28 +263,30 @@ void JobRunner::suspend() {
 void JobRunner::reap_children() {
   while (true) {
     siginfo_t info{};
-    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
     if (group_ && group_->reap(info.si_pid)) continue;
     // An orphan that a worker left to us, a child from before the job, or the guard.
     waitpid(info.si_pid, nullptr, WNOHANG);
     guard_.child_reaped(info.si_pid);
     orphans_.child_reaped(info.si_pid);
   }
+  if (group_) group_->stop_after_failure();
 }
 
 void JobRunner::report_ends() {
-  if (!group_) return;
-  const auto& ends = group_->ends();
-  const auto failed = std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) {
-    return end.fate == WorkerFate::kFailed;
-  });
-  if (failed != ends.end() && !reported_failure_) {
+  if (!group_ || group_->ends().size() == reported_ends_) return;
+  reported_ends_ = group_->ends().size();
+  const LaunchOutcome so_far{.ends = group_->ends()};
+  const WorkerEnd* failed = so_far.first_failure();
+  if (failed != nullptr && !reported_failure_) {
     reported_failure_ = true;
     control_.report({.kind = Event::Kind::kFailed, .attempt = attempt_, .ends = {*failed}});
   }
   if (!group_->all_ended()) return;
-  const Event ended{
-      .kind = Event::Kind::kEnded, .attempt = attempt_, .ends = ends, .grace = group_->grace()};
+  const Event ended{.kind = Event::Kind::kEnded,
+                    .attempt = attempt_,
+                    .ends = so_far.ends,
+                    .grace = group_->grace()};
   group_.reset();
   control_.report(ended);
 }

@@ -25,6 +25,7 @@ struct WorkerEnd {
   int wait_status = 0;                 // as waitpid gives it
   std::chrono::milliseconds after{0};  // since the attempt began
   WorkerFate fate = WorkerFate::kSucceeded;
+  bool unasked = false;                  // it ended before its launcher had asked anyone to stop
   std::string exception{};               // what it said on its way out, see LineTail
   std::deque<std::string> last_lines{};  // of both streams, oldest first
 };
@@ -37,7 +38,8 @@ struct LaunchOutcome {
   std::string lost_machine{};          // a machine went silent: which and since when
   std::chrono::milliseconds grace{0};  // how long the others were given
 
-  // The worker that failed before all others, or nothing.
+  // The worker that failed before all others, or nothing. Of those that nobody had asked to stop,
+  // one that only lost the connection to another is not the first if there is a better explanation.
   const WorkerEnd* first_failure() const;
 
   bool succeeded() const;

@@ -194,9 +194,16 @@ void WorkerGroup::record_end(Worker& worker) {
                    .wait_status = status,
                    .after = since(began_),
                    .fate = fate,
+                   .unasked = !is_stopping(),
                    .exception = worker.output->exception(),
                    .last_lines = worker.output->last_lines()});
-  if (fate == WorkerFate::kFailed) stop(SIGTERM, plan_.failure_grace, Audience::kAll);
+}
+
+void WorkerGroup::stop_after_failure() {
+  const bool failed = std::any_of(ends_.begin(), ends_.end(), [](const WorkerEnd& end) {
+    return end.fate == WorkerFate::kFailed;
+  });
+  if (failed) stop(SIGTERM, plan_.failure_grace, Audience::kAll);
 }
 
 WorkerFate WorkerGroup::fate_of(const Worker& worker, int wait_status) const {

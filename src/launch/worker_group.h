@@ -46,9 +46,11 @@ class WorkerGroup {
   void handle_time();
   std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
-  // The child `pid`, a zombie, is taken if it is one of the workers. After a failure the others are
-  // asked to stop.
+  // The child `pid`, a zombie, is taken if it is one of the workers.
   bool reap(pid_t pid);
+  // Asks the others to stop if one has failed. Call it when all that had ended were reaped: which
+  // of them was first, the kernel does not tell.
+  void stop_after_failure();
 
   // Asks all workers to stop, by `signal`, and kills them after `grace`. Only the first call
   // counts.

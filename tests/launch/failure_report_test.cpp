@@ -113,6 +113,19 @@ TEST(FailureReport, TheFirstFailureIsTheOneThatHappenedFirstNotTheOneThatWasTold
   EXPECT_EQ(outcome.exit_code(), 3);
 }
 
+TEST(FailureReport, AWorkerThatOnlyLostAPeerIsNotTheCauseEvenIfItWasSeenFirst) {
+  WorkerEnd observer = end_of(0, exited(1), WorkerFate::kFailed, milliseconds(100));
+  observer.exception = "[rank 0 of 3] CommError: rank 1 is gone";
+  WorkerEnd culprit = end_of(1, exited(3), WorkerFate::kFailed, milliseconds(101));
+  WorkerEnd stopped = end_of(2, exited(9), WorkerFate::kFailed, milliseconds(103));
+  observer.unasked = culprit.unasked = true;
+  LaunchOutcome outcome;
+  outcome.ends = {observer, culprit, stopped};
+  EXPECT_EQ(outcome.first_failure()->rank, 1);
+  outcome.ends = {observer, stopped};  // that one failed only because it was asked to stop
+  EXPECT_EQ(outcome.first_failure()->rank, 0);
+}
+
 TEST(FailureReport, ALostMachineIsTheCauseOfWhatFailedAfterIt) {
   LaunchOutcome outcome;
   outcome.world_size = 2;

@@ -65,10 +65,12 @@ kill -0 $(cat "$0.$RANK.pid") 2> /dev/null && echo alive || echo gone)",
 }
 
 TEST_F(Launcher, AStopSignalEndsARestartedJob) {
-  auto run = start_script(
-      2, "echo begun; [ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 1; exec sleep 600",
-      {"--max_restarts", "5"});
-  run->wait_for_output("begun", 4);
+  auto run = start_script(2,
+                          "echo begun $TORCHELASTIC_RESTART_COUNT; [ "
+                          "$RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 1; "
+                          "exec sleep 600",
+                          {"--max_restarts", "5"});
+  run->wait_for_output("begun 1", 2);
   run->signal(SIGTERM);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGTERM);
 }
