@@ -9,7 +9,6 @@ namespace accelerate::cli {
 namespace {
 
 using config::Effect;
-using config::FileKind;
 using config::Group;
 using config::Setting;
 

@@ -36,7 +36,7 @@ FileNode at_line_of(const FileNode& cause, FileNode node) {
 // Walks over a document and checks every value in it.
 class Reader {
  public:
-  Reader(ConfigFile& file) : file_(file) {}
+  explicit Reader(ConfigFile& file) : file_(file) {}
 
   void read() {
     for (const FileEntry& entry : file_.document.entries) {

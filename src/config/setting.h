@@ -67,10 +67,12 @@ enum class Passed {
 // How a value is written into a variable.
 enum class Spelling {
   kAsIs,
-  kLower,   // true, full_shard
-  kPython,  // True
-  kDigit,   // 1
-  kUpper,   // INDUCTOR
+  kLower,       // true, full_shard
+  kPython,      // True
+  kDigit,       // 1
+  kUpper,       // INDUCTOR
+  kTyped,       // true; True where a file says it
+  kTypedDigit,  // 1; True where a file says it
 };
 
 // Which kind of configuration file knows a key.

@@ -47,7 +47,7 @@ void check_processes(const Settings& settings) {
   const int machines = settings.integer("num_machines").value_or(1);
   const int rank = settings.integer("machine_rank").value_or(0);
   if (settings["multi_gpu"].source.kind == SourceKind::kFlag && settings.is_on("multi_gpu") &&
-      settings["num_processes"].is_given() && processes < 2) {
+      settings["num_processes"].source.kind == SourceKind::kFlag && processes < 2) {
     refuse(settings, "num_processes", "--multi_gpu needs at least 2 processes",
            "--num_processes 2");
   }

@@ -163,8 +163,8 @@ std::string checked_value(const Setting& setting, std::string_view text, const S
     case Kind::kChoice:
       return checked_choice(setting, text, source);
     case Kind::kList:
-      return setting.spelling == Spelling::kDigit ? checked_truths(setting, text, source)
-                                                  : std::string(text);
+      return setting.spelling == Spelling::kTypedDigit ? checked_truths(setting, text, source)
+                                                       : std::string(text);
     case Kind::kText:
     case Kind::kPath:
       return std::string(text);
@@ -172,9 +172,11 @@ std::string checked_value(const Setting& setting, std::string_view text, const S
   return std::string(text);
 }
 
-std::string spelled_value(const Setting& setting, std::string_view value) {
+std::string spelled_value(const Setting& setting, std::string_view value, SourceKind source) {
   const auto truth =
       setting.kind == Kind::kSwitch || setting.kind == Kind::kBool ? truth_of(value) : std::nullopt;
+  const char* in_python = truth.value_or(false) ? "True" : "False";
+  const bool is_from_file = source == SourceKind::kFile;
   switch (setting.spelling) {
     case Spelling::kAsIs:
       return std::string(value);
@@ -183,9 +185,14 @@ std::string spelled_value(const Setting& setting, std::string_view value) {
     case Spelling::kUpper:
       return upper(value);
     case Spelling::kPython:
-      return truth ? (*truth ? "True" : "False") : std::string(value);
+      return truth ? in_python : std::string(value);
     case Spelling::kDigit:
       return truth ? (*truth ? "1" : "0") : std::string(value);
+    case Spelling::kTyped:
+      return truth && is_from_file ? in_python : std::string(value);
+    case Spelling::kTypedDigit:
+      if (!truth) return std::string(value);
+      return is_from_file ? in_python : *truth ? "1" : "0";
   }
   return std::string(value);
 }

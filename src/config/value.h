@@ -28,8 +28,10 @@ std::optional<bool> truth_of(std::string_view text);
 // mistyped name, the nearest right one.
 std::string checked_value(const Setting& setting, std::string_view text, const Source& source);
 
-// As a variable of a worker holds it.
-std::string spelled_value(const Setting& setting, std::string_view value);
+// As a variable of a worker holds it. Python's launcher hands on what was typed as it was typed,
+// but writes what it read from a file in its own way; some readers may compare.
+std::string spelled_value(const Setting& setting, std::string_view value,
+                          SourceKind source = SourceKind::kFlag);
 
 // The parts of a comma-separated list, without spaces around them; none of an empty text.
 std::vector<std::string> list_parts(std::string_view text);

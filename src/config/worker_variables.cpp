@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "config/schema.h"
 
@@ -49,6 +50,20 @@ bool is_passed(const Setting& setting, const SettingValue& value, const Settings
   return false;
 }
 
+// fp8_override_linear_precision is three variables.
+void add_overrides(const SettingValue& value,
+                   std::vector<std::pair<std::string, std::string>>& variables) {
+  const Setting& one_of_them = *find_setting("fp8_pad_inner_dim");  // spelled alike
+  const SourceKind source =
+      value.source.kind == SourceKind::kPreset ? SourceKind::kFile : value.source.kind;
+  const std::vector<std::string> parts = list_parts(*value.text);
+  const char* names[] = {"FPROP", "DGRAD", "WGRAD"};
+  for (size_t i = 0; i < parts.size() && i < std::size(names); ++i) {
+    variables.emplace_back(std::string("ACCELERATE_FP8_OVERRIDE_") + names[i],
+                           spelled_value(one_of_them, parts[i], source));
+  }
+}
+
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
@@ -63,15 +78,11 @@ std::vector<std::pair<std::string, std::string>> worker_variables(const Settings
     const SettingValue& value = settings.of(*setting);
     if (!value.text || !is_passed(*setting, value, settings)) continue;
     if (setting->name != "fp8_override_linear_precision") {
-      variables.emplace_back(variable_of(*setting), spelled_value(*setting, *value.text));
+      variables.emplace_back(variable_of(*setting),
+                             spelled_value(*setting, *value.text, value.source.kind));
       continue;
     }
-    const std::vector<std::string> parts = list_parts(*value.text);
-    const char* names[] = {"FPROP", "DGRAD", "WGRAD"};
-    for (size_t i = 0; i < parts.size() && i < 3; ++i) {
-      variables.emplace_back(std::string("ACCELERATE_FP8_OVERRIDE_") + names[i],
-                             parts[i] == "true" ? "1" : "0");
-    }
+    add_overrides(value, variables);
   }
   if (settings.is_on("use_deepspeed")) {
     variables.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", joined(settings.deepspeed_fields));

@@ -159,6 +159,30 @@ TEST(Settings, DeepspeedIsToldWhichOfItsFieldsTheFileSays) {
   EXPECT_EQ(told.count("ACCELERATE_DYNAMO_BACKEND"), 0u);
 }
 
+TEST(Settings, TruthsReachWorkersInTheWordsOfPythonsLauncher) {
+  const auto told = [](const Given& given, const char* name) {
+    for (const auto& [variable, value] : worker_variables(resolved(given))) {
+      if (variable == name) return value;
+    }
+    return std::string();
+  };
+  const std::string file =
+      "distributed_type: MEGATRON_LM\nnum_processes: 2\nmixed_precision: fp8\n"
+      "enable_cpu_affinity: true\nfp8_config: {pad_inner_dim: false}\n"
+      "megatron_lm_config: {megatron_lm_recompute_activations: true}\n";
+  EXPECT_EQ(told({.file = file}, "ACCELERATE_CPU_AFFINITY"), "1");
+  EXPECT_EQ(told({.file = file}, "ACCELERATE_FP8_PAD_INNER_DIM"), "False");
+  EXPECT_EQ(told({.file = file}, "ACCELERATE_FP8_OVERRIDE_DGRAD"), "False");
+  EXPECT_EQ(told({.file = file}, "MEGATRON_LM_RECOMPUTE_ACTIVATIONS"), "True");
+  const Given flags{.flags = {{"--fp8_override_linear_precision", "no,yes,no"},
+                              {"--megatron_lm_recompute_activations", "yes"},
+                              {"--fp8_pad_inner_dim", "false"}},
+                    .file = file};
+  EXPECT_EQ(told(flags, "ACCELERATE_FP8_OVERRIDE_DGRAD"), "1");
+  EXPECT_EQ(told(flags, "ACCELERATE_FP8_PAD_INNER_DIM"), "0");
+  EXPECT_EQ(told(flags, "MEGATRON_LM_RECOMPUTE_ACTIVATIONS"), "true");
+}
+
 TEST(Settings, MistypedVariablesAreRefusedWithTheRightName) {
   EXPECT_NO_THROW(refuse_mistyped_variables({"PATH", "ACCELERATE_MIXED_PRECISION", "FSDP_VERSION",
                                              "ACCELERATE_LOG_LEVEL", "ACCELERATE_VECTORS"}));
