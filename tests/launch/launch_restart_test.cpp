@@ -136,7 +136,12 @@ TEST_F(Launcher, WritesTheOutputOfEachRankToFiles) {
 
 TEST_F(Launcher, ShowsOnlyTheStreamsThatAreAskedFor) {
   const std::string logs = (folder_.path() / "logs").string();
-  const RunResult result = run_script(2, "echo out $RANK; echo err $RANK >&2; exit $RANK",
+  const RunResult result = run_script(2, R"(
+echo out $RANK
+echo err $RANK >&2
+[ $RANK = 0 ] && { touch "$0.done"; exit 0; }
+until [ -e "$0.done" ]; do sleep 0.02; done
+exit 1)",
                                       {"--log_dir", logs, "--tee", "0:1,1:2"});
   EXPECT_EQ(result.out, "out 0\n");
   EXPECT_THAT(result.err, HasSubstr("err 1\n"));

@@ -26,8 +26,13 @@ head -c 6000000 /dev/zero | tr '\0' "$RANK" & head -c 6000000 /dev/zero | tr '\0
 }
 
 TEST_F(Launcher, AWorkerThatClosesItsStreamsIsStillWaitedFor) {
-  const RunResult result =
-      run_script(2, "echo last word; exec > /dev/null 2>&1 <&-; sleep 0.3; exit $((RANK * 3))");
+  const RunResult result = run_script(2, R"(
+echo last word
+exec > /dev/null 2>&1 <&-
+[ $RANK = 0 ] && { touch "$0.done"; exit 0; }
+until [ -e "$0.done" ]; do sleep 0.02; done
+sleep 0.1
+exit 3)");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.out, "last word\nlast word\n");
   EXPECT_THAT(result.err, HasSubstr("    | last word\n"));
