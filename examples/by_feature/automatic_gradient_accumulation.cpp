@@ -1,7 +1,6 @@
 // Batches of 64 are wanted, but memory may hold fewer: the batch becomes smaller until it fits, and
 // gradient accumulation makes up for it. The result is the same whatever fits.
-#include <cstdlib>
-#include <iostream>
+// Usage: automatic_gradient_accumulation [SAMPLES_THAT_FIT]
 #include <new>
 #include <string>
 
@@ -10,11 +9,7 @@
 constexpr int64_t kWanted = 64;
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " SAMPLES_THAT_FIT\n";
-    return 2;
-  }
-  const int64_t fits = std::stoll(argv[1]);
+  const int64_t fits = argc > 1 ? std::stoll(argv[1]) : 20;
   accelerate::Accelerator ranks;  // lets the ranks agree on a size
 
   const auto train = [&](int64_t batch_size) {

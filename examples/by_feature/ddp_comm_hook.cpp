@@ -1,20 +1,17 @@
 // Gradients travel between the ranks as half, as bfloat16 or as thin matrices (PowerSGD): fewer
-// bytes, nearly the same training. Usage: ddp_comm_hook no|fp16|bf16|power_sgd
+// bytes, nearly the same training. Usage: ddp_comm_hook [no|fp16|bf16|power_sgd]
 #include <accelerate/accelerate.h>
 #include <torch/torch.h>
 
-#include <iostream>
+#include <string>
 
 constexpr int64_t kWidth = 32;
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " no|fp16|bf16|power_sgd\n";
-    return 2;
-  }
+  const std::string hook = argc > 1 ? argv[1] : "bf16";
   accelerate::Accelerator accelerator(
       {.ddp = {.comm_hook = {
-                   .hook = argv[1],
+                   .hook = hook,
                    .power_sgd = {.matrix_approximation_rank = 4, .start_power_sgd_iter = 2}}}});
   // A matrix is learned from what it makes of random vectors.
   torch::manual_seed(1);
@@ -37,5 +34,5 @@ int main(int argc, char** argv) {
     }
   }
   const auto mean = accelerator.reduce(loss.detach(), "mean");
-  accelerator.print("gradients sent as ", argv[1], ": loss ", mean.item<double>());
+  accelerator.print("gradients sent as ", hook, ": loss ", mean.item<double>());
 }

@@ -1,6 +1,5 @@
 // Looks for the largest batch that fits. If one rank runs out of memory, all ranks try a smaller
-// one: none is left waiting. Usage: memory_safe_batch_size SAMPLES_THAT_FIT_ON_THE_LAST_RANK
-#include <iostream>
+// one: none is left waiting. Usage: memory_safe_batch_size [SAMPLES_THAT_FIT_ON_THE_LAST_RANK]
 #include <new>
 #include <sstream>
 #include <string>
@@ -8,11 +7,7 @@
 #include "toy.h"
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " SAMPLES_THAT_FIT_ON_THE_LAST_RANK\n";
-    return 2;
-  }
-  const int64_t fits = std::stoll(argv[1]);
+  const int64_t fits = argc > 1 ? std::stoll(argv[1]) : 20;
   accelerate::Accelerator ranks;  // lets the ranks agree on a size
   std::ostringstream tried;
 

@@ -36,6 +36,8 @@ struct BackwardOptions {
   // micro-batch counts the same. One such loss in a micro-batch; all losses of a window have a
   // weight or none has.
   std::optional<double> weight{};
+  // Keep the graph for a further backward pass.
+  bool retain_graph = false;
 };
 
 namespace detail {
@@ -54,6 +56,7 @@ class AccumulationWindow {
   // Micro-batches of the present window that have begun; the real length of it where it ends.
   int64_t begun() const { return begun_; }
   int64_t steps() const { return steps_; }
+  bool sync_with_dataloader() const { return sync_with_dataloader_; }
   // What the losses of this micro-batch are divided by.
   int64_t divisor() const { return sync_ && begun_ > 0 ? begun_ : steps_; }
   // What gradients of earlier micro-batches, which were divided by steps(), are multiplied by when
@@ -62,6 +65,19 @@ class AccumulationWindow {
   // The counter that the reference keeps.
   int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
+
+  // Where it stands, for checkpoints.
+  struct State {
+    int64_t step = 0;
+    int64_t begun = 0;
+    bool sync = true;
+  };
+  State state() const { return {.step = step_, .begun = begun_, .sync = sync_}; }
+  void restore(const State& state) {
+    step_ = state.step;
+    begun_ = state.begun;
+    sync_ = state.sync;
+  }
 
  private:
   int64_t steps_;

@@ -13,11 +13,14 @@ struct ClipNormOptions {
 };
 
 // The norm of all gradients of `parameters` as if they were one vector; 0 where there are none.
-// Parameters without gradient are left out; gradients may be on several devices and of several
-// types. The result is on the device of the first gradient, in their widest type and at least
-// float32. Does not wait for the device.
+// Parameters without gradient are left out; one that is listed twice, as modules do that share it,
+// counts once, here and below. Gradients may be on several devices and of several types. The result
+// is on the device of the first gradient, in their widest type and at least float32. Does not wait
+// for the device.
 at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options = {});
 
+// The calls below throw UsageError for a bound that is negative or no number; nothing is changed
+// then.
 // NOLINTBEGIN(readability-identifier-naming): torch's names
 
 // Scales the gradients of `parameters` in place by max_norm / (total_norm + 1e-6) where that is

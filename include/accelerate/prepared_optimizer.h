@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -21,10 +22,17 @@ struct OptimizerSurroundings {
   // False while gradients only accumulate: steps and zero_grad() are then left out. Asked at every
   // call; empty means always true.
   std::function<bool()> sync_gradients{};
+  // Throws where gradients are not what an update needs. May be empty.
+  std::function<void()> require_complete{};
+  // Whether gradients accumulate over several passes, which a closure cannot know. May be empty.
+  std::function<bool()> accumulates{};
   // Calls `update`, or leaves it out where the gradients are no good; returns whether it was
   // called. Empty means always. GradScaler::step has this form.
   std::function<bool(torch::optim::Optimizer& optimizer, const std::function<void()>& update)>
       run_update{};
+  // zero_grad() is about to throw the gradients of this optimizer away; what this throws prevents
+  // it. May be empty.
+  std::function<void(const torch::optim::Optimizer& optimizer)> before_zero_grad{};
 };
 
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
@@ -45,14 +53,20 @@ class PreparedOptimizer {
   // only Accelerator::backward brings those of the ranks together, or for a closure where the loss
   // is scaled.
   at::Tensor step(LossClosure closure = nullptr);
-  // Does nothing while gradients only accumulate.
+  // Does nothing while gradients only accumulate. Throws UsageError before the backward pass that
+  // ends a window: the gradients of the earlier ones would be lost.
   void zero_grad(bool set_to_none = true);
   // Whether the latest step() that was due left the parameters as they were.
   bool step_was_skipped() const;
+  // Updates of the parameters that were made, those before a checkpoint was loaded included.
+  int64_t step_count() const;
+  void set_step_count(int64_t steps);
 
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
   // The user's own optimizer, for whatever is not offered here.
   torch::optim::Optimizer& optimizer() const;
+  // How many copies of this handle there are.
+  long handles() const { return impl_.use_count(); }
 
  private:
   struct Impl;

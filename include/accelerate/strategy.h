@@ -59,6 +59,8 @@ class ModelStrategy {
   // Whether the next backward passes bring the gradients of the ranks together.
   virtual void set_gradient_sync(bool on) = 0;
   virtual bool gradient_sync() const = 0;
+  // The next backward pass, and no other, brings them together in any case.
+  virtual void sync_next_backward() = 0;
 
   // How many samples are behind each of the backward passes from here on; 1 if nobody says. Counts
   // with JoinDivisor::kSamples alone.
@@ -70,6 +72,13 @@ class ModelStrategy {
   // Throws UsageError if `parameter` belongs to this model and its gradient holds something that
   // did not go through before_backward() and after_backward(), but should have.
   virtual void require_synchronised(const at::Tensor& parameter) const = 0;
+
+  // The order in which gradients travel between the ranks, once a pass has shown it: numbers of
+  // trainable parameters; empty where there is none. Sums over more than two ranks are rounded
+  // by it, so a run that continues must take it over before its first pass. Not collective, but all
+  // ranks must set the same.
+  virtual std::vector<int64_t> gradient_order() const { return {}; }
+  virtual void set_gradient_order(const std::vector<int64_t>& /*order*/) {}
 
   // Lets go of what the strategy holds. Where gradients need it, later passes are a UsageError.
   virtual void release() = 0;

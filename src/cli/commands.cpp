@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "cli/checkpoint_command.h"
 #include "cli/completion_command.h"
 #include "cli/config_command.h"
 #include "cli/env_command.h"
@@ -23,8 +24,8 @@ void setup_program(CLI::App& app) {
 
 std::vector<Command> setup_commands(CLI::App& app) {
   app.add_subcommand("launch", "Start the workers of a training program");
-  return {setup_config(app), setup_env(app), setup_to_fsdp2(app), setup_completion(app),
-          setup_man(app)};
+  return {setup_config(app),   setup_env(app),        setup_checkpoint(app),
+          setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
 }
 
 }  // namespace accelerate::cli

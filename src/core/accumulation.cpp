@@ -11,7 +11,8 @@ AccumulationWindow::AccumulationWindow(int64_t steps, bool sync_with_dataloader)
   if (steps >= 1) return;
   throw UsageError({.what = "a window of gradient accumulation has at least 1 step, got " +
                             std::to_string(steps),
-                    .where = "gradient_accumulation.steps"});
+                    .where = "gradient_accumulation.steps",
+                    .hint = "1 is a step for every batch"});
 }
 
 void AccumulationWindow::begin_micro_batch(bool last_of_loader) {

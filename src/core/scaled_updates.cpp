@@ -4,32 +4,97 @@
 
 #include <algorithm>
 
+#include "accelerate/errors.h"
+
 namespace accelerate {
+namespace {
+
+bool has_gradients(const torch::optim::Optimizer& optimizer) {
+  return std::ranges::any_of(optimizer.param_groups(), [](const auto& group) {
+    return std::ranges::any_of(
+        group.params(), [](const at::Tensor& parameter) { return parameter.grad().defined(); });
+  });
+}
+
+}  // namespace
+
+void GradientMarks::add(const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const at::Tensor& gradient = parameter.grad();
+      marks_.push_back({.parameter = parameter,
+                        .gradient = gradient.unsafeGetTensorImpl(),
+                        .version = gradient.defined() ? gradient._version() : 0});
+    }
+  }
+}
+
+bool GradientMarks::changed() const {
+  return std::ranges::any_of(marks_, [](const Mark& mark) {
+    const at::Tensor& gradient = mark.parameter.grad();
+    if (!gradient.defined()) return false;
+    return gradient.unsafeGetTensorImpl() != mark.gradient || gradient._version() != mark.version;
+  });
+}
 
 at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
-  end_iteration();
+  end_iteration("backward");
   return scaler_.scale(loss);
 }
 
 void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
   if (stepped_.contains(&optimizer) || scaler_.is_unscaled(optimizer)) return;
   scaler_.unscale_(optimizer);
+  if (has_gradients(optimizer)) unscaled_.insert(&optimizer);
 }
 
 bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
-  if (stepped_.contains(&optimizer)) end_iteration();
+  if (stepped_.contains(&optimizer)) {
+    if (has_gradients(optimizer)) {
+      throw UsageError({.what = "this optimizer has made its step with these gradients already",
+                        .where = "step",
+                        .hint = "run Accelerator::backward before the next step()"});
+    }
+    end_iteration("step");
+  }
   const bool updated = scaler_.step(optimizer, update);
+  unscaled_.erase(&optimizer);
   stepped_.insert(&optimizer);
   return updated;
 }
 
+void ScaledUpdates::discard(const torch::optim::Optimizer& optimizer) {
+  // What they overflowed still counts when the scale is adapted.
+  if (unscaled_.erase(&optimizer) != 0) stepped_.insert(&optimizer);
+}
+
+GradientMarks ScaledUpdates::unscaled_gradients() const {
+  GradientMarks marks;
+  for (const torch::optim::Optimizer* optimizer : unscaled_) marks.add(*optimizer);
+  return marks;
+}
+
+void ScaledUpdates::reset() {
+  stepped_.merge(unscaled_);
+  unscaled_.clear();
+  end_iteration("reset");
+}
+
 GradScaler& ScaledUpdates::scaler() {
-  end_iteration();
+  if (unscaled_.empty()) end_iteration("scaler");
   return scaler_;
 }
 
-void ScaledUpdates::end_iteration() {
+void ScaledUpdates::end_iteration(const char* where) {
   if (stepped_.empty()) return;
+  // To adapt the scale now would have their gradients divided by it once more.
+  if (!unscaled_.empty()) {
+    throw UsageError({.what = "one optimizer has made its step, and the unscaled gradients of "
+                              "another still wait for theirs",
+                      .where = where,
+                      .hint = "call step() or zero_grad() of every optimizer whose gradients were "
+                              "clipped or unscaled, then go on"});
+  }
   scaler_.update();
   stepped_.clear();
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <set>
 #include <vector>
@@ -10,6 +11,21 @@
 #include "accelerate/grad_scaler.h"
 
 namespace accelerate {
+
+// Gradients as they are at one moment: a later look tells whether something was added to them.
+class GradientMarks {
+ public:
+  void add(const torch::optim::Optimizer& optimizer);
+  bool changed() const;
+
+ private:
+  struct Mark {
+    at::Tensor parameter;
+    const void* gradient = nullptr;  // null: it had none
+    int64_t version = 0;
+  };
+  std::vector<Mark> marks_;
+};
 
 // One scale for all optimizers of an accelerator. It changes between iterations only: when the next
 // loss is scaled, so that optimizers that step one after the other meet the scale that their
@@ -23,14 +39,22 @@ class ScaledUpdates {
   void unscale(torch::optim::Optimizer& optimizer);
   // Has the form of OptimizerSurroundings::run_update.
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update);
-  // With the scale that the next loss will have.
+  // The gradients of the optimizer were thrown away: if they were unscaled, they get no step.
+  void discard(const torch::optim::Optimizer& optimizer);
+  // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
+  GradientMarks unscaled_gradients() const;
+  // No optimizer waits for its step any more.
+  void reset();
+  // With the scale that the next loss will have, unless unscaled gradients wait for their step.
   GradScaler& scaler();
 
  private:
-  void end_iteration();
+  void end_iteration(const char* where);
 
   GradScaler scaler_;
-  std::set<const torch::optim::Optimizer*> stepped_;  // since the scale was last adapted
+  // Since the scale was last adapted.
+  std::set<const torch::optim::Optimizer*> unscaled_;  // and not stepped
+  std::set<const torch::optim::Optimizer*> stepped_;
 };
 
 // Whether one of `parameters` belongs to the optimizer.

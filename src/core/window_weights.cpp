@@ -1,60 +1,82 @@
 #include "core/window_weights.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/module.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
-#include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 
 namespace accelerate {
+namespace {
 
-void WindowWeights::add(std::optional<double> weight) {
-  if (weight && !(std::isfinite(*weight) && *weight >= 0)) {
-    throw UsageError(
-        {.what = "the weight of a loss must be 0 or more, got " + std::to_string(*weight),
-         .where = "backward"});
-  }
-  if (losses_ > 0 && weighted_ != weight.has_value()) {
+double sum_over(Communicator& ranks, double own) {
+  at::Tensor sum = at::scalar_tensor(own, at::kDouble);
+  ranks.all_reduce(sum);
+  return sum.item<double>();
+}
+
+constexpr const char* kWeightHint = "give the number of tokens that the loss is the mean of";
+
+double power_of_two_near(double positive) { return std::exp2(std::round(std::log2(positive))); }
+
+}  // namespace
+
+void WindowWeights::begin_window() { state_ = {.unit = state_.unit}; }
+
+void WindowWeights::add(std::optional<double> weight, bool last) {
+  if (state_.losses > 0 && state_.weighted != weight.has_value()) {
     throw UsageError({.what = "losses with and without a weight in one window",
                       .where = "backward",
                       .hint = "give all losses of a window a weight, or none"});
   }
   // The first one has divided the gradients already, where the window ends.
-  if (weight && weighted_in_micro_batch_) {
+  if (weight && state_.weighted_in_micro_batch) {
     throw UsageError({.what = "a second loss with a weight in one micro-batch",
                       .where = "backward",
                       .hint = "put the losses together into one"});
   }
-  weighted_ = weight.has_value();
-  weighted_in_micro_batch_ = weighted_;
-  sum_ += weight.value_or(0);
-  ++losses_;
+  const bool usable = !weight || (std::isfinite(*weight) && *weight >= 0);
+  if (!usable && !last) {
+    throw UsageError(
+        {.what = "the weight of a loss must be 0 or more, got " + std::to_string(*weight),
+         .where = "backward",
+         .hint = kWeightHint});
+  }
+  state_.weighted = weight.has_value();
+  state_.weighted_in_micro_batch = state_.weighted;
+  state_.sum += usable ? weight.value_or(0) : std::numeric_limits<double>::quiet_NaN();
+  ++state_.losses;
 }
 
-double WindowWeights::mean_over(Communicator& ranks) const {
-  at::Tensor sum = at::scalar_tensor(sum_, at::kDouble);
-  ranks.all_reduce(sum);
-  const double total = sum.item<double>();
+double WindowWeights::mean_over(Communicator& ranks) {
+  const double total = sum_over(ranks, state_.sum);
+  if (!std::isfinite(total)) {
+    throw UsageError({.what = std::string("the weight of a loss must be 0 or more; that of ") +
+                              (std::isfinite(state_.sum) ? "another rank" : "this rank") +
+                              " is not",
+                      .where = "backward",
+                      .hint = kWeightHint});
+  }
   if (total <= 0) {
     throw UsageError({.what = "all losses of a window have the weight 0, on all ranks",
                       .where = "backward",
                       .hint = "leave batches without anything to learn from out"});
   }
-  return total / ranks.world_size();
+  const double mean = total / ranks.world_size();
+  state_.unit = power_of_two_near(mean);
+  return mean;
 }
 
-void scale_gradients(torch::nn::Module& module, double factor) {
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor& parameter : module.parameters()) {
-    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+double WindowWeights::unit(Communicator& ranks) {
+  if (state_.unit == 0) {
+    const double total = sum_over(ranks, state_.sum);
+    state_.unit =
+        std::isfinite(total) && total > 0 ? power_of_two_near(total / ranks.world_size()) : 1;
   }
-  if (factor == 1 || gradients.empty()) return;
-  const at::NoGradGuard no_grad;
-  at::_foreach_mul_(gradients, factor);
+  return state_.unit;
 }
 
 }  // namespace accelerate

@@ -17,10 +17,18 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "compat/gradient_values.h"
 #include "optim/small_tensors.h"
 
 namespace accelerate {
 namespace {
+
+void require_bound(double bound, const char* name, const char* where) {
+  if (bound >= 0) return;
+  throw UsageError({.what = std::string(name) + " must be 0 or more, not " + std::to_string(bound),
+                    .where = where,
+                    .hint = "leave the call out where nothing is to be clipped"});
+}
 
 // Gradients that one operator on a list of tensors can take.
 struct GradientList {
@@ -29,20 +37,9 @@ struct GradientList {
   std::vector<at::Tensor> gradients{};
 };
 
-// The list operators know no sparse tensors; their values are as good for norms and clipping once
-// entries that stand twice are added up.
-at::Tensor values_of(const at::Tensor& parameter) {
-  at::Tensor& gradient = parameter.mutable_grad();
-  if (gradient.layout() != c10::kSparse) return gradient;
-  if (!gradient.is_coalesced()) gradient = gradient.coalesce();
-  return gradient._values();
-}
-
 std::vector<GradientList> gradients_of(at::TensorList parameters) {
   std::vector<GradientList> lists;
-  for (const at::Tensor& parameter : parameters) {
-    if (!parameter.grad().defined() || parameter.grad().numel() == 0) continue;
-    at::Tensor gradient = values_of(parameter);
+  for (at::Tensor& gradient : distinct_gradients(parameters)) {
     GradientList* list = nullptr;
     for (GradientList& known : lists) {
       if (known.device == gradient.device() && known.dtype == gradient.scalar_type()) list = &known;
@@ -105,11 +102,6 @@ double euclidean_norm_on_cpu(const std::vector<GradientList>& lists) {
   return std::sqrt(squares);
 }
 
-// Waits only where the CPU is about to read what comes from another device.
-at::Tensor brought_to(const at::TensorOptions& place, const at::Tensor& tensor) {
-  return tensor.to(place, /*non_blocking=*/!place.device().is_cpu());
-}
-
 at::Tensor norm_by_lists(const std::vector<GradientList>& lists, double norm_type,
                          at::TensorOptions place) {
   std::vector<at::Tensor> norms;
@@ -165,6 +157,7 @@ at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options) 
 
 void clip_grads_with_norm_(at::TensorList parameters, double max_norm,
                            const at::Tensor& total_norm) {
+  require_bound(max_norm, "max_norm", "clip_grads_with_norm_");
   const at::NoGradGuard no_grad;
   const auto lists = gradients_of(parameters);
   scale(lists, max_norm, total_norm);
@@ -172,6 +165,7 @@ void clip_grads_with_norm_(at::TensorList parameters, double max_norm,
 
 at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
                            const ClipNormOptions& options) {
+  require_bound(max_norm, "max_norm", "clip_grad_norm_");
   const at::NoGradGuard no_grad;
   const auto lists = gradients_of(parameters);
   const at::Tensor total = norm_of(lists, options);
@@ -180,6 +174,7 @@ at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
 }
 
 void clip_grad_value_(at::TensorList parameters, double clip_value) {
+  require_bound(clip_value, "clip_value", "clip_grad_value_");
   const at::NoGradGuard no_grad;
   for (const GradientList& list : gradients_of(parameters)) {
     at::_foreach_clamp_min_(list.gradients, -clip_value);

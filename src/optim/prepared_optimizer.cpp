@@ -24,9 +24,31 @@ struct PreparedOptimizer::Impl {
     }
   }
 
+  // Runs `call` and stamps the errors that pass through with the rank.
+  template <class Call>
+  auto stamped(Call call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      error.set_rank(models->rank, models->world_size);
+      throw;
+    }
+  }
+
   at::Tensor update(LossClosure closure) {
+    if (closure && surroundings.accumulates && surroundings.accumulates()) {
+      throw UsageError({.what = "a closure runs all its backward passes in one micro-batch, and "
+                                "gradients accumulate over several",
+                        .where = "step",
+                        .hint = "set gradient_accumulation.steps to 1 for this optimizer"});
+    }
+    if (!closure && surroundings.require_complete) surroundings.require_complete();
     if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
-    if (!surroundings.run_update) return step->step(std::move(closure));
+    if (!surroundings.run_update) {
+      at::Tensor loss = step->step(std::move(closure));
+      ++step_count;
+      return loss;
+    }
     if (closure) {
       throw UsageError({.what = "a closure computes its loss unscaled, after which the gradients "
                                 "would be divided by the scale",
@@ -34,6 +56,7 @@ struct PreparedOptimizer::Impl {
                         .hint = "call Accelerator::backward and then step() without a closure"});
     }
     skipped = !surroundings.run_update(*optimizer, [this] { step->step(nullptr); });
+    if (!skipped) ++step_count;
     return {};
   }
 
@@ -42,6 +65,7 @@ struct PreparedOptimizer::Impl {
   OptimizerSurroundings surroundings;
   std::unique_ptr<OptimizerStep> step;
   bool skipped = false;
+  int64_t step_count = 0;
 };
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -55,19 +79,17 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
 }
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
-  if (!impl_->gradients_are_complete()) return {};
-  try {
-    return impl_->update(std::move(closure));
-  } catch (Error& error) {
-    error.set_rank(impl_->models->rank, impl_->models->world_size);
-    throw;
-  }
+  if (!closure && !impl_->gradients_are_complete()) return {};
+  return impl_->stamped([&] { return impl_->update(std::move(closure)); });
 }
 
 // Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
 // (DdpOptions::gradient_as_bucket_view) do not allow.
 void PreparedOptimizer::zero_grad(bool set_to_none) {
   if (!impl_->gradients_are_complete()) return;
+  if (impl_->surroundings.before_zero_grad) {
+    impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
+  }
   for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();
@@ -83,6 +105,8 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
 }
 
 bool PreparedOptimizer::step_was_skipped() const { return impl_->skipped; }
+int64_t PreparedOptimizer::step_count() const { return impl_->step_count; }
+void PreparedOptimizer::set_step_count(int64_t steps) { impl_->step_count = steps; }
 
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
   return impl_->optimizer->param_groups();

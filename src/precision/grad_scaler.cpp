@@ -8,12 +8,14 @@
 #include <torch/optim/optimizer.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "compat/gradient_values.h"
 
 namespace accelerate {
 namespace {
@@ -39,17 +41,12 @@ void require_usable(const GradScalerOptions& options) {
   }
 }
 
-// The values that are divided: those of a sparse gradient are its values, summed up where an index
-// comes twice, because the sum is what can overflow.
-at::Tensor values_to_unscale(at::Tensor& gradient) {
-  if (!gradient.is_sparse()) return gradient;
-  if (!gradient.is_coalesced()) gradient = gradient.coalesce();
-  return gradient._values();
-}
-
-// Does not wait for a GPU, unless the host needs the value.
-at::Tensor copied_to(c10::Device device, const at::Tensor& tensor) {
-  return tensor.to(device, /*non_blocking=*/!device.is_cpu());
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> all;
+  for (const auto& group : optimizer.param_groups()) {
+    all.insert(all.end(), group.params().begin(), group.params().end());
+  }
+  return all;
 }
 
 // Copies of one scalar on the devices that ask for it.
@@ -59,13 +56,13 @@ class OnDevices {
   at::Tensor& on(c10::Device device) {
     const auto found = copies_.find(device);
     if (found != copies_.end()) return found->second;
-    return copies_.emplace(device, copied_to(device, copies_.begin()->second)).first->second;
+    return copies_.emplace(device, brought_to(device, copies_.begin()->second)).first->second;
   }
   // The sum of all copies, on `device`.
   at::Tensor sum_on(c10::Device device) const {
     at::Tensor sum;
     for (const auto& [where, copy] : copies_) {
-      const at::Tensor here = copied_to(device, copy);
+      const at::Tensor here = brought_to(device, copy);
       sum = sum.defined() ? sum + here : here;
     }
     return sum;
@@ -94,7 +91,7 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
     scale_ = at::full({}, initial_scale_, on_device.dtype(at::kFloat));
     growth_tracker_ = at::full({}, initial_growth_tracker_, on_device.dtype(at::kInt));
   }
-  return loss * copied_to(loss.device(), scale_);
+  return loss * brought_to(loss.device(), scale_);
 }
 
 void GradScaler::require_scale(const char* where) const {
@@ -109,18 +106,13 @@ at::Tensor GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) con
   OnDevices found_inf(at::full({}, 0.0, scale_.options()));
   std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>, std::vector<at::Tensor>>
       alike;
-  for (auto& group : optimizer.param_groups()) {
-    for (at::Tensor& parameter : group.params()) {
-      at::Tensor& gradient = parameter.mutable_grad();
-      if (!gradient.defined()) continue;
-      if (gradient.scalar_type() == at::kHalf) {
-        refuse("gradients in half precision cannot be unscaled", "GradScaler::unscale_",
-               "keep the parameters in float32: autocast converts them where it is safe");
-      }
-      at::Tensor values = values_to_unscale(gradient);
-      alike[{values.device().type(), values.device().index(), values.scalar_type()}].push_back(
-          std::move(values));
+  for (at::Tensor& gradient : distinct_gradients(parameters_of(optimizer))) {
+    if (gradient.scalar_type() == at::kHalf) {
+      refuse("gradients in half precision cannot be unscaled", "GradScaler::unscale_",
+             "keep the parameters in float32: autocast converts them where it is safe");
     }
+    alike[{gradient.device().type(), gradient.device().index(), gradient.scalar_type()}].push_back(
+        std::move(gradient));
   }
   for (const auto& [key, gradients] : alike) {
     const c10::Device device = gradients.front().device();
@@ -231,6 +223,9 @@ void GradScaler::load_state_dict(const StateDict& state) {
   const int64_t growth_tracker = state.at("_growth_tracker").as_integer();
   try {
     require_usable(loaded);
+    if (growth_tracker < 0 || growth_tracker > std::numeric_limits<int32_t>::max()) {
+      refuse("_growth_tracker is " + std::to_string(growth_tracker), "GradScaler", "");
+    }
   } catch (const UsageError& error) {
     throw CheckpointError(
         {.what = "the state of the gradient scaler is out of range: " + error.message(),

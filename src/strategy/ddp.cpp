@@ -10,6 +10,8 @@
 #include "comm/process_group.h"
 #include "compat/reducer.h"
 #include "strategy/comm_hooks.h"
+#include "strategy/power_sgd.h"
+#include "strategy/reduction_memory.h"
 #include "strategy/replica_check.h"
 #include "strategy/single.h"
 #include "strategy/uneven_join.h"
@@ -57,7 +59,7 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-class DdpModel final : public ModelStrategy, public detail::JoinMember {
+class DdpModel final : public ModelStrategy, public detail::JoinMember, public ReductionMemory {
  public:
   DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameters parameters,
            std::shared_ptr<Communicator> communicator, const DdpOptions& options)
@@ -82,7 +84,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
     reducer_ = std::move(made.reducer);
     logger_ = std::move(made.logger);
     if (options.comm_hook.hook != CommHook::kNo) {
-      register_comm_hook(*reducer_, group_, options.comm_hook);
+      hook_ = register_comm_hook(*reducer_, group_, options.comm_hook);
     }
   }
 
@@ -118,6 +120,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
     first_static_pass_ = reducer_->awaits_first_pass();
     reduces_ = plan.reduction != detail::Reduction::kNone;
     postponed_ = plan.reduction == detail::Reduction::kDelayed;
+    sync_next_ = false;
     if (!reduces_) return;
     const bool walk_graph = options_.find_unused_parameters && !options_.static_graph;
     reducer_->arm(walk_graph ? std::vector<at::Tensor>{loss} : std::vector<at::Tensor>{});
@@ -153,6 +156,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
 
   void set_gradient_sync(bool on) override { gradient_sync_ = on; }
   bool gradient_sync() const override { return gradient_sync_; }
+  void sync_next_backward() override { sync_next_ = true; }
 
   void set_batch_weight(int64_t samples) override {
     if (samples < 0) {
@@ -171,7 +175,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
   detail::UnevenJoin* join() const override { return join_; }
   // Averaging one pass more changes no sum; a static graph must see its first pass whole.
   bool would_reduce() const override {
-    return reducer_ != nullptr && (gradient_sync_ || reducer_->awaits_first_pass());
+    return reducer_ != nullptr && (gradient_sync_ || sync_next_ || reducer_->awaits_first_pass());
   }
   bool must_delay() const override { return reducer_->awaits_first_pass(); }
   bool is_reached_by(const compat::GraphNodes& graph) const override {
@@ -219,7 +223,27 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
             .hint = "call accelerator.backward(loss) instead of loss.backward()"});
   }
 
+  std::vector<int64_t> gradient_order() const override {
+    return reducer_ ? reducer_->gradient_order() : std::vector<int64_t>{};
+  }
+  void set_gradient_order(const std::vector<int64_t>& order) override {
+    if (reducer_) reducer_->set_gradient_order(order);
+  }
+
+  bool buckets_follow_order() const override {
+    return reducer_ != nullptr && reducer_->follows_gradient_order();
+  }
+  void let_buckets_follow_order() override {
+    if (!reducer_) return;
+    communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
+  }
+  StateDict hook_state() const override { return hook_ != nullptr ? hook_->state() : StateDict{}; }
+  void load_hook_state(const StateDict& state) override {
+    if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
+  }
+
   void release() override {
+    hook_ = nullptr;
     logger_.reset();
     reducer_.reset();
   }
@@ -304,7 +328,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
   std::vector<at::Tensor> buffers_;
   std::shared_ptr<compat::GradientReducer> reducer_;  // null once released
   std::shared_ptr<c10d::Logger> logger_;
+  PowerSgdHook* hook_ = nullptr;  // of the reducer, if it keeps something from pass to pass
   bool gradient_sync_ = true;
+  bool sync_next_ = false;
   bool buffers_changed_ = false;
   bool in_backward_ = false;  // stays where a pass threw
   int64_t batch_weight_ = 1;
@@ -341,6 +367,13 @@ std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Modu
 void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
                                      const std::vector<std::shared_ptr<ModelStrategy>>& models,
                                      const std::vector<std::shared_ptr<ModelStrategy>>& others) {
+  // A rank without data answers with plain sums, which do not meet what a hook sends.
+  if (options_.comm_hook.hook != CommHook::kNo) {
+    throw UsageError({.what = "gradients that a communication hook compresses cannot be joined",
+                      .where = "join_uneven_inputs",
+                      .hint = "leave ddp.comm_hook out, or give all ranks as many batches "
+                              "(even_batches)"});
+  }
   const auto members_of = [](const std::vector<std::shared_ptr<ModelStrategy>>& strategies) {
     std::vector<detail::JoinMember*> members;
     for (const auto& strategy : strategies) {
@@ -360,6 +393,7 @@ void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const Jo
 
 std::unique_ptr<Strategy> make_strategy(std::shared_ptr<Communicator> communicator,
                                         const DdpOptions& options) {
+  require_usable(options.comm_hook);  // also where it has nothing to do yet
   if (communicator->world_size() == 1) return std::make_unique<SingleStrategy>();
   return std::make_unique<DdpStrategy>(std::move(communicator), options);
 }

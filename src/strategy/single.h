@@ -13,6 +13,7 @@ class LocalModel final : public ModelStrategy {
   void after_backward() override {}
   void set_gradient_sync(bool on) override { gradient_sync_ = on; }
   bool gradient_sync() const override { return gradient_sync_; }
+  void sync_next_backward() override {}
   void require_synchronised(const at::Tensor&) const override {}
   void release() override {}
   bool usable() const override { return true; }

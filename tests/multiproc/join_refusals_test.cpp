@@ -52,6 +52,18 @@ TEST_F(JoinRefusals, RanksThatDoDifferentThingsAreRefused) {
   });
 }
 
+// A rank without data would answer compressed gradients with plain ones.
+TEST_F(JoinRefusals, CompressedGradientsAreRefused) {
+  run(2, [](const Rank&) {
+    AcceleratorOptions options = on_cpu();
+    options.ddp.comm_hook.hook = CommHook::kBf16;
+    Accelerator accelerator(options);
+    auto model = accelerator.prepare(seeded_net());
+    EXPECT_THAT(usage_error([&] { accelerator.join_uneven_inputs([] {}); }),
+                HasSubstr("leave ddp.comm_hook out"));
+  });
+}
+
 TEST_F(JoinRefusals, RanksThatJoinDifferentlyAreRefused) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(on_cpu());

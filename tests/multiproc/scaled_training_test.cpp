@@ -223,6 +223,134 @@ TEST_P(ScaledTrainingOn, RefusesToClipWithoutGradientsAndInsideAScaledWindow) {
   });
 }
 
+// A loss of 20,000 tokens, multiplied by their number, would not fit into float16.
+TEST_P(ScaledTrainingOn, WeightedLossesOfAWindowStayInTheRangeOfFp16) {
+  run_ranks([](const Rank& rank) {
+    const auto trained = [&](bool fp16) {
+      AcceleratorOptions options = in_fp16(1024, 2);
+      if (!fp16) options.mixed_precision = "no";
+      Accelerator accelerator(options);
+      auto net = fresh_net();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (int i = 0; i < 4; ++i) {
+        const auto micro_batch = accelerator.accumulate(model);
+        const StepData data = data_of_step(2 * i + rank.rank, kRows);
+        accelerator.backward(loss_of(model(data.input), data.target),
+                             {.weight = 20'000.0 + 5'000.0 * i + 3'000.0 * rank.rank});
+        optimizer.step();
+        EXPECT_FALSE(optimizer.step_was_skipped());
+        optimizer.zero_grad();
+      }
+      return flat(net->parameters());
+    };
+    EXPECT_TRUE(near(trained(true), trained(false), 2e-3));
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesALossOnTopOfUnscaledGradients) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16());
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    const auto backward = [&, &model = model] {
+      accelerator.backward(loss_of(model(data.input), data.target));
+    };
+    backward();
+    accelerator.clip_grad_norm_(model.parameters(), 1.0);
+    EXPECT_THAT(usage_error(backward), HasSubstr("before the next backward()"));
+    // Gradients that are thrown away get no step, and those after them are unscaled once.
+    optimizer.zero_grad();
+    backward();
+    const auto norm = accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>();
+    optimizer.zero_grad();
+    backward();
+    EXPECT_DOUBLE_EQ(accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>(), norm);
+    optimizer.step();
+    EXPECT_FALSE(optimizer.step_was_skipped());
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesALossWhileOneOfTwoUnscaledOptimizersHasNotStepped) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16());
+    auto first = fresh_net();
+    auto second = fresh_net();
+    torch::optim::SGD first_sgd(first->parameters(), 0.1);
+    torch::optim::SGD second_sgd(second->parameters(), 0.1);
+    auto [one, two, first_optimizer, second_optimizer] =
+        accelerator.prepare(first, second, first_sgd, second_sgd);
+    const StepData data = data_of_step(0, kRows);
+    const auto backward = [&, &one = one, &two = two] {
+      accelerator.backward(loss_of(one(data.input), data.target) +
+                           loss_of(two(data.input), data.target));
+    };
+    backward();
+    accelerator.unscale_gradients();
+    first_optimizer.step();
+    first_optimizer.zero_grad();
+    EXPECT_THAT(usage_error(backward), HasSubstr("step() or zero_grad() of every optimizer"));
+    EXPECT_EQ(accelerator.scaler()->scale_factor(), 8);  // asking changes nothing
+    second_optimizer.step();
+    EXPECT_TRUE(near(flat(second->parameters()), flat(first->parameters())));
+    second_optimizer.zero_grad();
+    backward();
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesASecondStepWithTheSameGradients) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16());
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    optimizer.step();
+    EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.step(); }),
+                HasSubstr("before the next step()"));
+    optimizer.zero_grad();
+    optimizer.step();  // without gradients there is nothing to do
+  });
+}
+
+TEST_P(ScaledTrainingOn, TheNormToLogIsThatOfTheUnscaledGradients) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16(1024));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    const double norm = accelerator.grad_norm(model.parameters()).item<double>();
+    EXPECT_LT(norm, 100);
+    EXPECT_DOUBLE_EQ(accelerator.clip_grad_norm_(model.parameters(), 1e9).item<double>(), norm);
+  });
+}
+
+TEST_P(ScaledTrainingOn, AnOptimizerIsPreparedOnceWhileItsHandleLives) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(in_fp16());
+    auto net = fresh_net();
+    auto model = accelerator.prepare(net);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    {
+      auto optimizer = accelerator.prepare(sgd);
+      EXPECT_THAT(usage_error([&] { std::ignore = accelerator.prepare(sgd); }),
+                  HasSubstr("that prepare() returned"));
+    }
+    // As in the next fold of a cross validation, where another one has the address.
+    auto optimizer = accelerator.prepare(sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    accelerator.unscale_gradients();
+    optimizer.step();
+    EXPECT_FALSE(accelerator.optimizer_step_was_skipped());
+  });
+}
+
 TEST_P(ScaledTrainingOn, RefusesToMoveASchedulerWhoseOptimizerWasNotPrepared) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(on_cpu());

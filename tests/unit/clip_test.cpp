@@ -112,12 +112,45 @@ TEST(ClipGradNorm, TakesSparseGradients) {
   EXPECT_NEAR(dense[4][0].item<double>(), 1 / std::sqrt(10.0), 1e-5);
 }
 
+// C++ modules list a shared parameter once for each owner.
+TEST(ClipGradNorm, CountsAndScalesATiedParameterOnce) {
+  const at::Tensor tied = with_gradient(torch::tensor({3.0, 0.0}));
+  const at::Tensor other = with_gradient(torch::tensor({4.0}));
+  EXPECT_FLOAT_EQ(grad_norm({tied, other, tied}).item<float>(), 5);
+  EXPECT_FLOAT_EQ(clip_grad_norm_({tied, other, tied}, 1.0).item<float>(), 5);
+  EXPECT_NEAR(tied.grad()[0].item<double>(), 0.6, 1e-6);
+  EXPECT_NEAR(other.grad()[0].item<double>(), 0.8, 1e-6);
+}
+
+TEST(ClipGradNorm, CountsATiedTableOfSparseGradientsOnce) {
+  const at::Tensor table = torch::zeros({5, 2}).requires_grad_();
+  table.mutable_grad() =
+      torch::sparse_coo_tensor(torch::tensor({{1, 1, 4}}), torch::ones({3, 2}), {5, 2});
+  EXPECT_FLOAT_EQ(clip_grad_norm_({table, table}, 1.0).item<float>(), std::sqrt(10.0));
+  EXPECT_NEAR(table.grad().to_dense()[1][0].item<double>(), 2 / std::sqrt(10.0), 1e-5);
+}
+
+TEST(ClipGradNorm, RefusesABoundThatIsNone) {
+  for (const double bound : {-1.0, std::numeric_limits<double>::quiet_NaN()}) {
+    const Parameters parameters{with_gradient(torch::ones({2}))};
+    EXPECT_THAT([&] { clip_grad_norm_(parameters, bound); },
+                testing::ThrowsMessage<UsageError>(HasSubstr("max_norm must be 0 or more")));
+    EXPECT_THROW(clip_grads_with_norm_(parameters, bound, torch::ones({})), UsageError);
+    EXPECT_THAT([&] { clip_grad_value_(parameters, bound); },
+                testing::ThrowsMessage<UsageError>(HasSubstr("clip_value must be 0 or more")));
+    EXPECT_TRUE(torch::equal(parameters[0].grad(), torch::ones({2})));
+  }
+}
+
 TEST(ClipGradNorm, OfNothingIsZero) {
   EXPECT_EQ(clip_grad_norm_(Parameters{}, 1.0).item<double>(), 0);
   EXPECT_EQ(clip_grad_norm_({torch::zeros({3}).requires_grad_()}, 1.0).item<double>(), 0);
   EXPECT_EQ(clip_grad_norm_({with_gradient(torch::empty({0}))}, 1.0, {.norm_type = kInfinity})
                 .item<double>(),
             0);
+  const at::Tensor table = torch::zeros({5, 2}).requires_grad_();
+  table.mutable_grad() = torch::zeros({5, 2}).to_sparse();  // no row was used
+  EXPECT_EQ(clip_grad_norm_(table, 1.0, {.norm_type = kInfinity}).item<double>(), 0);
 }
 
 TEST(ClipGradNorm, SpreadsWhatIsNoNumberAsTorchDoes) {

@@ -174,6 +174,19 @@ TEST(GradScalerTest, UnscalesSeveralTypesAndSparseGradientsAndLeavesOutMissingOn
   EXPECT_TRUE(scaler.step(sgd, [] {}));
 }
 
+// C++ modules list a shared parameter once for each owner.
+TEST(GradScalerTest, UnscalesATiedParameterOnce) {
+  GradScaler scaler({.init_scale = 8});
+  const auto tied = torch::ones({2}, torch::requires_grad());
+  const auto table = torch::ones({3, 2}, torch::requires_grad());
+  torch::optim::SGD sgd({tied, tied, table, table}, 1.0);
+  const auto rows = torch::embedding(table, torch::tensor({2, 2}), -1, false, /*sparse=*/true);
+  scaler.scale(tied.sum() * 3 + rows.sum()).backward();
+  scaler.unscale_(sgd);
+  EXPECT_TRUE(tied.grad().equal(torch::full({2}, 3.0F)));
+  EXPECT_TRUE(table.grad().to_dense()[2].equal(torch::full({2}, 2.0F)));
+}
+
 TEST(GradScalerTest, FindsAnOverflowInTheSumOfSparseRows) {
   GradScaler scaler({.init_scale = 1});
   auto table = torch::zeros({2, 1}, torch::requires_grad());
@@ -269,6 +282,9 @@ TEST(GradScalerTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   EXPECT_THROW(scaler.load_state_dict(state), CheckpointError);
   state.set("growth_interval", 0);
   EXPECT_THAT(complaint(state), HasSubstr("is out of range: growth_interval must be 1 or more"));
+  state.set("growth_interval", 2000);
+  state.set("_growth_tracker", int64_t{1} << 40);
+  EXPECT_THAT(complaint(state), HasSubstr("is out of range: _growth_tracker is 1099511627776"));
   EXPECT_EQ(scaler.scale_factor(), 8);
   EXPECT_EQ(scaler.options().growth_interval, 2000);
 }

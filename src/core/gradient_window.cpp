@@ -1,0 +1,96 @@
+#include "core/gradient_window.h"
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <utility>
+
+#include "accelerate/communicator.h"
+#include "accelerate/errors.h"
+
+namespace accelerate {
+
+GradientWindow::GradientWindow(int64_t steps, bool sync_with_dataloader,
+                               std::shared_ptr<Communicator> ranks, Gradients gradients)
+    : counter_(steps, sync_with_dataloader),
+      ranks_(std::move(ranks)),
+      gradients_(std::move(gradients)) {}
+
+void GradientWindow::begin_micro_batch(bool last_of_loader) {
+  if (in_micro_batch_) {
+    throw UsageError({.what = "a micro-batch inside another",
+                      .where = "accumulate",
+                      .hint = "name all models in one accumulate(), and let its result end before "
+                              "the next one"});
+  }
+  in_micro_batch_ = true;
+  has_loss_ = false;
+  if (counter_.sync_gradients()) weights_.begin_window();
+  weights_.begin_micro_batch();
+  counter_.begin_micro_batch(last_of_loader);
+  // A window that turns out to be short was divided by too much so far; weighted losses are divided
+  // when it ends.
+  if (!weights_.weighted()) scale_gradients(counter_.correction());
+}
+
+at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double> weight) {
+  if (!in_micro_batch_) {
+    if (counter_.steps() > 1) {
+      throw UsageError(
+          {.what = "a loss outside of accumulate(), though gradients accumulate over " +
+                   std::to_string(counter_.steps()) + " micro-batches",
+           .where = "backward",
+           .hint = "call backward() while the result of accumulate(model) lives, or "
+                   "set gradient_accumulation.steps to 1"});
+    }
+    weights_.begin_window();  // each loss is a window of its own
+  }
+  has_loss_ = true;
+  const bool last = counter_.sync_gradients();
+  weights_.add(weight, last);
+  if (!weight)
+    return counter_.divisor() > 1 ? loss / static_cast<double>(counter_.divisor()) : loss;
+  const double unit = weights_.unit(*ranks_);
+  double factor = *weight / unit;
+  if (last) {
+    const double correction = unit / weights_.mean_over(*ranks_);
+    scale_gradients(correction);
+    factor *= correction;
+  }
+  return loss * factor;
+}
+
+void GradientWindow::require_complete() const {
+  if (!in_micro_batch_ || has_loss_ || !sync_gradients() || !weights_.has_losses()) return;
+  throw UsageError({.what =
+                        "the micro-batch that ends this window had no backward(): the gradients "
+                        "of its other ones were not brought together",
+                    .where = "step",
+                    .hint = "leave batches out before accumulate(), or run backward() from a loss "
+                            "times 0"});
+}
+
+void GradientWindow::require_droppable() const {
+  if (!in_micro_batch_ || has_loss_ || !sync_gradients() || !weights_.has_losses()) return;
+  throw UsageError({.what =
+                        "zero_grad() before backward() throws away the gradients of the earlier "
+                        "micro-batches of this window",
+                    .where = "zero_grad",
+                    .hint = "call zero_grad() after step(), at the end of the loop"});
+}
+
+void GradientWindow::reset() {
+  counter_ = detail::AccumulationWindow(counter_.steps(), counter_.sync_with_dataloader());
+  weights_ = {};
+  has_loss_ = false;
+}
+
+void GradientWindow::scale_gradients(double factor) const {
+  if (factor == 1) return;
+  const std::vector<at::Tensor> gradients = gradients_();
+  if (gradients.empty()) return;
+  const at::NoGradGuard no_grad;
+  at::_foreach_mul_(gradients, factor);
+}
+
+}  // namespace accelerate

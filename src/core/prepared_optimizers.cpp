@@ -1,0 +1,28 @@
+#include "core/prepared_optimizers.h"
+
+#include <algorithm>
+
+namespace accelerate {
+
+const std::vector<PreparedOptimizer>& PreparedOptimizers::live() {
+  std::erase_if(prepared_, [this](const PreparedOptimizer& prepared) {
+    if (prepared.handles() > 1) return false;
+    forget_(prepared.optimizer());
+    return true;
+  });
+  return prepared_;
+}
+
+const PreparedOptimizer* PreparedOptimizers::find(const torch::optim::Optimizer& optimizer) {
+  const auto found = std::ranges::find_if(live(), [&](const PreparedOptimizer& prepared) {
+    return &prepared.optimizer() == &optimizer;
+  });
+  return found == prepared_.end() ? nullptr : &*found;
+}
+
+void PreparedOptimizers::clear() {
+  for (const PreparedOptimizer& prepared : prepared_) forget_(prepared.optimizer());
+  prepared_.clear();
+}
+
+}  // namespace accelerate

@@ -1,0 +1,32 @@
+// The optimizers that an accelerator has prepared.
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "accelerate/prepared_optimizer.h"
+
+namespace accelerate {
+
+// Keeps those of which somebody else still has a handle: the user's optimizer may be gone as soon
+// as its last handle is. One thread at a time.
+class PreparedOptimizers {
+ public:
+  // `forget` hears of each optimizer that is let go of; it must not look into it.
+  explicit PreparedOptimizers(std::function<void(const torch::optim::Optimizer&)> forget)
+      : forget_(std::move(forget)) {}
+
+  void add(const PreparedOptimizer& prepared) { prepared_.push_back(prepared); }
+  // Valid until the next call.
+  const std::vector<PreparedOptimizer>& live();
+  // Null if it was not prepared or is let go of; valid until the next call.
+  const PreparedOptimizer* find(const torch::optim::Optimizer& optimizer);
+  void clear();
+
+ private:
+  std::function<void(const torch::optim::Optimizer&)> forget_;
+  std::vector<PreparedOptimizer> prepared_;
+};
+
+}  // namespace accelerate
