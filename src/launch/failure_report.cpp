@@ -131,6 +131,21 @@ std::string describe_duration(std::chrono::milliseconds duration) {
   return text;
 }
 
+namespace {
+
+// The status with which every worker exited by itself, if it is the same and not 0: a program that
+// saves when it is told to stop says so by a code of its own.
+std::optional<int> agreed_status(const std::vector<WorkerEnd>& ends) {
+  if (ends.empty()) return std::nullopt;
+  const int status = ends.front().wait_status;
+  const bool agreed = std::all_of(ends.begin(), ends.end(),
+                                  [&](const WorkerEnd& end) { return end.wait_status == status; });
+  if (!agreed || !WIFEXITED(status) || WEXITSTATUS(status) == 0) return std::nullopt;
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
 const WorkerEnd* LaunchOutcome::first_failure() const {
   // Lower is earlier: what ended by itself, for a reason of its own.
   const auto order = [](const WorkerEnd& end) {
@@ -156,7 +171,8 @@ int LaunchOutcome::exit_code() const {
     const int status = failure->wait_status;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
-  return stop_signal ? 128 + *stop_signal : 0;
+  if (!stop_signal) return 0;
+  return agreed_status(ends).value_or(128 + *stop_signal);
 }
 
 std::string failure_report(const LaunchOutcome& outcome) {

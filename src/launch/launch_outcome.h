@@ -46,7 +46,8 @@ struct LaunchOutcome {
 
   // 0 if every worker succeeded and nobody told the launcher to stop. kLostMachineExitCode if a
   // machine was lost; after a failure the status of the first that failed, or 128 plus its signal;
-  // after a stop signal 128 plus that, also if the workers ended well.
+  // after a stop signal the status other than 0 with which all workers exited, else 128 plus the
+  // signal, also if the workers ended well.
   int exit_code() const;
 };
 

@@ -87,6 +87,18 @@ TEST(FailureReport, TellsAStopSignalAlsoWhenAllWorkersSavedTheirWork) {
   EXPECT_EQ(outcome.exit_code(), 143);
 }
 
+TEST(FailureReport, AStopThatAllWorkersAnsweredWithOneCodeEndsWithThatCode) {
+  LaunchOutcome outcome;
+  outcome.stop_signal = SIGTERM;
+  outcome.ends = {end_of(1, exited(75), WorkerFate::kStopped),
+                  end_of(0, exited(75), WorkerFate::kStopped)};
+  EXPECT_EQ(outcome.exit_code(), 75);
+  outcome.ends[1].wait_status = exited(74);
+  EXPECT_EQ(outcome.exit_code(), 143);
+  outcome.ends[1].wait_status = signaled(SIGTERM);
+  EXPECT_EQ(outcome.exit_code(), 143);
+}
+
 TEST(FailureReport, NamesTheMachineAndTheException) {
   WorkerEnd failed = end_of(2, exited(1), WorkerFate::kFailed, milliseconds(70));
   failed.host = "node7";
