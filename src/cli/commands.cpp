@@ -7,6 +7,7 @@
 #include "cli/completion_command.h"
 #include "cli/config_command.h"
 #include "cli/env_command.h"
+#include "cli/estimate_command.h"
 #include "cli/help_formatter.h"
 #include "cli/man_command.h"
 #include "cli/to_fsdp2_command.h"
@@ -24,7 +25,7 @@ void setup_program(CLI::App& app) {
 
 std::vector<Command> setup_commands(CLI::App& app) {
   app.add_subcommand("launch", "Start the workers of a training program");
-  return {setup_config(app),   setup_env(app),        setup_checkpoint(app),
+  return {setup_config(app),   setup_env(app),        setup_estimate(app), setup_checkpoint(app),
           setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
 }
 

@@ -19,6 +19,7 @@ namespace {
                                      "dataloader_end_to_end.json",
                                      "deepspeed_config.json",
                                      "dtype_byte_size.json",
+                                     "estimate_training_usage.json",
                                      "find_executable_batch_size.json",
                                      "golden_training.json",
                                      "grad_scaler.json",
