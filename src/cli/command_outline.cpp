@@ -1,6 +1,7 @@
 #include "cli/command_outline.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "cli/commands.h"
 #include "config/schema.h"
@@ -18,10 +19,13 @@ OptionOutline outline_option(const CLI::Option& option) {
   OptionOutline outline;
   for (const std::string& name : option.get_snames()) outline.flags.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) outline.flags.push_back("--" + name);
+  if (outline.flags.empty()) outline.name = option.get_single_name();
   outline.help = option.get_description();
   if (option.get_type_size() != 0) outline.placeholder = option.get_type_name();
   outline.choices = choices_of(outline.placeholder);
-  outline.is_path = outline.placeholder == "PATH";
+  // A word without a flag that is none of few is the name of a file or folder.
+  outline.is_path =
+      outline.placeholder == "PATH" || (outline.flags.empty() && outline.choices.empty());
   return outline;
 }
 
@@ -41,12 +45,24 @@ OptionOutline outline_setting(const config::Setting& setting) {
   return outline;
 }
 
+bool has_flag(const CommandOutline& command, const std::string& flag) {
+  return std::any_of(
+      command.options.begin(), command.options.end(), [&](const OptionOutline& option) {
+        return std::find(option.flags.begin(), option.flags.end(), flag) != option.flags.end();
+      });
+}
+
+void add_settings(CommandOutline& command) {
+  for (const config::Setting* setting : config::all_settings()) {
+    if (!setting->has_flag || has_flag(command, config::flag_of(*setting))) continue;
+    command.options.push_back(outline_setting(*setting));
+  }
+}
+
 void add_launch_flags(CommandOutline& launch) {
   launch.options = {{.flags = {"-h", "--help"}, .help = "Print a help and exit"},
                     {.flags = {"--help_all"}, .help = "Print the help of every flag and exit"}};
-  for (const config::Setting* setting : config::all_settings()) {
-    if (setting->has_flag) launch.options.push_back(outline_setting(*setting));
-  }
+  add_settings(launch);
 }
 
 CommandOutline outline_command(const CLI::App& app) {
@@ -69,6 +85,7 @@ CommandOutline outline_program() {
   CommandOutline outline = outline_command(app);
   for (CommandOutline& command : outline.commands) {
     if (command.name == "launch") add_launch_flags(command);
+    if (command.name == "test") add_settings(command);  // it takes those too
   }
   return outline;
 }

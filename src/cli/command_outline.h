@@ -8,6 +8,7 @@ namespace accelerate::cli {
 
 struct OptionOutline {
   std::vector<std::string> flags{};  // "-m", "--module"; none: a word without a flag
+  std::string name{};                // of such a word
   std::string help{};
   std::string placeholder{};           // "" where it takes no value
   std::vector<std::string> choices{};  // the values that it takes, where they are few

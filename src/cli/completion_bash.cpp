@@ -54,6 +54,9 @@ _accelerate() {
   elif [[ $path == 'accelerate launch' ]]; then
     compopt -o filenames 2>/dev/null
     mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+  elif [[ $arguments == @path ]]; then
+    compopt -o filenames 2>/dev/null
+    mapfile -t COMPREPLY < <(compgen -f -- "$cur")
   else
     mapfile -t COMPREPLY < <(compgen -W "$commands $arguments" -- "$cur")
   fi
@@ -72,7 +75,7 @@ void describe_commands(const CommandOutline& command, const std::string& path, s
   for (const CommandOutline& inner : command.commands) commands.push_back(inner.name);
   for (const OptionOutline& option : command.options) {
     if (option.flags.empty()) {
-      arguments.insert(arguments.end(), option.choices.begin(), option.choices.end());
+      arguments = option.is_path ? std::vector<std::string>{"@path"} : option.choices;
       continue;
     }
     auto& list = option.placeholder.empty() ? switches : valued;

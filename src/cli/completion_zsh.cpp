@@ -45,10 +45,12 @@ std::string specification(const std::string& flag, const OptionOutline& option) 
 
 std::string options_of(const CommandOutline& command) {
   std::string text;
+  int place = 0;
   for (const OptionOutline& option : command.options) {
     for (const std::string& flag : option.flags) text += specification(flag, option);
     if (option.flags.empty())
-      text += "    '1:" + option.placeholder + ":" + action_of(option) + "' \\\n";
+      text += "    '" + std::to_string(++place) + ":" + escaped(option.name) + ":" +
+              action_of(option) + "' \\\n";
   }
   return text;
 }

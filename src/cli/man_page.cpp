@@ -60,7 +60,7 @@ std::string roff(const std::string& text) {
 std::string option_text(const OptionOutline& option) {
   std::string flags;
   for (const std::string& flag : option.flags) flags += (flags.empty() ? "" : ", ") + flag;
-  std::string text = ".TP\n.B " + roff(flags.empty() ? option.placeholder : flags);
+  std::string text = ".TP\n.B " + roff(flags.empty() ? option.name : flags);
   if (!flags.empty() && !option.placeholder.empty()) text += " " + roff(option.placeholder);
   text += "\n" + roff(option.help) + "\n";
   if (option.choices.size() > 2 && option.help.find(option.choices[0]) == std::string::npos) {
@@ -75,6 +75,10 @@ void add_command(const CommandOutline& command, const std::string& path, std::st
   page += ".SS " + roff(path) + "\n" + roff(command.help) + "\n";
   std::string group;
   for (const OptionOutline& option : command.options) {
+    if (!option.group.empty() && command.name != "launch") {
+      page += ".PP\nAll flags of\n.B accelerate launch\nare taken too.\n";
+      break;
+    }
     if (option.group != group) {
       group = option.group;
       page += ".PP\n.I " + roff(group) + "\n";

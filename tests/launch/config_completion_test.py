@@ -31,11 +31,13 @@ class Bash(ProgramTest):
         self.assertEqual(self.complete("la"), ["launch"])
         self.assertLessEqual({"launch", "config", "env", "completion"}, set(self.complete("")))
         self.assertEqual(self.complete("config", "d"), ["default", "docs"])
+        self.assertEqual(self.complete("checkpoint", ""), ["list", "verify", "show"])
 
     def test_flags_in_both_spellings(self):
         self.assertEqual(self.complete("launch", "--num_p"), ["--num_processes"])
         self.assertEqual(self.complete("launch", "--num-p"), ["--num_processes"])
         self.assertEqual(self.complete("launch", "--cpu", "--dry"), ["--dry_run"])
+        self.assertEqual(self.complete("test", "--cpu", "--dry"), ["--dry_run"])
         self.assertEqual(self.complete("config", "default", "--mixed"), ["--mixed_precision"])
 
     def test_values(self):
@@ -51,6 +53,8 @@ class Bash(ProgramTest):
         self.write("train", "")
         self.assertEqual(self.complete("launch", "--config_file", "clu"), ["cluster one.yaml"])
         self.assertEqual(self.complete("launch", "--num_processes", "2", "tr"), ["train"])
+        self.assertEqual(self.complete("estimate-memory", "tr"), ["train"])
+        self.assertEqual(self.complete("checkpoint", "list", "clu"), ["cluster one.yaml"])
 
     def test_flags_of_the_program_are_its_own(self):
         self.assertEqual(self.complete("launch", "--num_processes", "2", "./train", "--num_p"), [])
