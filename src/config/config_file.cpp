@@ -6,6 +6,7 @@
 #include "accelerate/errors.h"
 #include "config/nearest_name.h"
 #include "config/schema.h"
+#include "config/shown_text.h"
 #include "config/value.h"
 
 namespace accelerate::config {
@@ -31,6 +32,18 @@ bool names_sagemaker(const FileNode& document) {
 FileNode at_line_of(const FileNode& cause, FileNode node) {
   node.line = cause.line;
   return node;
+}
+
+// Whether the document gives the key a value: null says as little as a key that is not there.
+bool has_value(const FileNode& document, std::string_view key) {
+  const FileNode* node = document.find(key);
+  return node != nullptr && node->kind != FileNode::Kind::kNull;
+}
+
+void set_missing(FileNode& document, std::string_view key, FileNode value) {
+  if (has_value(document, key)) return;
+  document.erase(key);
+  document.set(key, std::move(value));
 }
 
 // Walks over a document and checks every value in it.
@@ -92,7 +105,7 @@ class Reader {
     const std::string nearest = nearest_name(entry.key, file_keys(map, file_.is_sagemaker));
     const std::string inside = map.empty() ? "" : " in " + map;
     throw ConfigError(
-        {.what = "configuration files have no key " + entry.key + inside,
+        {.what = "configuration files have no key " + shown_text(entry.key) + inside,
          .where = file_.place(entry.line),
          .hint = nearest.empty() ? "accelerate config docs lists the keys" : nearest + "?"});
   }
@@ -135,22 +148,20 @@ FileNode upgraded_document(FileNode document, const std::filesystem::path& path)
   if (document.kind != FileNode::Kind::kMap) {
     throw ConfigError({.what = "the file holds no settings", .where = path.string()});
   }
-  if (document.find("compute_environment") == nullptr) {
-    document.set("compute_environment", FileNode::string("LOCAL_MACHINE"));
-  }
-  if (document.find("distributed_type") == nullptr) {
+  set_missing(document, "compute_environment", FileNode::string("LOCAL_MACHINE"));
+  if (!has_value(document, "distributed_type")) {
     throw ConfigError({.what = "a configuration file must name a distributed_type",
                        .where = path.string(),
                        .hint = "distributed_type: 'NO', or write the file anew with "
                                "accelerate config"});
   }
-  if (document.find("num_processes") == nullptr &&
-      document.find("distributed_type")->text == "NO" && !names_sagemaker(document)) {
-    document.set("num_processes",
-                 at_line_of(*document.find("distributed_type"), FileNode::plain("1")));
+  if (document.find("distributed_type")->text == "NO" && !names_sagemaker(document)) {
+    set_missing(document, "num_processes",
+                at_line_of(*document.find("distributed_type"), FileNode::plain("1")));
   }
-  if (document.find("mixed_precision") == nullptr && is_true(document.find("fp16"))) {
-    document.set("mixed_precision", at_line_of(*document.find("fp16"), FileNode::string("fp16")));
+  if (is_true(document.find("fp16"))) {
+    set_missing(document, "mixed_precision",
+                at_line_of(*document.find("fp16"), FileNode::string("fp16")));
   }
   document.erase("fp16");
   if (const FileNode* backend = document.find("dynamo_backend")) {
@@ -161,7 +172,7 @@ FileNode upgraded_document(FileNode document, const std::filesystem::path& path)
     document.set("dynamo_config", std::move(dynamo));
   }
   for (const char* key : {"use_cpu", "debug", "enable_cpu_affinity"}) {
-    if (document.find(key) == nullptr) document.set(key, FileNode::plain("false"));
+    set_missing(document, key, FileNode::plain("false"));
   }
   return document;
 }
@@ -202,7 +213,6 @@ FileNode complete_document(const ConfigFile& file) {
     if (!setting->file_preset || complete.find(setting->file_key) != nullptr) continue;
     const auto known = file_keys("", file.is_sagemaker);
     if (std::find(known.begin(), known.end(), setting->file_key) == known.end()) continue;
-    if (file.document.find(setting->file_key) != nullptr) continue;  // null on purpose
     complete.set(setting->file_key, preset_node(*setting));
   }
   return complete;

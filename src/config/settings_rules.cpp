@@ -5,6 +5,7 @@
 #include "accelerate/errors.h"
 #include "config/schema.h"
 #include "config/settings.h"
+#include "config/shown_text.h"
 
 namespace accelerate::config {
 namespace {
@@ -72,7 +73,7 @@ void check_gpu_ids(const Settings& settings) {
   for (const std::string& part : parts) {
     const bool is_number = part.find_first_not_of("0123456789") == std::string::npos;
     if (part.empty() || (!is_number && !part.starts_with("GPU-") && !part.starts_with("MIG-"))) {
-      refuse(settings, "gpu_ids", "gpu_ids cannot be '" + ids + "'",
+      refuse(settings, "gpu_ids", "gpu_ids cannot be '" + shown_text(ids) + "'",
              "numbers with commas between, as in 0,1, or all");
     }
   }

@@ -7,6 +7,7 @@
 
 #include "accelerate/errors.h"
 #include "config/nearest_name.h"
+#include "config/shown_text.h"
 
 namespace accelerate::config {
 namespace {
@@ -46,7 +47,7 @@ std::string describe(const Source& source) {
 
 [[noreturn]] void refuse(const Setting& setting, std::string_view text, const Source& source,
                          const std::string& allowed, std::string hint = {}) {
-  throw ConfigError({.what = std::string(setting.name) + " cannot be '" + std::string(text) +
+  throw ConfigError({.what = std::string(setting.name) + " cannot be '" + shown_text(text) +
                              "': it is " + allowed,
                      .where = describe(source),
                      .hint = std::move(hint)});

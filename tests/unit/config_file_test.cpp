@@ -51,6 +51,27 @@ TEST(ConfigFiles, ValuesKnowTheirLine) {
   EXPECT_EQ(value_of(file, "gpu_ids"), "");
 }
 
+TEST(ConfigFiles, NullSaysAsLittleAsAKeyThatIsNotThere) {
+  EXPECT_THAT(refusal("distributed_type: null\n"),
+              HasSubstr("a configuration file must name a distributed_type"));
+  const std::string missing =
+      yaml_text(complete_document(read("distributed_type: 'NO'\nfp16: true\n")));
+  const std::string null = yaml_text(complete_document(
+      read("distributed_type: 'NO'\nfp16: true\nmixed_precision: null\nuse_cpu: ~\n"
+           "num_processes: null\nsame_network:\ncompute_environment: null\n")));
+  EXPECT_EQ(null, missing);
+  EXPECT_EQ(yaml_text(complete_document(read(null))), null);
+}
+
+TEST(ConfigFiles, MessagesCannotSteerATerminal) {
+  EXPECT_THAT(refusal("distributed_type: 'NO'\n\"a\\e[2Jb\": 1\n"),
+              HasSubstr("configuration files have no key a?[2Jb |"));
+  EXPECT_THAT(refusal("distributed_type: \"\\x07\"\n"), HasSubstr("cannot be '?'"));
+  const std::string long_key =
+      refusal("distributed_type: 'NO'\n" + std::string(900, 'k') + ": 1\n");
+  EXPECT_THAT(long_key, HasSubstr("no key " + std::string(200, 'k') + "... |"));
+}
+
 TEST(ConfigFiles, JsonIsReadUnderAnyName) {
   const ConfigFile file = read("{\n\t\"distributed_type\": \"NO\",\n\t\"num_processes\": 3\n}\n");
   EXPECT_EQ(value_of(file, "num_processes"), "3@3");
