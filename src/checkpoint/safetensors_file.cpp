@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
+#include <optional>
 
 #include "accelerate/errors.h"
 #include "accelerate/safetensors.h"
 #include "checkpoint/safetensors_stream.h"
-#include "checkpoint/shared_tensors.h"
 #include "files/json_text.h"
 #include "files/mapped_checkpoint.h"
 #include "files/safetensors_header.h"
@@ -44,6 +43,7 @@ struct SafetensorsFile::State {
       : mapping(files::map_checkpoint_file(path, "the safetensors file")) {
     files::SafetensorsHeader header =
         files::parse_safetensors_header(mapping->bytes(), path.string());
+    aliases = files::aliases_of(header);
     metadata = std::move(header.metadata);
     infos.reserve(header.entries.size());
     begins.reserve(header.entries.size());
@@ -53,14 +53,23 @@ struct SafetensorsFile::State {
       infos.push_back(info_of(entry));
       names.push_back(infos.back().name);
     }
-    for (size_t i = 0; i < infos.size(); ++i) positions.emplace(infos[i].name, i);
-    aliases = checkpoint::aliases_of(metadata, names);
-    for (const auto& [alias, name] : aliases) positions.emplace(alias, positions.at(name));
+    by_name = std::move(header.by_name);
+  }
+
+  // Of a name or an alias.
+  std::optional<size_t> find(std::string_view name) const {
+    const auto precedes = [&](uint32_t position, std::string_view wanted) {
+      return infos[position].name < wanted;
+    };
+    const auto found = std::lower_bound(by_name.begin(), by_name.end(), name, precedes);
+    if (found != by_name.end() && infos[*found].name == name) return *found;
+    if (aliases.empty()) return std::nullopt;
+    const auto alias = aliases.find(std::string(name));
+    return alias == aliases.end() ? std::nullopt : find(alias->second);
   }
 
   size_t position_of(std::string_view name) const {
-    const auto found = positions.find(name);
-    if (found != positions.end()) return found->second;
+    if (const auto found = find(name)) return *found;
     std::string some;
     for (size_t i = 0; i < std::min<size_t>(names.size(), 3); ++i) {
       some += (i == 0 ? ": " : ", ") + in_quotes(names[i]);
@@ -98,9 +107,8 @@ struct SafetensorsFile::State {
   std::vector<SafetensorsInfo> infos;
   std::vector<std::byte*> begins;
   std::vector<std::string> names;
+  std::vector<uint32_t> by_name;  // positions in the order of the names
   std::map<std::string, std::string> aliases;
-  // The texts are those of `infos` and `aliases`.
-  std::unordered_map<std::string_view, size_t> positions;
 };
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
@@ -117,7 +125,7 @@ const std::map<std::string, std::string>& SafetensorsFile::aliases() const {
 }
 
 bool SafetensorsFile::contains(std::string_view name) const {
-  return state_->positions.contains(name);
+  return state_->find(name).has_value();
 }
 
 const SafetensorsInfo& SafetensorsFile::info(std::string_view name) const {

@@ -3,7 +3,6 @@
 #include <c10/core/Device.h>
 
 #include <tuple>
-#include <unordered_set>
 #include <vector>
 
 namespace accelerate::checkpoint {
@@ -40,19 +39,6 @@ DistinctTensors drop_aliases(const NamedTensors& tensors) {
     distinct.kept.insert(item.key(), item.value());
   }
   return distinct;
-}
-
-std::map<std::string, std::string> aliases_of(const SafetensorsMetadata& metadata,
-                                              const std::vector<std::string>& names) {
-  std::map<std::string, std::string> aliases;
-  if (metadata.empty()) return aliases;
-  const std::unordered_set<std::string_view> known(names.begin(), names.end());
-  for (const auto& [key, value] : metadata) {
-    if (key != "format" && known.contains(value) && !known.contains(key)) {
-      aliases.emplace(key, value);
-    }
-  }
-  return aliases;
 }
 
 }  // namespace accelerate::checkpoint

@@ -17,9 +17,4 @@ struct DistinctTensors {
 // never shared, nor are those without memory of their own (meta).
 DistinctTensors drop_aliases(const NamedTensors& tensors);
 
-// The names under which `metadata` of a file keeps aliases of the tensors `names`: entries whose
-// value is one of the names and whose key is not. The key "format" is none.
-std::map<std::string, std::string> aliases_of(const SafetensorsMetadata& metadata,
-                                              const std::vector<std::string>& names);
-
 }  // namespace accelerate::checkpoint

@@ -45,15 +45,12 @@ void add_action(CLI::App& checkpoint, const char* name, const std::string& descr
   app->callback([options, action] { options->action = action; });
 }
 
-// The checkpoint that `directory` is, as it stands in the list of its folder; or none.
+// The checkpoint that `directory` is, or none.
 std::vector<CheckpointEntry> entry_of(const std::filesystem::path& directory) {
-  std::filesystem::path path = std::filesystem::weakly_canonical(directory);
-  if (!path.has_filename()) path = path.parent_path();  // a/b/
-  if (!path.has_filename() || !files::leads_to_directory(path.parent_path())) return {};
-  for (CheckpointEntry& entry : files::list_checkpoints(path.parent_path())) {
-    if (entry.name == path.filename()) return {std::move(entry)};
-  }
-  return {};
+  // Without links: a link to a checkpoint has its name and its set-aside twin beside it.
+  auto entry = files::look_at_checkpoint(std::filesystem::weakly_canonical(directory));
+  if (!entry) return {};
+  return {std::move(*entry)};
 }
 
 // The checkpoints that the user means. Never empty.

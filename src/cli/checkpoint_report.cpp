@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "accelerate/errors.h"
 #include "cli/text_table.h"
 #include "files/checksum.h"
 #include "files/printable_text.h"
+#include "files/system_calls.h"
 
 namespace accelerate::cli {
 namespace {
@@ -18,6 +20,7 @@ using files::printable_text;
 using nlohmann::json;
 
 constexpr size_t kNameWidth = 100;
+constexpr size_t kPathWidth = 4096;
 
 uint64_t bytes_of(const Manifest& manifest) {
   uint64_t bytes = 0;
@@ -88,7 +91,7 @@ std::string tensors_text(const FileRecord& file) {
 
 std::string show_text(const CheckpointEntry& entry) {
   TextTable facts({Align::kLeft, Align::kLeft});
-  facts.add({"checkpoint", entry.directory.string()});
+  facts.add({"checkpoint", printable_text(entry.directory.string(), kPathWidth)});
   facts.add({"state", state_of(entry)});
   if (!entry.manifest) return facts.text();
   const Manifest& manifest = *entry.manifest;
@@ -119,6 +122,28 @@ json show_json(const CheckpointEntry& entry) {
   return value;
 }
 
+struct Verified {
+  CheckpointEntry entry;
+  std::vector<files::Finding> findings{};
+  bool is_deleted = false;  // by the job that saves here: nothing is wrong with that
+};
+
+// Since the checkpoint was listed it may have been replaced, repaired or deleted: what is said of
+// it is what verifying has seen.
+Verified verify_entry(const CheckpointEntry& listed) {
+  Verified result{.entry = listed};
+  try {
+    files::Verification seen = files::verify_checkpoint(listed.directory);
+    result.entry.manifest = std::move(seen.manifest);
+    result.findings = std::move(seen.findings);
+  } catch (const CheckpointError& error) {
+    result.findings = {{.file = listed.name, .what = error.message()}};
+  }
+  if (result.findings.empty()) result.entry.problem.clear();
+  result.is_deleted = !result.findings.empty() && !files::leads_to_directory(listed.directory);
+  return result;
+}
+
 }  // namespace
 
 CheckpointReport list_report(const std::vector<CheckpointEntry>& entries, bool as_json) {
@@ -145,15 +170,23 @@ CheckpointReport verify_report(const std::vector<CheckpointEntry>& entries, bool
   CheckpointReport report;
   json values = json::array();
   std::string text;
-  for (const CheckpointEntry& entry : entries) {
-    const std::vector<files::Finding> findings = files::verify(entry.directory);
-    report.all_complete = report.all_complete && findings.empty();
-    json value = json_of(entry);
+  for (const CheckpointEntry& listed : entries) {
+    const Verified verified = verify_entry(listed);
+    json value = json_of(verified.entry);
     value["findings"] = json::array();
-    text += printable_text(entry.name, kNameWidth);
+    text += printable_text(listed.name, kNameWidth);
+    if (verified.is_deleted) {
+      value["deleted"] = true;
+      text += ": deleted meanwhile\n";
+      values.push_back(value);
+      continue;
+    }
+    const std::vector<files::Finding>& findings = verified.findings;
+    report.all_complete = report.all_complete && findings.empty();
     if (findings.empty()) {
-      text += ": good, " + count_text(entry.manifest->files.size(), "file") + ", " +
-              size_text(bytes_of(*entry.manifest)) + "\n";
+      const Manifest& manifest = *verified.entry.manifest;
+      text += ": good, " + count_text(manifest.files.size(), "file") + ", " +
+              size_text(bytes_of(manifest)) + "\n";
     } else {
       text += ": DAMAGED\n";
     }

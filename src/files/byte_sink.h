@@ -19,6 +19,8 @@ class ByteSink {
   // What follows, up to the next part or the end of the file, is the part of that name: the bytes
   // of one tensor. Sinks that keep a checksum keep one for each part.
   virtual void begin_part(std::string_view /*name*/) {}
+  // What follows, up to the next part, belongs to none. Only after begin_part().
+  virtual void end_part() {}
 };
 
 }  // namespace accelerate::files

@@ -30,8 +30,7 @@ void inspect(CheckpointEntry& entry) {
 bool looks_like_checkpoint(const std::filesystem::path& path) {
   if (!leads_to_directory(path)) return false;
   const auto series = series_name(path.filename().string());
-  return (series && series->series == kSeries) ||
-         entry_kind(path / kManifestName) != EntryKind::kMissing;
+  return (series && series->series == kSeries) || can_be_seen(path / kManifestName);
 }
 
 CheckpointEntry make_entry(const std::string& name, const std::filesystem::path& directory) {
@@ -92,6 +91,17 @@ std::filesystem::path CheckpointDirectory::file(std::string_view name) const {
   }
   open_inside(open_directory(path_), std::string(name), path_);
   return path_ / name;
+}
+
+std::optional<CheckpointEntry> look_at_checkpoint(const std::filesystem::path& directory) {
+  std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const std::string name = path.filename().string();
+  const std::filesystem::path found = where_checkpoint_is(path);
+  if (found.empty() || (found == path && !looks_like_checkpoint(path))) return std::nullopt;
+  CheckpointEntry entry = make_entry(name, found);
+  inspect(entry);
+  return entry;
 }
 
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& parent) {

@@ -46,9 +46,14 @@ struct CheckpointEntry {
   bool is_complete() const { return problem.empty(); }
 };
 
+// The checkpoint of that path, as list_checkpoints() has it; nothing if what is there is none, nor
+// looks as if it should be. Its siblings are not opened.
+std::optional<CheckpointEntry> look_at_checkpoint(const std::filesystem::path& directory);
+
 // The checkpoints in a folder: complete ones, and directories that look as if they should be one
 // (a name of a series, or a manifest). Sorted by series and number, then by name; temporary
-// directories are left out. Throws CheckpointError if `parent` cannot be read.
+// directories are left out, and so are those that may not be looked into. Throws CheckpointError if
+// `parent` itself cannot be read.
 std::vector<CheckpointEntry> list_checkpoints(const std::filesystem::path& parent);
 
 // The complete checkpoint checkpoint_<n> with the largest n in that folder. Torn ones are skipped;

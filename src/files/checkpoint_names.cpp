@@ -1,9 +1,13 @@
 #include "files/checkpoint_names.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <random>
+#include <utility>
 
 #include "files/checksum.h"
+#include "files/manifest.h"
 
 namespace accelerate::files {
 namespace {
@@ -12,6 +16,19 @@ constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr std::string_view kSetAsideMark = ".old-";
 static_assert(kTemporaryMark.size() == kSetAsideMark.size());
 constexpr size_t kDigits = 16;
+
+// Stem and extension; numbers follow the stem after a bar.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kStateFiles{{
+    {"model", ".safetensors"},
+    {"pytorch_model", ".bin"},
+    {"optimizer", ".bin"},
+    {"scheduler", ".bin"},
+    {"sampler", ".bin"},
+    {"rank_state", ".bin"},
+    {"scaler", ".pt"},
+    {"random_states", ".pkl"},
+    {"custom_checkpoint", ".pkl"},
+}};
 
 std::string_view mark_of(HiddenKind kind) {
   return kind == HiddenKind::kTemporary ? kTemporaryMark : kSetAsideMark;
@@ -32,6 +49,17 @@ std::optional<SeriesName> series_name(std::string_view name) {
   if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   if (std::to_string(number) != digits || number < 0) return std::nullopt;
   return SeriesName{std::string(name.substr(0, bar)), number};
+}
+
+bool is_state_file(std::string_view name) {
+  if (name == kManifestName) return true;
+  return std::ranges::any_of(kStateFiles, [&](const auto& file) {
+    const auto& [stem, extension] = file;
+    if (!name.ends_with(extension)) return false;
+    const std::string_view bare = name.substr(0, name.size() - extension.size());
+    const auto numbered = series_name(bare);
+    return bare == stem || (numbered && numbered->series == stem);
+  });
 }
 
 std::optional<HiddenName> hidden_name(std::string_view name) {

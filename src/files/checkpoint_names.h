@@ -31,6 +31,10 @@ struct SeriesName {
 // write for that series: no sign, no leading zero.
 std::optional<SeriesName> series_name(std::string_view name);
 
+// Whether save_state() gives a file that name, the manifest included: model.safetensors,
+// optimizer_1.bin, random_states_0.pkl and so on. Hooks of users write files of other names.
+bool is_state_file(std::string_view name);
+
 // A hidden name beside a checkpoint.
 enum class HiddenKind { kTemporary, kSetAside };
 struct HiddenName {

@@ -10,6 +10,7 @@
 #include "files/manifest_file.h"
 #include "files/rotation.h"
 #include "files/system_calls.h"
+#include "files/verification.h"
 
 namespace accelerate::files {
 namespace {
@@ -47,11 +48,19 @@ void check_replaceable(const std::filesystem::path& directory) {
            " and no manifest: it is no checkpoint to replace");
   }
   std::set<std::string, std::less<>> own{std::string(kManifestName)};
-  for (const FileRecord& file : read_manifest(open_directory(directory), directory).files) {
-    own.insert(file.name);
+  std::string damage;
+  try {
+    for (const FileRecord& file : read_manifest(open_directory(directory), directory).files) {
+      own.insert(file.name);
+    }
+  } catch (const CheckpointError& error) {
+    // A save must not fail because the one before it was damaged: where the manifest cannot say
+    // what is part of the checkpoint, the names do.
+    damage = " (its manifest cannot be used: " + error.message() + ")";
   }
   for (const std::string& name : names) {
-    if (!own.contains(name)) refuse("the folder holds " + name + ", which no checkpoint put there");
+    if (own.contains(name) || (!damage.empty() && is_state_file(name))) continue;
+    refuse("the folder holds " + name + ", which no checkpoint put there" + damage);
   }
 }
 

@@ -44,7 +44,8 @@ class CheckpointWriter {
   // Creates the folder above `final_directory` if need be, takes the lock, removes what crashed
   // saves of the same series have left, and makes an empty temporary directory beside the final
   // one. Throws CheckpointError if another job holds the lock, or if `final_directory` is there and
-  // holds something that no checkpoint put there: replacing it would delete that.
+  // holds something that no checkpoint put there: replacing it would delete that. What a checkpoint
+  // put there its manifest says; if that is damaged, the names that save_state() gives its files.
   explicit CheckpointWriter(const std::filesystem::path& final_directory,
                             const WriterOptions& options = {});
   CheckpointWriter(CheckpointWriter&&) noexcept;

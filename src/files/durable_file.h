@@ -14,6 +14,9 @@
 
 namespace accelerate::files {
 
+// Whether a file is hashed while it is written. Where nobody records the checksums that is waste.
+enum class Checksums { kKept, kNone };
+
 // Writes a new file from its beginning to its end and keeps the checksums of it and of its parts.
 // The file is there under its name at once, and removed again unless close() has succeeded: after
 // any error nothing is left behind. One thread at a time.
@@ -23,7 +26,9 @@ namespace accelerate::files {
 class DurableFile final : public ByteSink {
  public:
   // Creates the file. Throws CheckpointError if the name is not plain or is taken.
-  DurableFile(const std::filesystem::path& directory, std::string name);
+  // Under Checksums::kNone the checksums of the record are 0.
+  DurableFile(const std::filesystem::path& directory, std::string name,
+              Checksums checksums = Checksums::kKept);
   DurableFile(DurableFile&&) noexcept;
   DurableFile& operator=(DurableFile&&) = delete;
   // Removes the file if close() has not succeeded.
@@ -32,6 +37,7 @@ class DurableFile final : public ByteSink {
   void write(std::span<const std::byte> bytes) override;
   // Throws CheckpointError if the file has a part of that name already.
   void begin_part(std::string_view name) override;
+  void end_part() override;
   // Bytes taken so far.
   uint64_t size() const;
   const std::filesystem::path& path() const;

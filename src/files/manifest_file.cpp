@@ -22,14 +22,19 @@ std::filesystem::path set_aside(const std::filesystem::path& directory) {
 
 }  // namespace
 
+std::filesystem::path where_checkpoint_is(const std::filesystem::path& path) {
+  if (leads_to_directory(path)) return path;
+  std::filesystem::path aside = set_aside(path);
+  if (!aside.empty()) return aside;
+  // The save that is under way may have ended between the two looks.
+  return leads_to_directory(path) ? path : std::filesystem::path();
+}
+
 std::filesystem::path find_checkpoint(const std::filesystem::path& directory) {
   std::filesystem::path path = std::filesystem::absolute(directory).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  if (leads_to_directory(path)) return path;
-  const std::filesystem::path aside = set_aside(path);
-  if (!aside.empty()) return aside;
-  // The save that is under way may have ended between the two looks.
-  if (leads_to_directory(path)) return path;
+  std::filesystem::path found = where_checkpoint_is(path);
+  if (!found.empty()) return found;
   throw CheckpointError({.what = "there is no checkpoint",
                          .where = path.string(),
                          .hint = "accelerate checkpoint list shows those in a folder"});

@@ -69,6 +69,13 @@ MappedFile::~MappedFile() { munmap(data_, size_); }
 
 void MappedFile::begin_scan() const { madvise(data_, size_, MADV_SEQUENTIAL); }
 
+void MappedFile::forget(size_t offset, size_t bytes) const {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t begin = (offset + page - 1) / page * page;
+  const size_t end = (offset + bytes) / page * page;
+  if (begin < end) madvise(data_ + begin, end - begin, MADV_DONTNEED);
+}
+
 void MappedFile::end_scan() const { madvise(data_, size_, MADV_NORMAL); }
 
 }  // namespace accelerate

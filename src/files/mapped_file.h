@@ -40,6 +40,9 @@ class MappedFile {
   // a reading is over. Advice only.
   void begin_scan() const;
   void end_scan() const;
+  // Gives whole pages among these bytes back: they do not count as memory of the process until they
+  // are touched again, which reads the file. What was written to them is lost. Advice only.
+  void forget(size_t offset, size_t bytes) const;
 
  private:
   std::filesystem::path path_;

@@ -1,6 +1,7 @@
 #include "files/rotation.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "accelerate/errors.h"
 #include "files/checkpoint_directory.h"
@@ -35,6 +36,9 @@ RotationReport rotate(const std::filesystem::path& parent, const std::string& ne
       return true;
     } catch (const CheckpointError& error) {
       report.left_over.push_back(error.where() + ": " + error.message());
+      return false;
+    } catch (const std::exception& error) {  // no memory, or whatever the standard library throws
+      report.left_over.push_back(parent.string() + ": " + error.what());
       return false;
     }
   };

@@ -4,12 +4,14 @@
 #include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 #include <tuple>
 
 #include "accelerate/errors.h"
 #include "files/json_text.h"
 #include "files/safetensors_reading.h"
+#include "files/safetensors_scanner.h"
 
 namespace accelerate::files {
 namespace {
@@ -46,19 +48,51 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   return {reinterpret_cast<const char*>(file.data()) + kLengthBytes, length};
 }
 
-void check_names(const std::vector<SafetensorsEntry>& entries, const std::string& where) {
-  std::vector<std::string_view> names;
-  names.reserve(entries.size());
-  for (const SafetensorsEntry& entry : entries) names.emplace_back(entry.name);
-  std::sort(names.begin(), names.end());
-  const auto twice = std::adjacent_find(names.begin(), names.end());
-  if (twice != names.end()) refuse(where, "tensor " + in_quotes(*twice) + " is there twice");
+// The positions of the entries in the order of their names. Files are ordered by type, then by
+// name, as a rule: runs that are in order already are found and merged.
+std::vector<uint32_t> positions_by_name(const std::vector<SafetensorsEntry>& entries) {
+  const auto precedes = [&](uint32_t a, uint32_t b) { return entries[a].name < entries[b].name; };
+  std::vector<uint32_t> positions(entries.size());
+  std::iota(positions.begin(), positions.end(), 0U);
+  std::vector<std::ptrdiff_t> ends;  // of the runs
+  for (auto at = positions.begin(); at != positions.end();) {
+    at = std::is_sorted_until(at, positions.end(), precedes);
+    ends.push_back(at - positions.begin());
+  }
+  std::vector<uint32_t> merged(ends.size() > 1 ? positions.size() : 0);
+  while (ends.size() > 1) {
+    std::vector<std::ptrdiff_t> merged_ends;
+    for (size_t i = 0; i < ends.size(); i += 2) {
+      const std::ptrdiff_t begin = i == 0 ? 0 : ends[i - 1];
+      const std::ptrdiff_t end = ends[std::min(i + 1, ends.size() - 1)];
+      const auto middle = positions.begin() + ends[i];
+      std::merge(positions.begin() + begin, middle, middle, positions.begin() + end,
+                 merged.begin() + begin, precedes);
+      merged_ends.push_back(end);
+    }
+    positions.swap(merged);
+    ends = std::move(merged_ends);
+  }
+  return positions;
+}
+
+void check_names(const SafetensorsHeader& header, const std::string& where) {
+  const auto same = [&](uint32_t a, uint32_t b) {
+    return header.entries[a].name == header.entries[b].name;
+  };
+  const auto twice = std::adjacent_find(header.by_name.begin(), header.by_name.end(), same);
+  if (twice == header.by_name.end()) return;
+  refuse(where, "tensor " + in_quotes(header.entries[*twice].name) + " is there twice");
 }
 
 void check_ranges(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes,
                   const std::string& where) {
   uint64_t reached = 0;
   for (const SafetensorsEntry& entry : entries) {
+    if (entry.begin == reached && entry.end >= reached && entry.end <= data_bytes) {
+      reached = entry.end;
+      continue;
+    }
     const std::string range = "[" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) +
                               "] of tensor " + in_quotes(entry.name);
     if (entry.begin > entry.end) refuse(where, "the range " + range + " ends before it begins");
@@ -67,11 +101,8 @@ void check_ranges(const std::vector<SafetensorsEntry>& entries, uint64_t data_by
                         " bytes before the range " + range);
     }
     if (entry.begin < reached) refuse(where, "another tensor has a part of the range " + range);
-    if (entry.end > data_bytes) {
-      refuse(where, "the range " + range + " ends behind the file, which has " +
-                        std::to_string(data_bytes) + " bytes of data");
-    }
-    reached = entry.end;
+    refuse(where, "the range " + range + " ends behind the file, which has " +
+                      std::to_string(data_bytes) + " bytes of data");
   }
   if (reached != data_bytes) {
     refuse(where, std::to_string(data_bytes - reached) + " bytes at its end belong to no tensor");
@@ -162,18 +193,43 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
   if (text.find('\0') != text.npos) refuse(where, "its header has a byte 0");
 
   SafetensorsHeader header;
-  SafetensorsEvents events(header, where);
-  nlohmann::json::sax_parse(text.begin(), text.end(), &events);
+  if (!scan_safetensors_header(text, header)) {
+    header = {};
+    SafetensorsEvents events(header, where);
+    nlohmann::json::sax_parse(text.begin(), text.end(), &events);
+  }
 
   header.data_begin = kLengthBytes + text.size();
   for (const SafetensorsEntry& entry : header.entries) check_shape(entry, where);
-  check_names(header.entries, where);
-  std::sort(header.entries.begin(), header.entries.end(),
-            [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
-              return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
-            });
+  const auto precedes = [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  };
+  if (!std::is_sorted(header.entries.begin(), header.entries.end(), precedes)) {
+    std::sort(header.entries.begin(), header.entries.end(), precedes);
+  }
+  header.by_name = positions_by_name(header.entries);
+  check_names(header, where);
   check_ranges(header.entries, file.size() - header.data_begin, where);
   return header;
+}
+
+std::optional<size_t> find_entry(const SafetensorsHeader& header, std::string_view name) {
+  const auto precedes = [&](uint32_t position, std::string_view wanted) {
+    return header.entries[position].name < wanted;
+  };
+  const auto found = std::lower_bound(header.by_name.begin(), header.by_name.end(), name, precedes);
+  if (found == header.by_name.end() || header.entries[*found].name != name) return std::nullopt;
+  return *found;
+}
+
+std::map<std::string, std::string> aliases_of(const SafetensorsHeader& header) {
+  std::map<std::string, std::string> aliases;
+  for (const auto& [key, value] : header.metadata) {
+    if (key != "format" && find_entry(header, value) && !find_entry(header, key)) {
+      aliases.emplace(key, value);
+    }
+  }
+  return aliases;
 }
 
 uint64_t SafetensorsLayout::file_bytes() const {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "files/tensor_dtype.h"
@@ -28,6 +29,7 @@ struct SafetensorsEntry {
 
 struct SafetensorsHeader {
   std::vector<SafetensorsEntry> entries{};  // in the order of their bytes
+  std::vector<uint32_t> by_name{};          // positions in `entries`, in the order of the names
   std::map<std::string, std::string> metadata{};
   uint64_t data_begin = 0;  // in the file
 };
@@ -40,6 +42,13 @@ struct SafetensorsHeader {
 // Throws CheckpointError that says what is wrong with which tensor, with `where` as its place.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where);
+
+// The position of the tensor of that name in `entries`, if there is one.
+std::optional<size_t> find_entry(const SafetensorsHeader& header, std::string_view name);
+
+// The names under which the metadata keep aliases of tensors, each with the name of the tensor:
+// entries whose value is the name of a tensor and whose key is not. The key "format" is none.
+std::map<std::string, std::string> aliases_of(const SafetensorsHeader& header);
 
 // The bytes of a tensor of that shape; none if their number is no whole one or beyond 64 bits.
 std::optional<uint64_t> tensor_bytes(TensorDtype dtype, std::span<const uint64_t> shape);

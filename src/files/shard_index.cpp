@@ -22,28 +22,6 @@ constexpr uint64_t kMaxIndexBytes = 100'000'000;
   throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
 }
 
-// `folder` is canonical.
-void check_file(const fs::path& folder, const std::string& file, const fs::path& index) {
-  std::error_code error;
-  const fs::path path = fs::canonical(folder / file, error);
-  if (error) {
-    refuse(index,
-           "the file " + in_quotes(file) +
-               ", which the index names, cannot be opened: " + error.message(),
-           "copy all files of the model into the folder");
-  }
-  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
-  if (end != folder.end()) {
-    refuse(index,
-           "the file " + in_quotes(file) + ", which the index names, is a link out of the folder",
-           "copy the file itself into the folder");
-  }
-  if (!fs::is_regular_file(path, error)) {
-    refuse(index, "the file " + in_quotes(file) + ", which the index names, is not a regular file",
-           "copy all files of the model into the folder");
-  }
-}
-
 }  // namespace
 
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
@@ -57,7 +35,30 @@ ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   return events.take();
 }
 
-ShardIndex read_shard_index(const fs::path& path) {
+void check_model_file(const fs::path& folder, const std::string& file, const fs::path& where,
+                      Links links) {
+  const std::string subject =
+      "the file " + in_quotes(file) + (where == folder ? "" : ", which the index names,");
+  std::error_code error;
+  const fs::path inside = fs::canonical(folder.empty() ? "." : folder, error);
+  const fs::path path = error ? fs::path() : fs::canonical(inside / file, error);
+  if (error) {
+    refuse(where, subject + " cannot be opened: " + error.message(),
+           "copy all files of the model into the folder");
+  }
+  const auto [end, rest] = std::mismatch(inside.begin(), inside.end(), path.begin(), path.end());
+  if (end != inside.end() && links == Links::kInside) {
+    refuse(
+        where, subject + " is a link out of the folder",
+        "copy the file itself into the folder, or set follow_links if you trust whoever made it");
+  }
+  if (!fs::is_regular_file(path, error)) {
+    refuse(where, subject + " is not a regular file",
+           "copy all files of the model into the folder");
+  }
+}
+
+ShardIndex read_shard_index(const fs::path& path, Links links) {
   const auto mapped = map_checkpoint_file(path, "the index of model files");
   if (mapped->size() > kMaxIndexBytes) {
     refuse(path,
@@ -68,10 +69,11 @@ ShardIndex read_shard_index(const fs::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(mapped->data()), mapped->size());
   ShardIndex index = parse_shard_index(text, path.string());
 
-  const fs::path folder = fs::canonical(fs::absolute(path).parent_path());
   std::set<std::string_view> files;
   for (const auto& [tensor, file] : index.weight_map) files.insert(file);
-  for (const std::string_view file : files) check_file(folder, std::string(file), path);
+  for (const std::string_view file : files) {
+    check_model_file(path.parent_path(), std::string(file), path, links);
+  }
   return index;
 }
 

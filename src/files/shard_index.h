@@ -25,9 +25,20 @@ struct ShardIndex {
 // must not lead out of the folder.
 ShardIndex parse_shard_index(std::string_view text, const std::string& where);
 
-// Reads the index and checks that every file it names is a regular file of its folder, not a link
-// that leads out of it. Throws CheckpointError as above, and for a file that is missing.
-ShardIndex read_shard_index(const std::filesystem::path& path);
+// What becomes of a link in the folder of a model.
+enum class Links {
+  kInside,    // it must lead to a file of the folder
+  kFollowed,  // it may lead anywhere, as in the cache of the Hugging Face hub
+};
+
+// Throws CheckpointError unless `file` is a regular file of the folder, or a link to one that is
+// allowed. `where` is its place: the index that names the file, or the folder.
+void check_model_file(const std::filesystem::path& folder, const std::string& file,
+                      const std::filesystem::path& where, Links links);
+
+// Reads the index and checks every file that it names as check_model_file() does. Throws
+// CheckpointError as above, and for a file that is missing.
+ShardIndex read_shard_index(const std::filesystem::path& path, Links links = Links::kInside);
 
 // The text of an index as Python writes it: sorted, indented by two, ASCII, with a newline at the
 // end. Throws UsageError for a name that is not UTF-8.

@@ -34,7 +34,7 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 StagedFile::StagedFile(const std::filesystem::path& path, std::string_view stem) : path_(path) {
   const std::string name = partial_name(stem);
   partial_ = folder_of(path) / name;
-  file_.emplace(folder_of(path), name);
+  file_.emplace(folder_of(path), name, Checksums::kNone);
 }
 
 StagedFile::StagedFile(StagedFile&& other) noexcept

@@ -30,6 +30,8 @@ class StagedFile {
   void publish();
 
   const std::filesystem::path& path() const { return path_; }
+  // Where it is until then.
+  const std::filesystem::path& partial() const { return partial_; }
 
  private:
   std::filesystem::path path_;

@@ -88,7 +88,9 @@ void remove_entry(int directory, const char* name, const std::filesystem::path& 
     if (inner) {
       const int number = inner.get();
       try {
-        for (const std::string& entry : names_in(Descriptor(dup(number)), path)) {
+        Descriptor again(fcntl(number, F_DUPFD_CLOEXEC, 0));
+        if (!again) throw system_error("the folder cannot be read", path, errno);
+        for (const std::string& entry : names_in(std::move(again), path)) {
           remove_entry(number, entry.c_str(), path / entry, error);
         }
       } catch (const CheckpointError& unreadable) {
@@ -124,6 +126,11 @@ EntryKind entry_kind(const std::filesystem::path& path) {
   }
   if (S_ISREG(facts.st_mode)) return EntryKind::kFile;
   return S_ISDIR(facts.st_mode) ? EntryKind::kDirectory : EntryKind::kOther;
+}
+
+bool can_be_seen(const std::filesystem::path& path) {
+  struct stat facts {};
+  return uninterrupted([&] { return lstat(path.c_str(), &facts); }) == 0;
 }
 
 bool leads_to_directory(const std::filesystem::path& path) {

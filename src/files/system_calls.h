@@ -46,6 +46,10 @@ enum class EntryKind { kMissing, kFile, kDirectory, kOther };  // a link is kOth
 // What lies under that path itself: links are not followed.
 EntryKind entry_kind(const std::filesystem::path& path);
 
+// Whether something lies there as far as this process may know: what it may not look at is as good
+// as missing.
+bool can_be_seen(const std::filesystem::path& path);
+
 // Whether the path is a directory, or a link to one.
 bool leads_to_directory(const std::filesystem::path& path);
 

@@ -137,16 +137,23 @@ std::vector<Finding> verify_files(const Descriptor& directory, const std::filesy
   return findings;
 }
 
-std::vector<Finding> verify(const std::filesystem::path& directory, const VerifyOptions& options) {
+Verification verify_checkpoint(const std::filesystem::path& directory,
+                               const VerifyOptions& options) {
   const std::filesystem::path path = find_checkpoint(directory);
   const Descriptor opened = open_directory(path);
-  std::optional<Manifest> manifest;
+  Verification result;
   try {
-    manifest = read_manifest(opened, path);
+    result.manifest = read_manifest(opened, path);
   } catch (const CheckpointError& error) {
-    return {{.file = std::string(kManifestName), .what = error.message()}};
+    result.findings = {{.file = std::string(kManifestName), .what = error.message()}};
+    return result;
   }
-  return verify_files(opened, path, *manifest, options);
+  result.findings = verify_files(opened, path, *result.manifest, options);
+  return result;
+}
+
+std::vector<Finding> verify(const std::filesystem::path& directory, const VerifyOptions& options) {
+  return verify_checkpoint(directory, options).findings;
 }
 
 }  // namespace accelerate::files

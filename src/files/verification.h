@@ -2,8 +2,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "files/manifest.h"
+#include "files/system_calls.h"
 
 namespace accelerate::files {
 
@@ -21,10 +25,22 @@ struct Finding {
   std::string text() const;
 };
 
+struct Verification {
+  std::optional<Manifest> manifest{};  // unset if it cannot be read, which is a finding
+  std::vector<Finding> findings{};
+};
+
 // All that is wrong with the checkpoint in that directory; empty if nothing is. Reads each file
 // that the manifest lists once, from its beginning to its end; other files are no business of the
 // checkpoint. Throws CheckpointError if there is no such directory.
 std::vector<Finding> verify(const std::filesystem::path& directory,
                             const VerifyOptions& options = {});
+// The same, and by which manifest.
+Verification verify_checkpoint(const std::filesystem::path& directory,
+                               const VerifyOptions& options = {});
+
+// What is wrong with the files of that manifest in a directory that is open.
+std::vector<Finding> verify_files(const Descriptor& directory, const std::filesystem::path& path,
+                                  const Manifest& manifest, const VerifyOptions& options);
 
 }  // namespace accelerate::files

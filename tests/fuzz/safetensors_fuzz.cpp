@@ -1,13 +1,19 @@
 // A safetensors file is refused with a CheckpointError, or its tensors are exactly the bytes that
 // are there; what was read can be written, and reads the same again. Cut anywhere, it is refused.
+// The fast scanner takes no header that the strict reader refuses, and finds the same in it.
+#include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "accelerate/errors.h"
 #include "check.h"
 #include "files/safetensors_header.h"
+#include "files/safetensors_reading.h"
+#include "files/safetensors_scanner.h"
 
 namespace {
 
@@ -53,10 +59,31 @@ void check_written_again(const SafetensorsHeader& header) {
   }
 }
 
+bool same_entry(const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  return a.name == b.name && a.dtype == b.dtype && a.shape == b.shape && a.begin == b.begin &&
+         a.end == b.end;
+}
+
+void check_scanner(std::string_view text) {
+  SafetensorsHeader fast;
+  if (!text.starts_with('{') || text.find('\0') != text.npos) return;
+  if (!scan_safetensors_header(text, fast)) return;
+  SafetensorsHeader strict;
+  const std::string where = "file";
+  SafetensorsEvents events(strict, where);  // throws for what it refuses: that ends the program
+  nlohmann::json::sax_parse(text.begin(), text.end(), &events);
+  FUZZ_CHECK(fast.metadata == strict.metadata);
+  FUZZ_CHECK(std::equal(fast.entries.begin(), fast.entries.end(), strict.entries.begin(),
+                        strict.entries.end(), same_entry));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = std::as_bytes(std::span(data, size));
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes as text
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  if (size > 8) check_scanner(text.substr(8));
   const auto header = parse(file);
   if (!header) return 0;
   check_entries(*header, size);

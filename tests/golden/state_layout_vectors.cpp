@@ -44,6 +44,8 @@ void save_as_recorded(CaseLog& log, const json& recorded, const std::filesystem:
   std::deque<torch::optim::AdamW> optimizers;
   std::deque<Nothing> objects(recorded.at("custom_objects").get<size_t>());
   using Loader = decltype(data_loader(std::vector<int64_t>{}));
+  std::vector<PreparedOptimizer> prepared;  // what nobody holds is not saved
+  std::vector<PreparedScheduler> schedulers;
   std::vector<Loader> loaders;
   for (int i = 0; i < recorded.at("models"); ++i) {
     nets.push_back(std::make_shared<Mlp>());
@@ -51,10 +53,11 @@ void save_as_recorded(CaseLog& log, const json& recorded, const std::filesystem:
   }
   for (int i = 0; i < recorded.at("optimizers"); ++i) {
     optimizers.emplace_back(nets.at(static_cast<size_t>(i))->parameters(), 0.1);
-    accelerator.prepare(optimizers.back());
+    prepared.push_back(accelerator.prepare(optimizers.back()));
   }
   for (int i = 0; i < recorded.at("schedulers"); ++i) {
-    accelerator.prepare(get_scheduler("constant", optimizers.at(static_cast<size_t>(i))));
+    schedulers.push_back(
+        accelerator.prepare(get_scheduler("constant", optimizers.at(static_cast<size_t>(i)))));
   }
   for (int i = 0; i < recorded.at("dataloaders"); ++i) {
     loaders.push_back(accelerator.prepare(data_loader(std::vector<int64_t>{1, 2, 3, 4})));

@@ -20,6 +20,7 @@ struct ResumeCase {
   bool weighted = false;
   bool dispatch = false;
   bool fp16 = false;
+  bool gpu = false;  // all ranks on one
   DdpOptions ddp{};
 };
 
@@ -114,13 +115,15 @@ class ResumeTraining {
     append(scheduler_->last_lr());
     append({static_cast<double>(prepared_->step_count())});
     if (case_.fp16) append({accelerator_.scaler()->scale_factor()});
-    append(flat({torch::rand({4})}));
+    append(flat({torch::rand({4}), torch::rand({4}, accelerator_.device())}));
     return all;
   }
 
  private:
   static AcceleratorOptions options(const ResumeCase& what, const ProjectOptions& project) {
     AcceleratorOptions all = on_cpu();
+    all.cpu = !what.gpu;
+    all.process_group.cuda_backend = CudaBackend::kGloo;  // NCCL wants a GPU for each rank
     all.gradient_accumulation = {.steps = what.accumulation};
     all.project = project;
     all.data_loader.dispatch_batches = what.dispatch;

@@ -82,7 +82,7 @@ inline std::vector<double> flat(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
     const at::Tensor dense = tensor.is_sparse() ? tensor.to_dense() : tensor;
-    const at::Tensor doubles = dense.detach().to(at::kDouble).contiguous();
+    const at::Tensor doubles = dense.detach().to(at::kCPU, at::kDouble).contiguous();
     values.insert(values.end(), doubles.data_ptr<double>(),
                   doubles.data_ptr<double>() + doubles.numel());
   }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint_directory_files.h"
+#include "cli/checkpoint_report.h"
 #include "cli/text_table.h"
 
 namespace accelerate::files {
@@ -175,6 +176,32 @@ TEST_F(CheckpointCli, NamesCannotSteerTheTerminal) {
     writer.commit({.files = {file.close()}});
   }
   EXPECT_THAT(run("show", "ckpt").out, HasSubstr("  x?[2Jy "));
+}
+
+TEST_F(CheckpointCli, PathsCannotSteerTheTerminal) {
+  save_old("a\x1b[2Jb/ckpt", 1);
+  EXPECT_THAT(run("show", "a\x1b[2Jb/ckpt").out, StartsWith("checkpoint  ROOT/a?[2Jb/ckpt\n"));
+}
+
+// Whoever looks takes no lock: the job goes on saving meanwhile.
+TEST_F(CheckpointCli, VerifySaysWhatItSawAndNotWhatWasListed) {
+  for (const int64_t step : {1, 2, 3}) save_old("checkpoint_" + std::to_string(step), step);
+  const std::string manifest = content_of(folder() / "checkpoint_2/manifest.json");
+  folder_.write("checkpoint_2/manifest.json", "{}");
+  const std::vector<CheckpointEntry> listed = list_checkpoints(folder());
+  ASSERT_EQ(listed.size(), 3U);
+  EXPECT_FALSE(listed[1].manifest);
+  folder_.write("checkpoint_2/manifest.json", manifest);
+  std::filesystem::remove_all(folder() / "checkpoint_1");
+  const cli::CheckpointReport report = cli::verify_report(listed, /*json=*/false);
+  EXPECT_EQ(report.text,
+            "checkpoint_1: deleted meanwhile\n"
+            "checkpoint_2: good, 2 files, 470 B\n"
+            "checkpoint_3: good, 2 files, 470 B\n");
+  EXPECT_TRUE(report.all_complete);
+  const json values = json::parse(cli::verify_report(listed, /*json=*/true).text);
+  EXPECT_EQ(values[0]["deleted"], true);
+  EXPECT_EQ(values[1]["complete"], true);
 }
 
 TEST(TextTableTest, SizesAndAgesAreRounded) {

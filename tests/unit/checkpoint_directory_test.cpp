@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "checkpoint_directory_files.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 class CheckpointDirectoryTest : public CheckpointFolder {};
@@ -60,6 +62,46 @@ TEST_F(CheckpointDirectoryTest, TheNewestIsTheLargestNumberThatIsComplete) {
       std::string(std::filesystem::file_size(folder() / "checkpoint_10/optimizer.bin"), 'x'));
   EXPECT_EQ(newest_complete(folder())->name, "checkpoint_10");
   EXPECT_EQ(newest_complete(folder(), {.data_checksums = true})->name, "checkpoint_9");
+}
+
+TEST_F(CheckpointDirectoryTest, AFolderThatMayNotBeLookedIntoHidesNoOther) {
+  save(folder() / "checkpoint_1", 1);
+  save(folder() / "checkpoint_2", 2);
+  for (const char* name : {"lost+found", "checkpoint_2"}) {
+    std::filesystem::create_directories(folder() / name);
+    std::filesystem::permissions(folder() / name, std::filesystem::perms::none);
+  }
+  std::filesystem::permissions(folder(), std::filesystem::perms::all);
+  constexpr uid_t kNobody = 65534;
+  const bool is_root = geteuid() == 0;  // who may look into everything
+  if (is_root) ASSERT_EQ(seteuid(kNobody), 0);
+  const std::vector<CheckpointEntry> entries = list_checkpoints(folder());
+  const auto newest = newest_complete(folder());
+  if (is_root) ASSERT_EQ(seteuid(0), 0);
+  for (const char* name : {"lost+found", "checkpoint_2"}) {
+    std::filesystem::permissions(folder() / name, std::filesystem::perms::all);
+  }
+  ASSERT_THAT(entries, SizeIs(2));
+  EXPECT_TRUE(entries[0].is_complete());
+  EXPECT_EQ(entries[1].name, "checkpoint_2");
+  EXPECT_EQ(entries[1].problem, "manifest.json: the folder cannot be opened: Permission denied");
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(newest->name, "checkpoint_1");
+}
+
+TEST_F(CheckpointDirectoryTest, OneCheckpointIsFoundByItsPath) {
+  save(folder() / "best", 1);
+  std::filesystem::create_directory(folder() / "other");
+  std::filesystem::create_directory(folder() / "checkpoint_3");
+  EXPECT_EQ(look_at_checkpoint(folder() / "best/")->manifest->step, 1);
+  EXPECT_FALSE(look_at_checkpoint(folder() / "checkpoint_3")->is_complete());
+  EXPECT_FALSE(look_at_checkpoint(folder() / "other"));
+  EXPECT_FALSE(look_at_checkpoint(folder() / "missing"));
+  std::filesystem::rename(folder() / "best", folder() / ".best.old-0123456789abcdef");
+  const auto aside = look_at_checkpoint(folder() / "best");
+  ASSERT_TRUE(aside);
+  EXPECT_EQ(aside->name, "best");
+  EXPECT_EQ(aside->directory, folder() / ".best.old-0123456789abcdef");
 }
 
 TEST_F(CheckpointDirectoryTest, AMissingOrTornCheckpointIsRefusedByName) {

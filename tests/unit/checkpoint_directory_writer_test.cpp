@@ -87,6 +87,27 @@ TEST_F(CheckpointWriterTest, AFolderWithSomethingElseInItIsNeverReplaced) {
   EXPECT_THAT(names(), ElementsAre("ckpt", "file", "home"));
 }
 
+TEST_F(CheckpointWriterTest, ADamagedManifestIsInNoSavesWay) {
+  save(folder() / "latest", 1);
+  const std::string text = content_of(folder() / "latest/manifest.json");
+  folder_.write("latest/manifest.json", text.substr(0, text.size() / 2));
+  save(folder() / "latest", 2);
+  EXPECT_EQ(CheckpointDirectory(folder() / "latest").manifest().step, 2);
+  EXPECT_THAT(names(), ElementsAre("latest"));
+}
+
+TEST_F(CheckpointWriterTest, WhatADamagedManifestMayHaveListedIsNotDeletedOnAGuess) {
+  save(folder() / "latest", 1);
+  folder_.write("latest/manifest.json", "{}");
+  folder_.write("latest/notes.txt", "by a hook, or by a person");
+  const CheckpointError error = checkpoint_error([&] { save(folder() / "latest", 2); });
+  EXPECT_EQ(error.message(),
+            "the folder holds notes.txt, which no checkpoint put there (its manifest cannot be "
+            "used: the manifest is cut off, or not one of Accelerate)");
+  EXPECT_EQ(error.hint(), "save to another folder, or move away what is there");
+  EXPECT_EQ(content_of(folder() / "latest/notes.txt"), "by a hook, or by a person");
+}
+
 TEST_F(CheckpointWriterTest, AFileThatAppearsInTheOldOneDuringTheSaveStopsTheCommit) {
   save(folder() / "ckpt", 1);
   {
@@ -233,6 +254,19 @@ TEST(CheckpointNamesTest, ASeriesIsANameAndANumber) {
   for (const char* name : {"checkpoint", "checkpoint_", "_1", "checkpoint_01", "checkpoint_-1",
                            "checkpoint_1a", "checkpoint_9223372036854775808", "checkpoint_+1"}) {
     EXPECT_FALSE(series_name(name)) << name;
+  }
+}
+
+TEST(CheckpointNamesTest, FilesOfAStateAreKnownByTheirNames) {
+  for (const char* name :
+       {"manifest.json", "model.safetensors", "model_1.safetensors", "pytorch_model.bin",
+        "optimizer_12.bin", "scheduler.bin", "sampler.bin", "scaler.pt", "custom_checkpoint_0.pkl",
+        "random_states_0.pkl", "rank_state_3.bin"}) {
+    EXPECT_TRUE(is_state_file(name)) << name;
+  }
+  for (const char* name : {"model.bin", "model_01.safetensors", "my_model.safetensors",
+                           "optimizer.bin.bak", "notes.txt", "manifest.json~", ".safetensors"}) {
+    EXPECT_FALSE(is_state_file(name)) << name;
   }
 }
 

@@ -80,6 +80,28 @@ TEST(ChecksumTest, OnlySixteenLowerCaseDigitsAreOne) {
   }
 }
 
+TEST_F(DurableFileTest, BytesBetweenPartsBelongToNone) {
+  DurableFile file(folder_.path(), "a.bin");
+  file.write(bytes_of("head"));
+  file.begin_part("first");
+  file.write(bytes_of("1234"));
+  file.end_part();
+  file.write(bytes_of("between"));
+  file.begin_part("empty");
+  file.end_part();
+  file.begin_part("last");
+  file.write(bytes_of("56"));
+  file.end_part();
+  file.write(bytes_of("tail"));
+  const FileRecord record = file.close();
+  EXPECT_EQ(record.checksum, checksum_of(bytes_of("head1234between56tail")));
+  const std::vector<PartRecord> parts{
+      {.name = "first", .offset = 4, .bytes = 4, .checksum = checksum_of(bytes_of("1234"))},
+      {.name = "empty", .offset = 15, .bytes = 0, .checksum = checksum_of({})},
+      {.name = "last", .offset = 15, .bytes = 2, .checksum = checksum_of(bytes_of("56"))}};
+  EXPECT_EQ(record.parts, parts);
+}
+
 TEST_F(DurableFileTest, KeepsTheChecksumOfTheFileAndOfEachPart) {
   DurableFile file(folder_.path(), "model.safetensors");
   file.write(bytes_of("header"));
@@ -102,6 +124,17 @@ TEST_F(DurableFileTest, KeepsTheChecksumOfTheFileAndOfEachPart) {
                 {.name = "empty", .offset = 18, .bytes = 0, .checksum = sum("")},
                 {.name = "b", .offset = 18, .bytes = 6, .checksum = sum("second")}}};
   EXPECT_EQ(record, expected);
+}
+
+TEST_F(DurableFileTest, WithoutChecksumsTheRecordHasOffsetsAndSizesAlone) {
+  DurableFile file(folder_.path(), "a", Checksums::kNone);
+  file.write(bytes_of("header"));
+  file.begin_part("w");
+  file.write(bytes_of("tensor"));
+  const FileRecord expected{
+      .name = "a", .bytes = 12, .parts = {{.name = "w", .offset = 6, .bytes = 6}}};
+  EXPECT_EQ(file.close(), expected);
+  EXPECT_EQ(content("a"), "headertensor");
 }
 
 TEST_F(DurableFileTest, WritesOfEverySizeArriveInOrder) {

@@ -133,6 +133,23 @@ TEST_F(ShardIndexFile, IsRefusedIfAFileIsMissingOrALinkLeadsOut) {
               HasSubstr("the index of model files cannot be opened"));
 }
 
+TEST_F(ShardIndexFile, OfAHubCacheIsReadIfLinksAreFollowed) {
+  std::filesystem::create_directories(folder_ / "blobs");
+  std::filesystem::create_directories(folder_ / "snapshots/rev");
+  write("blobs/01", "x");
+  write("blobs/02", R"({"a":"m.bin"})");
+  std::filesystem::create_symlink("../../blobs/01", folder_ / "snapshots/rev/m.bin");
+  const auto index = folder_ / "snapshots/rev/m.bin.index.json";
+  std::filesystem::create_symlink("../../blobs/02", index);
+  EXPECT_THAT(error_of<CheckpointError>([&] { read_shard_index(index); }).hint(),
+              HasSubstr("follow_links"));
+  EXPECT_EQ(read_shard_index(index, Links::kFollowed).weight_map.at("a"), "m.bin");
+  // The names themselves must stay inside all the same.
+  const auto out = write("snapshots/rev/out.json", R"({"a":"../../blobs/01"})");
+  EXPECT_THAT(error_of<CheckpointError>([&] { read_shard_index(out, Links::kFollowed); }).message(),
+              HasSubstr("is not a name inside the folder"));
+}
+
 std::vector<std::vector<std::string>> spread(const std::vector<ShardedTensor>& tensors,
                                              uint64_t max_bytes) {
   std::vector<std::vector<std::string>> shards;

@@ -1,0 +1,165 @@
+// Checkpoints to and from a GPU. Skipped, visibly, where there is none.
+#include <accelerate/model_files.h>
+#include <accelerate/safetensors.h>
+
+#include "checkpoint/snapshot.h"
+#include "compat/cuda_plugin.h"
+#include "multiproc/resume_training.h"
+
+namespace accelerate::test {
+namespace {
+
+#define REQUIRE_GPU()                                                                 \
+  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
+  GTEST_SKIP() << "no GPU"
+
+constexpr int kMicroBatches = 9;
+
+std::vector<double> rest(const std::vector<double>& losses, int done) {
+  return {losses.begin() + done, losses.end()};
+}
+
+struct CudaResume : Ranks, testing::WithParamInterface<std::tuple<int, ResumeCase>> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, CudaResume,
+    testing::Combine(testing::Values(1, 2),
+                     testing::Values(ResumeCase{.optimizer = "sgd", .gpu = true},
+                                     ResumeCase{.accumulation = 3, .gpu = true},
+                                     ResumeCase{.accumulation = 3, .fp16 = true, .gpu = true})),
+    [](const auto& info) {
+      const ResumeCase& what = std::get<1>(info.param);
+      return std::to_string(std::get<0>(info.param)) + "_" + what.optimizer + "_window" +
+             std::to_string(what.accumulation) + (what.fp16 ? "_fp16" : "");
+    });
+
+TEST_P(CudaResume, FromAnyMicroBatchIsTheSameAsNotHavingStopped) {
+  REQUIRE_GPU();
+  const auto& [ranks, what] = GetParam();
+  const StateFolder folder;
+  run(ranks, [&folder, what = what](const Rank&) {
+    ResumeTraining whole(what, 7);
+    const std::vector<double> losses = whole.train(0, kMicroBatches);
+    const std::vector<double> end = whole.fingerprint();
+    ResumeTraining saving(what, 7);
+    saving.train(0, kMicroBatches,
+                 [&](int done) { saving.accelerator().save_state(folder / std::to_string(done)); });
+    for (int done = 1; done <= kMicroBatches; ++done) {
+      ResumeTraining resumed(what, 1000);
+      resumed.accelerator().load_state(folder / std::to_string(done));
+      EXPECT_EQ(resumed.train(done, kMicroBatches), rest(losses, done)) << "from " << done;
+      EXPECT_EQ(resumed.fingerprint(), end) << "from " << done;
+    }
+  });
+}
+
+TEST_P(CudaResume, AnAsynchronousSaveHoldsTheStateOfTheMoment) {
+  REQUIRE_GPU();
+  const auto& [ranks, what] = GetParam();
+  const StateFolder folder;
+  run(ranks, [&folder, what = what](const Rank&) {
+    ResumeTraining whole(what, 7);
+    const std::vector<double> losses = whole.train(0, kMicroBatches);
+    ResumeTraining saving(what, 7);
+    std::vector<SaveTicket> tickets;
+    const auto while_saving = saving.train(0, kMicroBatches, [&](int done) {
+      tickets.push_back(
+          saving.accelerator().save_state(folder / std::to_string(done), {.async = true}));
+    });
+    EXPECT_EQ(while_saving, losses);
+    for (const SaveTicket& ticket : tickets) ticket.wait();
+    for (const int done : {1, 5, 8}) {
+      ResumeTraining resumed(what, 1000);
+      resumed.accelerator().load_state(folder / std::to_string(done));
+      EXPECT_EQ(resumed.train(done, kMicroBatches), rest(losses, done)) << "from " << done;
+    }
+  });
+}
+
+struct CudaCheckpoint : Ranks {};
+
+// What the state says about a training that may go on on another kind of device.
+std::vector<double> carried_over(ResumeTraining& training) {
+  std::vector<double> all = flat(training.net()->parameters());
+  for (const at::Tensor& parameter : training.net()->parameters()) {
+    const auto& states = training.optimizer().optimizer().state();
+    const auto& state = static_cast<const torch::optim::AdamWParamState&>(
+        *states.at(parameter.unsafeGetTensorImpl()));
+    EXPECT_EQ(state.exp_avg().device(), parameter.device());
+    const std::vector<double> moments = flat({state.exp_avg(), state.exp_avg_sq()});
+    all.insert(all.end(), moments.begin(), moments.end());
+  }
+  return all;
+}
+
+TEST_F(CudaCheckpoint, StatesMoveBetweenGpuAndCpu) {
+  REQUIRE_GPU();
+  for (const bool from_gpu : {true, false}) {
+    const StateFolder folder;
+    const auto saved = run_collect(1, [&](const Rank&) {
+      ResumeTraining training({.gpu = from_gpu}, 7);
+      training.train(0, 4);
+      training.accelerator().save_state(folder / "state");
+      return carried_over(training);
+    })[0];
+    const auto loaded = run_collect(1, [&](const Rank&) {
+      ResumeTraining training({.gpu = !from_gpu}, 1000);
+      training.accelerator().load_state(folder / "state");
+      EXPECT_EQ(training.net()->parameters()[0].is_cuda(), !from_gpu);
+      return carried_over(training);
+    })[0];
+    EXPECT_EQ(loaded, saved) << (from_gpu ? "from the GPU" : "from the CPU");
+  }
+}
+
+TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
+  REQUIRE_GPU();
+  run(1, [](const Rank&) {
+    const at::Tensor values = torch::randn({1000, 1000}, at::kCUDA);
+    checkpoint::Snapshot snapshot(true);
+    snapshot.add("model.safetensors", [&] {
+      NamedTensors tensors;
+      tensors.insert("values", values);
+      tensors.insert("turned", values.t());
+      return tensors;
+    }());
+    const at::Tensor before = values.cpu();
+    snapshot.copy_to_host();
+    values.zero_();
+    const auto& copies = std::get<checkpoint::TensorsFile>(snapshot.files()[0].content).tensors;
+    EXPECT_TRUE(copies["values"].is_pinned());
+    EXPECT_TRUE(torch::equal(copies["values"], before));
+    EXPECT_TRUE(torch::equal(copies["turned"], before.t()));
+  });
+}
+
+TEST_F(CudaCheckpoint, ModelsGoFromTheGpuIntoFilesAndBack) {
+  REQUIRE_GPU();
+  const StateFolder folder;
+  run(1, [&](const Rank&) {
+    torch::manual_seed(1);
+    DropoutNet net(false);
+    save_model(net, folder / "cpu");
+    net.to(at::kCUDA);
+    save_model(net, folder / "gpu");
+    const SafetensorsFile file(folder / "gpu" / "model.safetensors");
+    const SafetensorsFile same(folder / "cpu" / "model.safetensors");
+    ASSERT_EQ(file.names(), same.names());
+    for (const std::string& name : file.names()) {
+      EXPECT_TRUE(torch::equal(file.tensor(name), same.tensor(name))) << name;
+      const at::Tensor on_gpu = file.tensor(name, at::Device("cuda:0"));
+      EXPECT_TRUE(on_gpu.is_cuda());
+      EXPECT_TRUE(torch::equal(on_gpu.cpu(), same.tensor(name))) << name;
+    }
+    torch::manual_seed(2);
+    DropoutNet other(false);
+    load_checkpoint_and_dispatch(other, folder / "gpu",
+                                 {.strict = true, .device_map = {{"", at::Device("cuda:0")}}});
+    EXPECT_TRUE(other.first->weight.is_cuda());
+    EXPECT_EQ(flat(other.parameters()), flat(net.parameters()));
+    EXPECT_EQ(flat(other.buffers()), flat(net.buffers()));
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test
