@@ -10,6 +10,7 @@
 #include "cli/estimate_command.h"
 #include "cli/help_formatter.h"
 #include "cli/man_command.h"
+#include "cli/merge_command.h"
 #include "cli/test_command.h"
 #include "cli/to_fsdp2_command.h"
 
@@ -26,8 +27,9 @@ void setup_program(CLI::App& app) {
 
 std::vector<Command> setup_commands(CLI::App& app) {
   app.add_subcommand("launch", "Start the workers of a training program");
-  return {setup_config(app),     setup_test(app),     setup_env(app),        setup_estimate(app),
-          setup_checkpoint(app), setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
+  return {setup_config(app),   setup_test(app),       setup_env(app),
+          setup_estimate(app), setup_checkpoint(app), setup_merge(app),
+          setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
 }
 
 }  // namespace accelerate::cli

@@ -47,7 +47,9 @@ ModelSource from_weights(const fs::path& path) {
 ModelSource from_index(const fs::path& path) {
   ModelSource source{.origin = path.string(), .config = config_beside(path)};
   std::set<std::string> shards;
-  for (const auto& [tensor, file] : files::read_shard_index(path).weight_map) shards.insert(file);
+  // Headers alone are read, and the hub's cache is made of links.
+  const auto index = files::read_shard_index(path, files::Links::kFollowed);
+  for (const auto& [tensor, file] : index.weight_map) shards.insert(file);
   for (const std::string& shard : shards) add_header(path.parent_path() / shard, source.parameters);
   return source;
 }
