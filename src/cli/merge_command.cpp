@@ -24,12 +24,12 @@ namespace fs = std::filesystem;
 constexpr const char* kFooter =
     R"(SOURCE is a .safetensors file, the index of several, or a folder with them, also one of save_state.
 TARGET is a folder, or a file that ends in .safetensors. Tensors stay the same byte for byte; the
-target is there completely or not at all.
+target is there completely or not at all. It must not be in the folder of the source.
 
 Examples:
   accelerate merge-weights runs/a/model merged
   accelerate merge-weights runs/a/checkpoints/checkpoint_7 model.safetensors
-  accelerate merge-weights model.safetensors shards --max_shard_size 2GB
+  accelerate merge-weights whole/model.safetensors shards --max_shard_size 2GB
 )";
 
 struct Options {

@@ -61,7 +61,7 @@ class MergeWeights(ProgramTest):
         self.assertEqual(len(tensors_of(self.folder / "one.safetensors")), 3)
 
     def test_a_model_can_be_spread_otherwise(self):
-        large = self.folder / "large.safetensors"
+        large = self.source / "large.safetensors"
         large.write_bytes(safetensors({"a": b"a" * 900, "b": b"b" * 900, "c": b"c"}))
         result = self.merge(large, "shards", "--max-shard-size", "1KB")
         self.assertEqual(result.returncode, 0, result.stderr)
