@@ -18,8 +18,12 @@ Every setting has one name. It is a flag of `accelerate launch`, an environment 
 file. A flag counts before a variable, a variable before the file, the file before the default.
 `accelerate launch --explain` prints every value and who gave it; `--dry_run` prints what would be started.
 
+![accelerate launch --explain](screens/launch_explain.svg)
+
 In flags `-` and `_` are the same. Words for yes are `y yes t true on 1`, for no `n no f false off 0`, in any case. An
 unknown flag, key or value is an error that names its place and the nearest right name.
+
+![mistyped flags, keys and commands](screens/launch_mistake.svg)
 
 ## The file
 
@@ -35,6 +39,13 @@ of all versions, and it reads ours.
 | `accelerate config update` | rewrites a file of an older version with today's keys |
 | `accelerate config show` | prints a file as it is understood |
 | `accelerate to-fsdp2` | converts an `fsdp_config` of version 1 |
+
+Arrow keys, j and k or a number choose; through a pipe each answer is a line. In a file null is the same as a key that is
+not there.
+
+![a question with a menu](screens/config_menu.svg)
+
+![all questions, and the file that was written](screens/config_wizard.svg)
 
 ```yaml
 compute_environment: LOCAL_MACHINE
