@@ -20,7 +20,8 @@ from screens.scenes import SCENES  # noqa: E402
 from screens.terminal import Screen  # noqa: E402
 
 # Of a machine, not of the program.
-MACHINE = re.compile(r"/tmp/|/root\b|/home/|/work/")
+OWN_FOLDERS = (str(ROOT), str(BUILD), str(Path.home()), tempfile.gettempdir() + "/")
+MACHINE = re.compile("|".join([*map(re.escape, OWN_FOLDERS), r"/root\b", "/home/"]))
 
 
 def text_of(path):
