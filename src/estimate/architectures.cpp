@@ -11,12 +11,12 @@ namespace {
 using Describe = Architecture (*)(const ModelConfig&);
 
 const std::map<std::string, Describe>& describers() {
-  static const std::map<std::string, Describe> kDescribers = {
+  static const std::map<std::string, Describe> table = {
       {"bert", bert_architecture},       {"distilbert", distilbert_architecture},
       {"gpt2", gpt2_architecture},       {"llama", llama_architecture},
       {"roberta", roberta_architecture}, {"t5", t5_architecture},
   };
-  return kDescribers;
+  return table;
 }
 
 template <typename Range, typename Name>
