@@ -65,7 +65,7 @@ void append_others(std::string& report, const LaunchOutcome& outcome) {
 std::string describe_worker(const LaunchOutcome& outcome, int rank) {
   const size_t all =
       outcome.world_size > 0 ? static_cast<size_t>(outcome.world_size) : outcome.ends.size();
-  if (outcome.workers != "rank" && all == 1) return outcome.workers;
+  if (outcome.workers != kRanks && all == 1) return outcome.workers;
   return outcome.workers + " " + std::to_string(rank) + " of " + std::to_string(all);
 }
 
@@ -172,6 +172,8 @@ int LaunchOutcome::exit_code() const {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
   if (!stop_signal) return 0;
+  // mpirun that is told to stop ends with a status of its own, which says nothing of the ranks.
+  if (workers != kRanks) return 128 + *stop_signal;
   return agreed_status(ends).value_or(128 + *stop_signal);
 }
 
@@ -185,7 +187,7 @@ std::string failure_report(const LaunchOutcome& outcome) {
     report = "accelerate launch: stopped by " + signal_name(outcome.stop_signal.value_or(0)) + "\n";
   } else {
     report = first_line(outcome, *first) + exception_line(*first);
-    if (outcome.workers == "rank") append_last_lines(report, *first);
+    if (outcome.workers == kRanks) append_last_lines(report, *first);
   }
   for (const WorkerEnd& end : outcome.ends) {
     const bool is_cause = &end == first && outcome.lost_machine.empty();
@@ -200,7 +202,7 @@ std::string failure_report(const LaunchOutcome& outcome) {
     }
     report += "\n";
   }
-  if (outcome.workers == "rank") append_others(report, outcome);
+  if (outcome.workers == kRanks) append_others(report, outcome);
   const bool was_killed = first != nullptr && outcome.lost_machine.empty() &&
                           WIFSIGNALED(first->wait_status) &&
                           WTERMSIG(first->wait_status) == SIGKILL;

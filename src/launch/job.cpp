@@ -204,7 +204,7 @@ LaunchPlan through_ssh(LaunchPlan plan, const std::vector<Host>& hosts) {
 // The plan of this machine alone, and what its workers are called.
 struct LocalPart {
   LaunchPlan plan;
-  std::string workers = "rank";
+  std::string workers = kRanks;
 };
 
 LocalPart local_part(const LaunchPlan& asked) {
@@ -289,7 +289,7 @@ int run_node_agent(const std::string& plan_text) {
     }
   }
   require_shares(plan);
-  return run_here(plan, "rank", remote.has_lifeline ? move_input_away() : -1);
+  return run_here(plan, kRanks, remote.has_lifeline ? move_input_away() : -1);
 }
 
 }  // namespace accelerate::launch

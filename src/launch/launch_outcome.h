@@ -30,10 +30,12 @@ struct WorkerEnd {
   std::deque<std::string> last_lines{};  // of both streams, oldest first
 };
 
+inline constexpr const char* kRanks = "rank";
+
 struct LaunchOutcome {
   std::vector<WorkerEnd> ends{};       // one for each worker, in the order in which they ended
   int world_size = 0;                  // 0: as many as ended
-  std::string workers = "rank";        // what they are called: rank, or the program that runs them
+  std::string workers = kRanks;        // what they are called: rank, or the program that runs them
   std::optional<int> stop_signal{};    // the launcher was told to stop by this signal
   std::string lost_machine{};          // a machine went silent: which and since when
   std::chrono::milliseconds grace{0};  // how long the others were given
@@ -46,7 +48,7 @@ struct LaunchOutcome {
 
   // 0 if every worker succeeded and nobody told the launcher to stop. kLostMachineExitCode if a
   // machine was lost; after a failure the status of the first that failed, or 128 plus its signal;
-  // after a stop signal the status other than 0 with which all workers exited, else 128 plus the
+  // after a stop signal the status other than 0 with which all ranks exited, else 128 plus the
   // signal, also if the workers ended well.
   int exit_code() const;
 };

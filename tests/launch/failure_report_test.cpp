@@ -99,6 +99,14 @@ TEST(FailureReport, AStopThatAllWorkersAnsweredWithOneCodeEndsWithThatCode) {
   EXPECT_EQ(outcome.exit_code(), 143);
 }
 
+TEST(FailureReport, WhatMpirunSaysWhenItIsStoppedIsNotTheWordOfTheRanks) {
+  LaunchOutcome outcome;
+  outcome.workers = "mpirun";
+  outcome.stop_signal = SIGTERM;
+  outcome.ends = {end_of(0, exited(1), WorkerFate::kStopped)};
+  EXPECT_EQ(outcome.exit_code(), 143);
+}
+
 TEST(FailureReport, NamesTheMachineAndTheException) {
   WorkerEnd failed = end_of(2, exited(1), WorkerFate::kFailed, milliseconds(70));
   failed.host = "node7";
