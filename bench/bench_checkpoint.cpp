@@ -1,5 +1,7 @@
 // Times safetensors files and saved models: saving to the disk, loading into a model, opening a
-// file of many tensors, and the memory that each takes beside the model.
+// file of many tensors, the memory that each takes beside the model, and for how long a save in the
+// background stops a loop.
+#include <accelerate/accelerator.h>
 #include <accelerate/model_files.h>
 #include <fcntl.h>
 #include <torch/torch.h>
@@ -34,6 +36,7 @@ struct LargeImpl : torch::nn::Module {
       register_parameter("weight_" + std::to_string(i), torch::randn({elements}));
     }
   }
+  static at::Tensor forward(const at::Tensor& input) { return input; }
 };
 TORCH_MODULE(Large);
 
@@ -158,10 +161,45 @@ nlohmann::json measure_open(const fs::path& folder, int repetitions) {
   return {{"tensors", kMany}, {"rows", turns.report()}};
 }
 
+// How long the thread of the training is in save_state() of a model, with and without writing in
+// the background.
+nlohmann::json measure_async(const fs::path& folder, int64_t megabytes, int repetitions,
+                             const std::string& device) {
+  accelerate::Accelerator accelerator({.cpu = device == "cpu"});
+  require(accelerator.device().str().starts_with(device), "there is no such device");
+  Large large(megabytes);
+  auto model = accelerator.prepare(large);
+  const auto saved = [&](const char* name, bool in_background) {
+    return Contender{name, [&, name, in_background] {
+                       fs::remove_all(folder / name);
+                       const Stopwatch watch;
+                       const accelerate::SaveTicket ticket =
+                           accelerator.save_state(folder / name, {.async = in_background});
+                       const double seconds = watch.seconds();
+                       ticket.wait();
+                       return seconds / static_cast<double>(megabytes);
+                     }};
+  };
+  const Turns turns({saved("synchronous", false), saved("asynchronous", true)}, repetitions);
+  const at::Tensor before = large->parameters().back().detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    large->parameters().back().zero_();
+  }
+  accelerator.load_state(folder / "asynchronous");
+  require(torch::equal(large->parameters().back(), before),
+          "what was saved is not what was loaded");
+  return {{"megabytes", megabytes},
+          {"device", device},
+          {"rows", turns.report()},
+          {"part", 1 / turns.speed("asynchronous", "synchronous")}};
+}
+
 int main(int argc, char** argv) {
   int repetitions = 5;
   int64_t megabytes = 1000;
   std::string json_file;
+  std::string device = "cpu";
   std::string folder = fs::temp_directory_path();
   nlohmann::json results;
   CLI::App app("Times safetensors files and saved models");
@@ -173,6 +211,10 @@ int main(int argc, char** argv) {
     command->add_option("--megabytes", megabytes, "The size of the model")->capture_default_str();
     command->add_option("--folder", folder, "Where files are written; they are removed at the end");
     command->add_option("--json", json_file, "File for the results");
+    if (std::string_view(name) == "async") {
+      command->add_option("--device", device, "Where the model is: cpu or cuda")
+          ->capture_default_str();
+    }
     command->callback([&, measure] {
       const fs::path scratch = fs::path(folder) / ("bench_checkpoint_" + std::to_string(getpid()));
       fs::create_directories(scratch);
@@ -186,6 +228,8 @@ int main(int argc, char** argv) {
        [&](const fs::path& path) { return measure_load(path, megabytes, repetitions); });
   part("open", "A file of many tensors",
        [&](const fs::path& path) { return measure_open(path, repetitions); });
+  part("async", "How long a save in the background stops a loop, against one that does not",
+       [&](const fs::path& path) { return measure_async(path, megabytes, repetitions, device); });
   CLI11_PARSE(app, argc, argv);
 
   publish(std::move(results), argc, argv, json_file);

@@ -22,6 +22,10 @@ if(TARGET accelerate_cli)
   install(FILES "${generated}/_accelerate" DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
   install(FILES "${generated}/accelerate.fish" DESTINATION "${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d")
 endif()
+if(TARGET accelerate_selftest)
+  list(APPEND installable accelerate_selftest)
+  install(TARGETS accelerate_selftest RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
 add_custom_target(installable DEPENDS ${installable})
 
 # Named here because CMake leaves folders inside the source tree, as .deps is, out of the link path that it installs.

@@ -5,6 +5,7 @@
     core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda -> compat
     files: formats and durable writing without libtorch, open to estimate, cli, data, checkpoint and core
     estimate: what a model needs of memory, without libtorch, open to cli
+    inside: forks workers from a program, with what launch knows; selftest: a program on the public API alone
     base: standard C++ alone, open to all
 
 usage: check_rooms.py [root of the project]
@@ -30,6 +31,8 @@ MAY_INCLUDE = {
     "data": ["comm", "compat", "files"],
     "checkpoint": ["comm", "compat", "files"],
     "core": [*MIDDLE, "comm", "compat", "config", "files"],
+    "inside": ["launch"],
+    "selftest": [],
 }
 WITHOUT_TORCH = ["base", "files", "config", "estimate", "launch", "cli"]
 # Headers that one room alone may name, by the beginning of their path.

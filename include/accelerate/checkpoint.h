@@ -19,8 +19,15 @@
 namespace torch::nn {
 class Module;
 }
+namespace torch::optim {
+class Optimizer;
+}
 
 namespace accelerate {
+
+namespace checkpoint {
+class AsyncSaver;
+}
 
 // Where the files of a training program go.
 struct ProjectOptions {
@@ -35,7 +42,9 @@ struct ProjectOptions {
   // Number of the next of these; load_state() sets it to the one after what it found.
   int64_t iteration = 0;
   // For nodes without a common file system: the first rank of each node writes all files that are
-  // not a rank's own, and each node has a checkpoint of its own, which its ranks load.
+  // not a rank's own, and each node has a checkpoint of its own, which its ranks load. A save is
+  // seen on all nodes or on none, and load_state() takes what one and the same save has left on all
+  // of them.
   bool save_on_each_node = false;
 };
 
@@ -77,14 +86,15 @@ class SaveTicket {
   // Whether the files are durable, or writing them has failed.
   bool done() const;
   // Blocks until it is done. Throws CheckpointError, the same on all ranks, if one of them could
-  // not write: the checkpoint that was there before is there still. Not collective.
+  // not write: the checkpoint that was there before is there still. An error that was thrown here
+  // on one rank counts as seen by all of them. Not collective.
   void wait() const;
 
-  // Nothing for users.
+ private:
+  friend class checkpoint::AsyncSaver;
   struct State;
   explicit SaveTicket(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
- private:
   std::shared_ptr<State> state_;
 };
 
@@ -101,6 +111,10 @@ struct CheckpointFunctions {
   // Throws, and leaves the object usable, if the state does not fit: load_state() then gives every
   // object back the state it had.
   std::function<void(const StateDict&)> load_state_dict{};
+  // A prepared optimizer for which these functions speak: it has no optimizer.bin then. Needed for
+  // classes that are not of torch::optim, which save_state() refuses otherwise. Set by itself where
+  // the registered object is an optimizer.
+  const torch::optim::Optimizer* optimizer = nullptr;
 };
 
 namespace detail {
@@ -109,6 +123,12 @@ template <class T>
 inline constexpr bool is_shared_pointer = false;
 template <class T>
 inline constexpr bool is_shared_pointer<std::shared_ptr<T>> = true;
+
+template <class T>
+const torch::optim::Optimizer* as_optimizer(const T& object) {
+  if constexpr (std::is_convertible_v<const T*, const torch::optim::Optimizer*>) return &object;
+  return nullptr;
+}
 
 // An object of the user as two functions. Refers to an lvalue, keeps a shared pointer.
 template <class T>
@@ -119,17 +139,17 @@ CheckpointFunctions checkpoint_functions(T&& object) {
   } else if constexpr (is_shared_pointer<Object>) {
     static_assert(Checkpointable<typename Object::element_type>,
                   "register_for_checkpointing() needs state_dict() and load_state_dict()");
-    return {
-        .state_dict = [object]() -> StateDict { return object->state_dict(); },
-        .load_state_dict = [object](const StateDict& state) { object->load_state_dict(state); }};
+    return {.state_dict = [object]() -> StateDict { return object->state_dict(); },
+            .load_state_dict = [object](const StateDict& state) { object->load_state_dict(state); },
+            .optimizer = as_optimizer(*object)};
   } else {
     static_assert(Checkpointable<Object>,
                   "register_for_checkpointing() needs state_dict() and load_state_dict()");
     static_assert(std::is_lvalue_reference_v<T>,
                   "register_for_checkpointing() refers to the object: give it one that stays");
-    return {
-        .state_dict = [&object]() -> StateDict { return object.state_dict(); },
-        .load_state_dict = [&object](const StateDict& state) { object.load_state_dict(state); }};
+    return {.state_dict = [&object]() -> StateDict { return object.state_dict(); },
+            .load_state_dict = [&object](const StateDict& state) { object.load_state_dict(state); },
+            .optimizer = as_optimizer(object)};
   }
 }
 
@@ -148,7 +168,8 @@ struct ModelToSave {
 using SaveStateHook =
     std::function<void(std::vector<ModelToSave>& models, const std::filesystem::path& directory)>;
 // Runs in load_state() on all ranks before anything is loaded: may load models by itself and drop
-// them from the list, which are then left alone.
+// them from the list, which are then left alone. It comes before the checks: what it has changed
+// stays changed if load_state() throws.
 using LoadStateHook = std::function<void(std::vector<std::shared_ptr<torch::nn::Module>>& models,
                                          const std::filesystem::path& directory)>;
 

@@ -107,6 +107,10 @@ struct LoadModelOptions {
   // The name in the model for a name in the file; an empty text leaves that tensor out. Two names
   // must not become one.
   std::function<std::string(const std::string&)> key_mapping{};
+  // Files of a folder or an index may be links that lead out of the folder, as in the cache of the
+  // Hugging Face hub. For folders that come from somebody you trust: a link reads any file that you
+  // may read. Names in an index must stay inside all the same.
+  bool follow_links = false;
 };
 
 struct LoadReport {
@@ -141,9 +145,50 @@ LoadReport load_checkpoint_and_dispatch(torch::nn::Module& module,
                                         const std::filesystem::path& checkpoint,
                                         const LoadModelOptions& options = {});
 
+struct LoadStateDictOptions {
+  bool follow_links = false;  // as in LoadModelOptions
+};
+
 // The tensors of a checkpoint (file, index or folder, as above), aliases included, on the CPU and
 // mapped where the format allows it.
-ModelStateDict load_state_dict(const std::filesystem::path& checkpoint);
+ModelStateDict load_state_dict(const std::filesystem::path& checkpoint,
+                               const LoadStateDictOptions& options = {});
+
+struct MergeWeightsOptions {
+  // Unset: one file, however large. Set: shards of at most that size, with an index.
+  std::optional<ShardSize> max_shard_size{};
+  // Replace a model that is in the target.
+  bool overwrite = false;
+  // Remove the files of the source once the new ones are durable. Not those of a state directory.
+  bool remove_source = false;
+  bool follow_links = false;  // as in LoadModelOptions, for the source
+};
+
+struct MergeWeightsReport {
+  std::filesystem::path path{};  // of the one file, or of the index
+  uint64_t tensors = 0;
+  uint64_t bytes = 0;  // of tensors
+  uint64_t files = 0;  // with tensors
+  // Keys of the metadata to which the files gave different values: they are left out.
+  std::vector<std::string> differing_metadata{};
+};
+
+// Writes a model in safetensors files as one file, or in shards of another size: what the command
+// `accelerate merge-weights` does. `source` is a file, an index, a folder with one of these, or a
+// directory of save_state(), of which the first model is taken; where a manifest says that files
+// hold pieces of a tensor, these are put together. `target` is a file if it ends in .safetensors,
+// else a folder, which is made if need be.
+//
+// Tensors are the same byte for byte; aliases and metadata are kept. A few megabytes are in memory
+// at a time. Durable when it returns; complete or not at all, as with save_model(). Not collective.
+//
+// Throws UsageError if the target is in the folder of the source, holds a model and `overwrite` is
+// not set, or is a state directory; CheckpointError if the source is damaged, incomplete or not to
+// be trusted (as with load_checkpoint_in_model()), or if writing fails. Source and target are then
+// as they were.
+MergeWeightsReport merge_weights(const std::filesystem::path& source,
+                                 const std::filesystem::path& target,
+                                 const MergeWeightsOptions& options = {});
 
 // Bytes that one element takes in an estimate of memory: 4 for float32, 1/8 for bool.
 double dtype_byte_size(at::ScalarType dtype);

@@ -53,6 +53,8 @@ class Scheduler {
   // if the state is of another schedule or another number of groups, or makes no sense; the
   // schedule and the optimizer are then as before.
   void load_state_dict(const StateDict& state);
+  // Throws what load_state_dict() would throw. Changes nothing.
+  void check_state_dict(const StateDict& state) const;
 
   torch::optim::Optimizer& optimizer() const;
 

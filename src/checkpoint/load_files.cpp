@@ -4,7 +4,7 @@
 
 #include "accelerate/errors.h"
 #include "checkpoint/load_source.h"
-#include "checkpoint/model_files_publish.h"
+#include "files/model_folder.h"
 #include "files/shard_index.h"
 #include "files/system_calls.h"
 
@@ -12,13 +12,15 @@ namespace accelerate::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using files::kArchiveFiles;
+using files::kSafetensorsFiles;
 
 [[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint) {
   throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
 }
 
-CheckpointFiles files_of_index(const fs::path& path) {
-  const files::ShardIndex index = files::read_shard_index(path);
+CheckpointFiles files_of_index(const fs::path& path, files::Links links) {
+  const files::ShardIndex index = files::read_shard_index(path, links);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.weight_map) names.insert(file);
   const std::vector<std::string> sorted(names.begin(), names.end());
@@ -32,10 +34,12 @@ CheckpointFiles files_of_index(const fs::path& path) {
   return found;
 }
 
-CheckpointFiles files_of_folder(const fs::path& folder) {
+CheckpointFiles files_of_folder(const fs::path& folder, files::Links links) {
   std::error_code error;
   for (const std::string& name : {kArchiveFiles.file(), kSafetensorsFiles.file()}) {
-    if (fs::is_regular_file(folder / name, error)) return {.files = {folder / name}};
+    if (!fs::is_regular_file(folder / name, error)) continue;
+    files::check_model_file(folder, name, folder, links);
+    return {.files = {folder / name}};
   }
   std::vector<std::string> indices = files::entry_names(folder);
   std::erase_if(indices, [](const std::string& name) { return !name.ends_with(".index.json"); });
@@ -50,18 +54,19 @@ CheckpointFiles files_of_folder(const fs::path& folder) {
     for (const std::string& name : indices) all += (all.empty() ? "" : ", ") + name;
     refuse(folder, "the folder holds more than one index: " + all, "name one of them");
   }
-  return files_of_index(folder / indices.front());
+  files::check_model_file(folder, indices.front(), folder, links);
+  return files_of_index(folder / indices.front(), links);
 }
 
 }  // namespace
 
-CheckpointFiles find_checkpoint_files(const fs::path& checkpoint) {
+CheckpointFiles find_checkpoint_files(const fs::path& checkpoint, files::Links links) {
   std::error_code error;
-  if (fs::is_directory(checkpoint, error)) return files_of_folder(checkpoint);
+  if (fs::is_directory(checkpoint, error)) return files_of_folder(checkpoint, links);
   if (!fs::exists(checkpoint, error)) {
     refuse(checkpoint, "there is no such checkpoint", "check the path");
   }
-  if (checkpoint.extension() == ".json") return files_of_index(checkpoint);
+  if (checkpoint.extension() == ".json") return files_of_index(checkpoint, links);
   return {.files = {checkpoint}};
 }
 

@@ -17,6 +17,10 @@ using checkpoint::CheckpointFiles;
 using checkpoint::LoadPlan;
 using checkpoint::TensorSource;
 
+files::Links links_of(bool follow_links) {
+  return follow_links ? files::Links::kFollowed : files::Links::kInside;
+}
+
 // The files of a checkpoint, opened as they are needed. Safetensors files stay open from the check
 // to the loading: what was checked is what is loaded, and a mapping that is not touched costs
 // nothing. Archives are read as a whole, so of several one at a time is open.
@@ -42,7 +46,8 @@ class OpenFiles {
 
 LoadReport load_checkpoint_in_model(torch::nn::Module& module, const fs::path& checkpoint,
                                     const LoadModelOptions& options) {
-  const CheckpointFiles found = checkpoint::find_checkpoint_files(checkpoint);
+  const CheckpointFiles found =
+      checkpoint::find_checkpoint_files(checkpoint, links_of(options.follow_links));
   OpenFiles files(found.files);
   LoadPlan plan(get_state_dict(module), options);
   for (size_t file = 0; file < found.files.size(); ++file) {
@@ -51,7 +56,7 @@ LoadReport load_checkpoint_in_model(torch::nn::Module& module, const fs::path& c
   }
   LoadReport report = plan.check(checkpoint.string());
   for (size_t file = 0; file < found.files.size(); ++file) {
-    plan.load(files.open(file), file);
+    plan.load(files.open(file), file, found.files[file].string());
     files.end_loading(file);
   }
   plan.finish();
@@ -64,7 +69,7 @@ LoadReport load_state_dict_in_model(torch::nn::Module& module, const NamedTensor
   LoadPlan plan(get_state_dict(module), options);
   plan.add(*source, 0, {});
   LoadReport report = plan.check("");
-  plan.load(*source, 0);
+  plan.load(*source, 0, "");
   plan.finish();
   return report;
 }
@@ -86,8 +91,9 @@ LoadReport load_checkpoint_and_dispatch(torch::nn::Module& module, const fs::pat
   return report;
 }
 
-ModelStateDict load_state_dict(const fs::path& checkpoint) {
-  const CheckpointFiles found = checkpoint::find_checkpoint_files(checkpoint);
+ModelStateDict load_state_dict(const fs::path& checkpoint, const LoadStateDictOptions& options) {
+  const CheckpointFiles found =
+      checkpoint::find_checkpoint_files(checkpoint, links_of(options.follow_links));
   ModelStateDict state;
   for (size_t file = 0; file < found.files.size(); ++file) {
     const auto source = checkpoint::open_tensor_source(found.files[file]);

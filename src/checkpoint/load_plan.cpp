@@ -224,7 +224,7 @@ void LoadPlan::put(const std::string& name, const TensorSource& source,
   source.read(stored.name, {static_cast<std::byte*>(target.data_ptr()), target.nbytes()});
 }
 
-void LoadPlan::load(const TensorSource& source, size_t file) const {
+void LoadPlan::load(const TensorSource& source, size_t file, const std::string& where) const {
   const c10::NoGradGuard no_grad;
   std::map<std::string_view, std::vector<const std::string*>> names_of;
   for (const auto& [name, from] : sources_) {
@@ -233,6 +233,17 @@ void LoadPlan::load(const TensorSource& source, size_t file) const {
     const auto tied = tied_.find(name);
     if (from.is_alias && tied != tied_.end() && sources_.contains(tied->second)) continue;
     names_of[from.stored].push_back(&name);
+  }
+  // An archive is opened a second time here: it need not be the one that was checked.
+  std::map<std::string_view, const StoredTensor*> stored;
+  for (const StoredTensor& tensor : source.tensors()) stored.emplace(tensor.name, &tensor);
+  for (const auto& [name, targets] : names_of) {
+    const auto found = stored.find(name);
+    if (found != stored.end() && *found->second == sources_.at(*targets.front()).tensor) continue;
+    throw CheckpointError({.what = "tensor " + in_quotes(name) +
+                                   " is not the one any more that was checked before the load",
+                           .where = where,
+                           .hint = "somebody writes to the file: load it again"});
   }
   for (const StoredTensor& tensor : source.tensors()) {
     const auto names = names_of.find(tensor.name);

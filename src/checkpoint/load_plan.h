@@ -23,12 +23,17 @@ class LoadPlan {
   // one name.
   void add(const TensorSource& source, size_t file, const CheckpointFiles& files);
 
+  // The names that are missing or unexpected.
+  LoadReport report() const;
+
   // Throws if the tensors noted cannot all be loaded, as load_checkpoint_in_model() says; `where`
   // is the place in the message.
   LoadReport check(const std::string& where) const;
 
-  // Puts the tensors of that file into the model.
-  void load(const TensorSource& source, size_t file) const;
+  // Puts the tensors of that file into the model. Throws CheckpointError, before it has changed
+  // anything of this file, if the file was replaced since add(): those of files before it are
+  // loaded. `where` is the place in the message.
+  void load(const TensorSource& source, size_t file, const std::string& where) const;
 
   // Ties again what was tied and came apart when its type or device changed.
   void finish() const;
@@ -47,7 +52,6 @@ class LoadPlan {
   };
 
   void note(const std::string& stored, const StoredTensor& tensor, size_t file, bool is_alias);
-  LoadReport report() const;
   void check_keys(const LoadReport& report, const std::string& where) const;
   void check_tensors(const std::string& where) const;
   void check_devices(const std::vector<std::string>& names) const;

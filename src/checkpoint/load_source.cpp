@@ -22,6 +22,14 @@ using files::in_quotes;
   throw CheckpointError({.what = what, .where = file.string(), .hint = hint});
 }
 
+// The last line of defence: LoadPlan compares shapes before.
+void require_size(const std::string& name, size_t stored, size_t wanted) {
+  if (stored == wanted) return;
+  throw CheckpointError({.what = "tensor " + in_quotes(name) + " has " + std::to_string(stored) +
+                                 " bytes where " + std::to_string(wanted) + " are expected",
+                         .hint = "load it into the model that was saved"});
+}
+
 constexpr size_t kPieceBytes = 8 << 20;
 
 // For the whole pages among these bytes. The kernel may do nothing of it.
@@ -57,6 +65,7 @@ class SafetensorsSource final : public TensorSource {
   // again.
   void read(const std::string& name, std::span<std::byte> bytes) const override {
     const std::span<const std::byte> mapped = file_.mapped_bytes(name);
+    require_size(name, mapped.size(), bytes.size());
     for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
       const size_t size = std::min(kPieceBytes, bytes.size() - at);
       // One call in place of a page fault for every few pages. Kernels before 5.14 do not know it.
@@ -131,6 +140,7 @@ NamedTensors tensors_of_archive(const std::filesystem::path& path) {
 void TensorSource::read(const std::string& name, std::span<std::byte> bytes) const {
   const at::Tensor plain =
       tensor(name).detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
+  require_size(name, plain.nbytes(), bytes.size());
   // A model may be given its own tensors.
   std::memmove(bytes.data(), plain.data_ptr(), bytes.size());
 }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "accelerate/safetensors.h"
+#include "files/shard_index.h"
 
 namespace accelerate::checkpoint {
 
@@ -21,6 +22,8 @@ struct StoredTensor {
   std::string name{};
   std::vector<int64_t> shape{};
   at::ScalarType dtype = at::kFloat;
+
+  bool operator==(const StoredTensor&) const = default;
 };
 
 // One file, open. Its tensors can be had until the object goes, and live on by themselves.
@@ -35,7 +38,8 @@ class TensorSource {
   virtual at::Tensor tensor(const std::string& name) const = 0;
   // What tensor() gave out is not used any more: its memory may go.
   virtual void forget(const std::string& /*name*/) const {}
-  // The bytes of the tensor, in row-major order, into memory of their size.
+  // The bytes of the tensor, in row-major order. Throws CheckpointError if there are not exactly as
+  // many as `bytes` takes.
   virtual void read(const std::string& name, std::span<std::byte> bytes) const;
 };
 
@@ -48,7 +52,7 @@ struct CheckpointFiles {
 
 // What `checkpoint` stands for, as load_checkpoint_in_model() says. Throws CheckpointError if it
 // stands for nothing.
-CheckpointFiles find_checkpoint_files(const std::filesystem::path& checkpoint);
+CheckpointFiles find_checkpoint_files(const std::filesystem::path& checkpoint, files::Links links);
 
 // Opens a .safetensors file, or an archive of torch.save() for every other extension. All of it is
 // checked, so that reading a tensor cannot fail any more. Throws CheckpointError if the file is

@@ -7,11 +7,11 @@
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
 #include "accelerate/torch_archive.h"
-#include "checkpoint/model_files_publish.h"
 #include "checkpoint/safetensors_stream.h"
 #include "checkpoint/shared_tensors.h"
 #include "checkpoint/torch_archive_writer.h"
 #include "files/directory_lock.h"
+#include "files/model_folder.h"
 #include "files/shard_index.h"
 #include "files/staged_file.h"
 #include "files/system_calls.h"
@@ -20,8 +20,8 @@ namespace accelerate {
 namespace {
 
 namespace fs = std::filesystem;
-using checkpoint::kArchiveFiles;
-using checkpoint::kSafetensorsFiles;
+using files::kArchiveFiles;
+using files::kSafetensorsFiles;
 
 const SafetensorsMetadata kWrittenByTorch{{"format", "pt"}};
 
@@ -81,16 +81,6 @@ void check_saveable(const ModelStateDict& state) {
   }
 }
 
-template <class Write>
-void write_replacing(const fs::path& path, std::string_view stem, const Write& write) {
-  const fs::path target = fs::absolute(path);
-  files::StagedFile file(target, stem);
-  write(file.sink());
-  file.close();
-  file.publish();
-  files::sync_directory(target.parent_path());
-}
-
 }  // namespace
 
 void save_model(const torch::nn::Module& module, const fs::path& folder,
@@ -106,9 +96,9 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   const fs::path target = fs::absolute(folder);
   files::make_directories(target);
   const files::DirectoryLock lock(target / ".save_model.lock");
-  if (lock.is_exclusive()) checkpoint::remove_partial_files(target);
+  if (lock.is_exclusive()) files::remove_partial_files(target);
 
-  const checkpoint::ModelFileNames names =
+  const files::ModelFileNames names =
       options.safe_serialization ? kSafetensorsFiles : kArchiveFiles;
   const checkpoint::DistinctTensors distinct = checkpoint::drop_aliases(state);
   const files::ShardPlan plan = files::plan_shards(
@@ -116,24 +106,20 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
 
   std::vector<files::StagedFile> staged;
   for (const files::Shard& shard : plan.shards) {
-    files::StagedFile& file = staged.emplace_back(target / shard.file, checkpoint::kPartialStem);
+    files::StagedFile& file = staged.emplace_back(target / shard.file, files::kPartialStem);
     write_shard(file.sink(), shard, state, options.safe_serialization);
     file.close();
   }
   if (plan.is_sharded()) {
     const std::string text = index_text(plan, distinct, options.safe_serialization);
-    files::StagedFile& file = staged.emplace_back(target / names.index(), checkpoint::kPartialStem);
+    files::StagedFile& file = staged.emplace_back(target / names.index(), files::kPartialStem);
     file.sink().write(std::as_bytes(std::span(text)));
     file.close();
   }
-  checkpoint::publish_model_files(target, staged);
+  files::publish_model_files(target, staged);
 }
 
-void save(const TorchValue& value, const fs::path& path) {
-  write_replacing(path, "archive", [&](files::ByteSink& sink) {
-    write_torch_archive(sink, value, path.stem().string());
-  });
-}
+void save(const TorchValue& value, const fs::path& path) { save_torch_archive(path, value); }
 
 void save(const NamedTensors& tensors, const fs::path& path, const SaveFileOptions& options) {
   if (options.safe_serialization) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -89,8 +90,7 @@ class RngPart final : public StatePart {
   }
 
   void check(StateReader& reader) override {
-    derived_ = rank_ >= reader.saved_world_size();
-    const std::string name = rng_file(derived_ ? 0 : rank_);
+    const std::string name = file_to_read(reader);
     const TorchValue file = reader.archive(name);
     const TorchDict& states = file.as_dict();
     add(c10::kCPU, states.at(kCpu).as_tensor(), reader.where(name));
@@ -127,6 +127,17 @@ class RngPart final : public StatePart {
   }
 
  private:
+  std::string file_to_read(StateReader& reader) {
+    const int saved = reader.saved_world_size();
+    const std::string own = rng_file(rank_);
+    if (saved == reader.world_size() || reader.has(own)) return own;
+    derived_ = true;
+    if (rank_ < saved) reader.note(own + ": another node has it, the rank gets a new seed");
+    int first = 0;
+    while (first + 1 < saved && !reader.has(rng_file(first))) ++first;
+    return rng_file(first);
+  }
+
   // The rank's own GPU takes the state of the one it had, whatever its number; the others that of
   // their number.
   void add_gpus(const std::vector<TorchValue>& saved, const TorchValue* saved_index,
@@ -147,6 +158,15 @@ class RngPart final : public StatePart {
                                      std::to_string(own.numel()),
                              .where = where,
                              .hint = "load it with the version of libtorch that saved it"});
+    }
+    try {
+      generator_of(device).clone().set_state(state);
+    } catch (const std::exception& error) {
+      const std::string_view text(error.what());
+      throw CheckpointError({.what = "the random state of " + device.str() +
+                                     " is none: " + std::string(text.substr(0, text.find('\n'))),
+                             .where = where,
+                             .hint = "load another checkpoint"});
     }
     states_.emplace_back(device, state);
   }

@@ -16,7 +16,8 @@ namespace accelerate::checkpoint {
 std::string rng_file(int rank);
 
 // A rank that the saved run had takes the states of that rank; another one starts from seeds made
-// of rank 0's states and its own number. To be applied last. `device` is the GPU of this rank, or
+// of its own number and the states of the first rank whose file is there: rank 0, unless each node
+// has a directory of its own. To be applied last. `device` is the GPU of this rank, or
 // the CPU; `step` goes into the file.
 std::unique_ptr<StatePart> rng_part(int rank, c10::Device device, int64_t step);
 

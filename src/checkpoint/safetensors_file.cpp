@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <optional>
 
 #include "accelerate/errors.h"
 #include "accelerate/safetensors.h"
+#include "checkpoint/bool_bytes.h"
 #include "checkpoint/safetensors_stream.h"
 #include "files/json_text.h"
 #include "files/mapped_checkpoint.h"
@@ -16,20 +18,8 @@ namespace {
 
 using files::in_quotes;
 
-// A byte that is neither 0 nor 1 is no value of a C++ bool; to read it as one is undefined.
-void check_bools(const std::byte* bytes, const SafetensorsInfo& info, const std::string& where) {
-  const std::byte* odd =
-      std::find_if(bytes, bytes + info.bytes, [](std::byte byte) { return byte > std::byte{1}; });
-  if (odd == bytes + info.bytes) return;
-  throw CheckpointError({.what = "tensor " + in_quotes(info.name) + " of bools holds the byte " +
-                                 std::to_string(std::to_integer<int>(*odd)) + " at element " +
-                                 std::to_string(odd - bytes),
-                         .where = where,
-                         .hint = "save the file again with bools that are 0 or 1"});
-}
-
-SafetensorsInfo info_of(files::SafetensorsEntry& entry) {
-  return {.name = std::move(entry.name),
+SafetensorsInfo info_of(const std::string& name, const files::SafetensorsEntry& entry) {
+  return {.name = name,
           .dtype = std::string(files::dtype_name(entry.dtype)),
           .shape = {entry.shape.begin(), entry.shape.end()},
           .bytes = entry.end - entry.begin,
@@ -45,24 +35,31 @@ struct SafetensorsFile::State {
         files::parse_safetensors_header(mapping->bytes(), path.string());
     aliases = files::aliases_of(header);
     metadata = std::move(header.metadata);
-    infos.reserve(header.entries.size());
-    begins.reserve(header.entries.size());
-    names.reserve(header.entries.size());
-    for (files::SafetensorsEntry& entry : header.entries) {
-      begins.push_back(mapping->data() + header.data_begin + entry.begin);
-      infos.push_back(info_of(entry));
-      names.push_back(infos.back().name);
-    }
+    data = mapping->data() + header.data_begin;
     by_name = std::move(header.by_name);
+    entries = std::move(header.entries);
+    names.reserve(entries.size());
+    for (files::SafetensorsEntry& entry : entries) names.push_back(std::move(entry.name));
   }
+
+  // Made when the first of them is asked for: whoever wants the names alone does not pay for them.
+  const SafetensorsInfo& info_at(size_t position) const {
+    std::call_once(infos_made, [&] {
+      infos.reserve(entries.size());
+      for (size_t i = 0; i < entries.size(); ++i) infos.push_back(info_of(names[i], entries[i]));
+    });
+    return infos[position];
+  }
+
+  std::byte* bytes_at(size_t position) const { return data + entries[position].begin; }
 
   // Of a name or an alias.
   std::optional<size_t> find(std::string_view name) const {
     const auto precedes = [&](uint32_t position, std::string_view wanted) {
-      return infos[position].name < wanted;
+      return names[position] < wanted;
     };
     const auto found = std::lower_bound(by_name.begin(), by_name.end(), name, precedes);
-    if (found != by_name.end() && infos[*found].name == name) return *found;
+    if (found != by_name.end() && names[*found] == name) return *found;
     if (aliases.empty()) return std::nullopt;
     const auto alias = aliases.find(std::string(name));
     return alias == aliases.end() ? std::nullopt : find(alias->second);
@@ -81,7 +78,7 @@ struct SafetensorsFile::State {
   }
 
   at::Tensor tensor_at(size_t position) const {
-    const SafetensorsInfo& info = infos[position];
+    const SafetensorsInfo& info = info_at(position);
     if (!info.scalar_type) {
       throw CheckpointError({.what = "tensor " + in_quotes(info.name) + " has the type " +
                                      info.dtype + ", which torch does not have",
@@ -90,8 +87,11 @@ struct SafetensorsFile::State {
     }
     const at::TensorOptions options = at::TensorOptions(*info.scalar_type);
     if (info.bytes == 0) return at::empty(info.shape, options);
-    std::byte* bytes = begins[position];
-    if (*info.scalar_type == at::kBool) check_bools(bytes, info, mapping->path().string());
+    std::byte* bytes = bytes_at(position);
+    if (*info.scalar_type == at::kBool) {
+      checkpoint::check_bools({bytes, info.bytes}, "tensor " + in_quotes(info.name),
+                              mapping->path().string());
+    }
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): asked for its alignment alone
     if (reinterpret_cast<uintptr_t>(bytes) % c10::elementSize(*info.scalar_type) != 0) {
       at::Tensor copy = at::empty(info.shape, options);
@@ -104,11 +104,13 @@ struct SafetensorsFile::State {
 
   std::shared_ptr<const MappedFile> mapping;
   SafetensorsMetadata metadata;
-  std::vector<SafetensorsInfo> infos;
-  std::vector<std::byte*> begins;
+  std::byte* data = nullptr;                     // where the offsets begin
+  std::vector<files::SafetensorsEntry> entries;  // without their names
   std::vector<std::string> names;
   std::vector<uint32_t> by_name;  // positions in the order of the names
   std::map<std::string, std::string> aliases;
+  mutable std::once_flag infos_made;
+  mutable std::vector<SafetensorsInfo> infos;
 };
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
@@ -129,7 +131,7 @@ bool SafetensorsFile::contains(std::string_view name) const {
 }
 
 const SafetensorsInfo& SafetensorsFile::info(std::string_view name) const {
-  return state_->infos[state_->position_of(name)];
+  return state_->info_at(state_->position_of(name));
 }
 
 at::Tensor SafetensorsFile::tensor(std::string_view name) const {
@@ -142,13 +144,13 @@ at::Tensor SafetensorsFile::tensor(std::string_view name, c10::Device device) co
 
 std::span<const std::byte> SafetensorsFile::mapped_bytes(std::string_view name) const {
   const size_t position = state_->position_of(name);
-  return {state_->begins[position], state_->infos[position].bytes};
+  return {state_->bytes_at(position), state_->info_at(position).bytes};
 }
 
 at::Tensor SafetensorsFile::slice(std::string_view name, int64_t dim, int64_t begin,
                                   int64_t end) const {
   const size_t position = state_->position_of(name);
-  const std::vector<int64_t>& shape = state_->infos[position].shape;
+  const std::vector<int64_t>& shape = state_->info_at(position).shape;
   const auto dimensions = static_cast<int64_t>(shape.size());
   if (dim < 0 || dim >= dimensions) {
     throw UsageError({.what = "tensor " + in_quotes(name) + " has " + std::to_string(dimensions) +

@@ -1,5 +1,6 @@
 #include "checkpoint/snapshot.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -17,7 +18,7 @@
 namespace accelerate::checkpoint {
 namespace {
 
-// Copies each memory once, however many tensors look at it.
+// Copies each tensor once, however many names it has.
 class HostCopies {
  public:
   at::Tensor copy(const at::Tensor& tensor) {
@@ -65,9 +66,11 @@ class HostCopies {
     if (tensor.device().is_cpu()) return tensor.clone();
     if (!tensor.device().is_cuda()) return tensor.cpu();
     devices_.emplace(tensor.device().type(), tensor.device().index());
-    at::Tensor host =
-        at::empty_strided(tensor.sizes(), tensor.strides(),
-                          at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(true));
+    const auto options = at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(true);
+    // Expanded tensors have fewer places in memory than elements, and slices more.
+    at::Tensor host = tensor.is_non_overlapping_and_dense()
+                          ? at::empty_strided(tensor.sizes(), tensor.strides(), options)
+                          : at::empty(tensor.sizes(), options);
     host.copy_(tensor, /*non_blocking=*/true);
     return host;
   }

@@ -40,7 +40,8 @@ class Snapshot {
   const nlohmann::json& facts() const { return facts_; }
 
   // Copies all tensors to host memory, page-locked if they come from a GPU, and waits until that is
-  // done: training may then go on. Tensors that share their memory share the copy.
+  // done: training may then go on. Tensors that are the same view of one memory share the copy;
+  // other views of it become copies of their own.
   void copy_to_host();
 
   const std::vector<SnapshotFile>& files() const { return files_; }

@@ -3,23 +3,37 @@
 
 #include <exception>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "accelerate/communicator.h"
 
 namespace accelerate::checkpoint {
 
-// If `own` is an error on some ranks, throws on all of them: the error of the first such rank, as
-// what it is where that is CheckpointError or UsageError, stamped with its rank; as CheckpointError
-// elsewhere. That rank itself throws what it had. CommError is thrown at once, without asking.
-// Collective; one small exchange.
-void agree(Communicator& ranks, const std::exception_ptr& own);
-
 // What `action` throws.
 std::exception_ptr caught(const std::function<void()>& action);
+
+// The same for work of unlike length: returns when all ranks are done with theirs, and however long
+// one of them takes, no collective waits longer for it than about a second. So reading and writing
+// may outlast the timeout of the group. `action` runs on this thread and must not talk to other
+// ranks. Collective. Throws CommError, after `action`, if a rank is lost meanwhile.
+std::exception_ptr caught_on_all(Communicator& ranks, const std::function<void()>& action);
+
+// If `own` is an error on some ranks, throws on all of them, that rank included: the error of the
+// first such rank as UsageError where it is one and as CheckpointError otherwise, stamped with that
+// rank. Before that all ranks run `take_back`: whoever sees the error sees nothing left of what
+// failed. Throws CommError at once if `ranks` are lost. Collective; one small exchange.
+void agree(Communicator& ranks, const std::exception_ptr& own);
+void agree(Communicator& ranks, const std::exception_ptr& own,
+           const std::function<void()>& take_back);
 
 // An error as bytes that another rank can throw; empty for none.
 std::string error_bytes(const std::exception_ptr& error);
 // Throws the error that `bytes` of rank `rank` are.
 [[noreturn]] void throw_error_of(const std::string& bytes, int rank, int world_size);
+
+// Texts as one text, and back. None of them may hold a '\0'.
+std::string to_fields(const std::vector<std::string>& texts);
+std::vector<std::string> from_fields(const std::string& fields);
 
 }  // namespace accelerate::checkpoint

@@ -1,10 +1,15 @@
 #include <torch/nn/module.h>
 
+#include <deque>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
+#include "checkpoint/load_plan.h"
+#include "checkpoint/load_source.h"
 #include "checkpoint/state_names.h"
 #include "checkpoint/state_parts.h"
 
@@ -20,16 +25,6 @@ TorchValue as_archive(const NamedTensors& tensors) {
   TorchDict dict(TorchDict::Kind::kOrderedDict);
   for (const auto& item : tensors) dict.add(item.key(), item.value().detach());
   return dict;
-}
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i > 0 ? "," : "") + std::to_string(shape[i]);
-  return text + "]";
-}
-
-bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.is_same(b) || (a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes());
 }
 
 class SavedModels final : public StatePart {
@@ -58,6 +53,78 @@ class SavedModels final : public StatePart {
   bool safe_;
 };
 
+// A file, open from the check to the loading: what was checked is what is loaded, and its pages go
+// as soon as they are copied.
+class ModelFile {
+ public:
+  ModelFile(const torch::nn::Module& module, const std::filesystem::path& file)
+      : where_(file.string()),
+        source_(open_tensor_source(file)),
+        plan_(get_state_dict(module), options()) {
+    plan_.add(*source_, 0, {});
+  }
+
+  // Throws CheckpointError that lists what does not fit.
+  void check(const torch::nn::Module& module, const std::string& name, StateReader& reader) {
+    std::string problems = names_problem();
+    if (!problems.empty() && !reader.strict()) {
+      reader.note(name + ": " + problems);
+      problems.clear();
+    }
+    try {
+      plan_.check(where_);
+    } catch (const CheckpointError& error) {
+      problems += (problems.empty() ? "" : "; ") + error.message();
+    }
+    if (!problems.empty()) {
+      throw CheckpointError({.what = problems,
+                             .where = where_,
+                             .hint = "prepare the model that was saved; {.strict = false} passes "
+                                     "over names, not over shapes"});
+    }
+    note_casts(module, name, reader);
+  }
+
+  void load() {
+    plan_.load(*source_, 0, where_);
+    plan_.finish();
+    source_.reset();
+  }
+
+ private:
+  static const LoadModelOptions& options() {
+    static const LoadModelOptions kOptions;  // strictness is a matter of the reader
+    return kOptions;
+  }
+
+  std::string names_problem() const {
+    const LoadReport report = plan_.report();
+    std::string what;
+    if (!report.missing_keys.empty()) what = "the file lacks " + name_list(report.missing_keys);
+    if (!report.unexpected_keys.empty()) {
+      what +=
+          (what.empty() ? "" : "; ") + ("the model has no " + name_list(report.unexpected_keys));
+    }
+    return what;
+  }
+
+  void note_casts(const torch::nn::Module& module, const std::string& name,
+                  StateReader& reader) const {
+    const ModelStateDict own = get_state_dict(module);
+    std::vector<std::string> cast;
+    for (const StoredTensor& stored : source_->tensors()) {
+      const at::Tensor* tensor = own.find(stored.name);
+      if (tensor != nullptr && tensor->scalar_type() != stored.dtype) cast.push_back(stored.name);
+    }
+    if (cast.empty()) return;
+    reader.note(name + ": these have another type in the model and are cast: " + name_list(cast));
+  }
+
+  std::string where_;
+  std::unique_ptr<TensorSource> source_;
+  LoadPlan plan_;
+};
+
 class LoadedModels final : public StatePart {
  public:
   LoadedModels(std::vector<std::shared_ptr<torch::nn::Module>> models, bool all_are_here)
@@ -72,73 +139,18 @@ class LoadedModels final : public StatePart {
     for (size_t i = 0; i < models_.size() && i < saved; ++i) {
       const std::string name = safe > 0 ? numbered_file(kSafeStem, i, kSafeExtension)
                                         : numbered_file(kArchiveStem, i, kArchiveExtension);
-      NamedTensors tensors = load_state_dict(reader.file(name));
-      check_names(*models_[i], tensors, name, reader);
-      check_shapes(*models_[i], tensors, name, reader);
-      tensors_.push_back(std::move(tensors));
+      files_.emplace_back(*models_[i], reader.file(name)).check(*models_[i], name, reader);
     }
   }
 
   void apply() override {
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      load_state_dict_in_model(*models_[i], tensors_[i], {.strict = false});
-    }
+    for (ModelFile& file : files_) file.load();
   }
 
  private:
-  static void check_names(const torch::nn::Module& module, const NamedTensors& saved,
-                          const std::string& file, StateReader& reader) {
-    const ModelStateDict own = get_state_dict(module);
-    std::vector<std::string> missing, unexpected;
-    for (const auto& item : own) {
-      if (saved.contains(item.key())) continue;
-      // One of several names of a tied tensor is enough.
-      bool tied = false;
-      for (const auto& other : own) {
-        tied = tied || (saved.contains(other.key()) && is_same_memory(item.value(), other.value()));
-      }
-      if (!tied) missing.push_back(item.key());
-    }
-    for (const auto& item : saved) {
-      if (!own.contains(item.key())) unexpected.push_back(item.key());
-    }
-    if (missing.empty() && unexpected.empty()) return;
-    std::string what;
-    if (!missing.empty()) what += "the file lacks " + name_list(missing);
-    if (!unexpected.empty()) {
-      what += (what.empty() ? "" : "; ") + ("the model has no " + name_list(unexpected));
-    }
-    if (!reader.strict()) return reader.note(file + ": " + what);
-    throw CheckpointError({.what = what,
-                           .where = reader.where(file),
-                           .hint = "prepare the model that was saved, or pass {.strict = false}"});
-  }
-
-  static void check_shapes(const torch::nn::Module& module, const NamedTensors& saved,
-                           const std::string& file, StateReader& reader) {
-    std::vector<std::string> wrong, cast;
-    for (const auto& item : get_state_dict(module)) {
-      const at::Tensor* tensor = saved.find(item.key());
-      if (tensor == nullptr) continue;
-      if (tensor->sizes() != item.value().sizes()) {
-        wrong.push_back(item.key() + " is " + shape_text(tensor->sizes()) + " in the file and " +
-                        shape_text(item.value().sizes()) + " in the model");
-      } else if (tensor->scalar_type() != item.value().scalar_type()) {
-        cast.push_back(item.key());
-      }
-    }
-    if (!cast.empty()) {
-      reader.note(file + ": these have another type in the model and are cast: " + name_list(cast));
-    }
-    if (wrong.empty()) return;
-    throw CheckpointError({.what = "shapes differ: " + name_list(wrong),
-                           .where = reader.where(file),
-                           .hint = "prepare the model that was saved"});
-  }
-
   std::vector<std::shared_ptr<torch::nn::Module>> models_;
   bool all_are_here_;
-  std::vector<NamedTensors> tensors_;
+  std::deque<ModelFile> files_;
 };
 
 }  // namespace

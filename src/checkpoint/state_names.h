@@ -6,7 +6,7 @@
 
 namespace accelerate::checkpoint {
 
-// "a, b and 12 more": the first few of them.
+// "a, b, c": all of them.
 std::string name_list(const std::vector<std::string>& names);
 
 }  // namespace accelerate::checkpoint

@@ -13,6 +13,28 @@ std::string object_file(size_t number) {
   return "custom_checkpoint_" + std::to_string(number) + ".pkl";
 }
 
+// With memory of its own.
+StateValue cloned(const StateValue& value);
+
+StateDict cloned(const StateDict& state) {
+  StateDict copy;
+  for (const auto& [key, value] : state.entries()) copy.set(key, cloned(value));
+  return copy;
+}
+
+StateValue cloned(const StateValue& value) {
+  if (const auto* tensor = std::get_if<at::Tensor>(&value.variant())) {
+    return tensor->defined() ? tensor->detach().clone() : *tensor;
+  }
+  if (const auto* dict = std::get_if<StateDict>(&value.variant())) return cloned(*dict);
+  if (const auto* list = std::get_if<StateValue::List>(&value.variant())) {
+    StateValue::List copy;
+    for (const StateValue& item : *list) copy.push_back(cloned(item));
+    return copy;
+  }
+  return value;
+}
+
 class ObjectsPart final : public StatePart {
  public:
   explicit ObjectsPart(std::vector<CheckpointFunctions> objects) : objects_(std::move(objects)) {}
@@ -36,7 +58,7 @@ class ObjectsPart final : public StatePart {
 
   void try_apply() override {
     for (size_t i = 0; i < states_.size(); ++i) {
-      before_.push_back(objects_[i].state_dict());
+      before_.push_back(cloned(objects_[i].state_dict()));  // it may change in place
       try {
         objects_[i].load_state_dict(states_[i]);
       } catch (const std::exception& error) {

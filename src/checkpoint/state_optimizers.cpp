@@ -31,46 +31,65 @@ std::vector<TorchDict> initial_rates(const torch::optim::Optimizer& optimizer,
 
 class OptimizersPart final : public StatePart {
  public:
-  OptimizersPart(std::vector<PreparedOptimizer> optimizers, std::vector<Scheduler> schedulers)
-      : optimizers_(std::move(optimizers)), schedulers_(std::move(schedulers)) {}
+  OptimizersPart(std::vector<PreparedOptimizer> optimizers, std::vector<Scheduler> schedulers,
+                 const OptimizersElsewhere& elsewhere)
+      : optimizers_(std::move(optimizers)), schedulers_(std::move(schedulers)) {
+    for (size_t i = 0; i < optimizers_.size(); ++i) {
+      if (!elsewhere.contains(&optimizers_[i].optimizer())) with_files_.push_back(i);
+    }
+  }
 
   void save(Snapshot& snapshot) const override {
     std::vector<int64_t> steps;
     for (const PreparedOptimizer& optimizer : optimizers_) steps.push_back(optimizer.step_count());
     snapshot.facts()[kSteps] = steps;
     if (!snapshot.writes_shared_files()) return;
-    for (size_t i = 0; i < optimizers_.size(); ++i) {
-      const torch::optim::Optimizer& optimizer = optimizers_[i].optimizer();
-      snapshot.add(
-          numbered_file(kStem, i, kExtension),
-          optimizer_state(optimizer, {.group_entries = initial_rates(optimizer, schedulers_)}));
+    for (size_t i = 0; i < with_files_.size(); ++i) {
+      snapshot.add(numbered_file(kStem, i, kExtension), state_of(with_files_[i]));
     }
   }
 
   void check(StateReader& reader) override {
     const size_t saved = reader.count(kStem, kExtension);
-    reader.require_count("optimizers", saved, optimizers_.size());
+    reader.require_count("optimizers", saved, with_files_.size());
     if (const auto found = reader.facts().find(kSteps); found != reader.facts().end()) {
       steps_ = found->get<std::vector<int64_t>>();
     }
-    for (size_t i = 0; i < optimizers_.size() && i < saved; ++i) {
+    for (size_t i = 0; i < with_files_.size() && i < saved; ++i) {
       const std::string name = numbered_file(kStem, i, kExtension);
       TorchValue state = reader.archive(name);
-      check_optimizer_state(optimizers_[i].optimizer(), state, reader.where(name));
+      check_optimizer_state(optimizers_[with_files_[i]].optimizer(), state, reader.where(name));
       states_.emplace_back(reader.where(name), std::move(state));
     }
   }
 
   void apply() override {
     for (size_t i = 0; i < states_.size(); ++i) {
-      load_optimizer_state(optimizers_[i].optimizer(), states_[i].second, states_[i].first);
-      if (i < steps_.size()) optimizers_[i].set_step_count(steps_[i]);
+      load_optimizer_state(optimizers_[with_files_[i]].optimizer(), states_[i].second,
+                           states_[i].first);
+    }
+    for (size_t i = 0; i < optimizers_.size() && i < steps_.size(); ++i) {
+      optimizers_[i].set_step_count(steps_[i]);
     }
   }
 
  private:
+  TorchValue state_of(size_t index) const {
+    const torch::optim::Optimizer& optimizer = optimizers_[index].optimizer();
+    try {
+      return optimizer_state(optimizer, {.group_entries = initial_rates(optimizer, schedulers_)});
+    } catch (const CheckpointError& error) {
+      throw CheckpointError(
+          {.what = "optimizer " + std::to_string(index) + ": " + error.message(),
+           .where = error.where(),
+           .hint = "give the class state_dict() and load_state_dict() and pass the optimizer to "
+                   "register_for_checkpointing(), or CheckpointFunctions with .optimizer = &it"});
+    }
+  }
+
   std::vector<PreparedOptimizer> optimizers_;
   std::vector<Scheduler> schedulers_;
+  std::vector<size_t> with_files_;  // which of them have a file, in the order of the files
   std::vector<std::pair<std::string, TorchValue>> states_;  // file, contents
   std::vector<int64_t> steps_;
 };
@@ -78,8 +97,9 @@ class OptimizersPart final : public StatePart {
 }  // namespace
 
 std::unique_ptr<StatePart> optimizers_part(std::vector<PreparedOptimizer> optimizers,
-                                           std::vector<Scheduler> schedulers) {
-  return std::make_unique<OptimizersPart>(std::move(optimizers), std::move(schedulers));
+                                           std::vector<Scheduler> schedulers,
+                                           const OptimizersElsewhere& elsewhere) {
+  return std::make_unique<OptimizersPart>(std::move(optimizers), std::move(schedulers), elsewhere);
 }
 
 }  // namespace accelerate::checkpoint

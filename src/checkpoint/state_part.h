@@ -10,7 +10,8 @@
 namespace accelerate::checkpoint {
 
 // Made for one save or one load, over objects that outlive it. One thread at a time. Only apply()
-// may talk to other ranks: all of them come there, with the same parts.
+// may talk to other ranks: all of them come there, with the same parts. check() must not: the ranks
+// are given as long as they need for it.
 //
 // A load goes through check() on all parts and all ranks, then try_apply(), and only if nothing was
 // thrown anywhere through apply(); where a try_apply() throws, through undo() on all parts.
@@ -27,7 +28,8 @@ class StatePart {
   virtual void try_apply() {}
   // Takes try_apply() back, as far as it came.
   virtual void undo() {}
-  // Takes over what check() has read.
+  // Takes over what check() has read. Nothing that the contents could be wrong about is left to
+  // fail here.
   virtual void apply() = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "accelerate/checkpoint.h"
@@ -19,10 +20,15 @@ std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool saf
 std::unique_ptr<StatePart> load_models(std::vector<std::shared_ptr<torch::nn::Module>> models,
                                        bool all_are_here);
 
-// optimizer.bin, optimizer_1.bin, ... as Python's state_dict(), and in the facts how many updates
-// each has made. What Python's schedulers keep in the groups is taken from `schedulers`.
+// Those for which registered objects speak, see CheckpointFunctions::optimizer.
+using OptimizersElsewhere = std::set<const torch::optim::Optimizer*>;
+
+// optimizer.bin, optimizer_1.bin, ... as Python's state_dict(), of all that are not `elsewhere`;
+// and in the facts how many updates each has made. What Python's schedulers keep in the groups is
+// taken from `schedulers`. Saving throws CheckpointError for a class that is not known.
 std::unique_ptr<StatePart> optimizers_part(std::vector<PreparedOptimizer> optimizers,
-                                           std::vector<Scheduler> schedulers);
+                                           std::vector<Scheduler> schedulers,
+                                           const OptimizersElsewhere& elsewhere);
 
 // scheduler.bin, scheduler_1.bin, ... as Python's state_dict(). To be applied before the
 // optimizers, whose files have the last word on their rates.

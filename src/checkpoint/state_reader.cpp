@@ -11,11 +11,15 @@
 
 namespace accelerate::checkpoint {
 
+bool is_without_manifest(const std::filesystem::path& directory) {
+  std::error_code error;
+  return std::filesystem::is_directory(directory, error) &&
+         !std::filesystem::exists(directory / files::kManifestName, error);
+}
+
 StateReader::StateReader(std::filesystem::path directory, int rank, int world_size, bool strict)
     : directory_(std::move(directory)), rank_(rank), world_size_(world_size), strict_(strict) {
-  std::error_code error;
-  const bool has_directory = std::filesystem::is_directory(directory_, error);
-  if (!has_directory || std::filesystem::exists(directory_ / files::kManifestName, error)) {
+  if (!is_without_manifest(directory_)) {
     const files::CheckpointDirectory complete(directory_);
     directory_ = complete.path();
     manifest_ = complete.manifest();
@@ -23,6 +27,7 @@ StateReader::StateReader(std::filesystem::path directory, int rank, int world_si
     saved_world_size_ = static_cast<int>(manifest_->world_size);
     return;
   }
+  std::error_code error;
   saved_world_size_ = 0;
   while (std::filesystem::exists(directory_ / rng_file(saved_world_size_), error)) {
     ++saved_world_size_;

@@ -15,6 +15,10 @@
 
 namespace accelerate::checkpoint {
 
+// Whether there is such a directory and it has no manifest: it is of the Python library, if it is a
+// checkpoint at all.
+bool is_without_manifest(const std::filesystem::path& directory);
+
 // One on each rank. One thread at a time.
 class StateReader {
  public:

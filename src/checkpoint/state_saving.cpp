@@ -1,8 +1,9 @@
 #include "checkpoint/state_saving.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <random>
 #include <utility>
-#include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
@@ -13,45 +14,12 @@
 namespace accelerate::checkpoint {
 namespace {
 
-constexpr char kEnd = '\0';
-
-// What a rank tells the others: an error, or its group and some text.
-struct Message {
-  std::string error{};  // see error_bytes()
-  int group = 0;
-  bool is_leader = false;
-  std::string text{};
-
-  std::string bytes() const {
-    if (!error.empty()) return "E" + error;
-    return (is_leader ? "L" : "M") + std::to_string(group) + kEnd + text;
-  }
-  static Message parse(const std::string& bytes) {
-    if (bytes[0] == 'E') return {.error = bytes.substr(1)};
-    const size_t end = bytes.find(kEnd);
-    return {.group = std::stoi(bytes.substr(1, end - 1)),
-            .is_leader = bytes[0] == 'L',
-            .text = bytes.substr(end + 1)};
-  }
-};
-
-// What all ranks say, in their order. If one of them has an error all throw it, once all have run
-// `take_back`: whoever sees the error sees nothing left of what failed.
-std::vector<Message> exchange(Communicator& ranks, Message own, const std::exception_ptr& problem,
-                              const std::function<void()>& take_back) {
-  own.error = error_bytes(problem);
-  std::vector<Message> all;
-  for (const std::string& bytes : ranks.all_gather_bytes(own.bytes())) {
-    all.push_back(Message::parse(bytes));
-  }
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].error.empty()) continue;
-    take_back();
-    ranks.barrier();
-    if (static_cast<int>(rank) == ranks.rank()) std::rethrow_exception(problem);
-    throw_error_of(all[rank].error, static_cast<int>(rank), ranks.world_size());
-  }
-  return all;
+// 16 digits that no other save has.
+std::string new_save_id() {
+  std::random_device random;
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%08x%08x", random(), random());
+  return digits;
 }
 
 // The records of what hooks have left in the directory.
@@ -74,37 +42,44 @@ std::vector<files::FileRecord> records_of_others(const std::filesystem::path& di
 }  // namespace
 
 SaveJob::SaveJob(const SaveGroup& group, std::unique_ptr<files::CheckpointWriter> writer,
-                 std::filesystem::path directory, std::filesystem::path final_directory)
+                 std::filesystem::path directory, std::filesystem::path final_directory,
+                 std::string save_id)
     : group_(group),
       writer_(std::move(writer)),
       directory_(std::move(directory)),
       final_directory_(std::move(final_directory)),
+      save_id_(std::move(save_id)),
       snapshot_(group.is_leader) {}
 
 SaveJob SaveJob::begin(Communicator& ranks, const SaveGroup& group,
-                       const std::function<SaveTarget()>& target,
-                       const std::exception_ptr& own_problem) {
+                       const std::function<SaveTarget()>& target) {
   std::unique_ptr<files::CheckpointWriter> writer;
-  std::exception_ptr problem = own_problem;
-  Message own{.group = group.id, .is_leader = group.is_leader};
-  if (group.is_leader && !problem) {
-    problem = caught([&] {
-      const SaveTarget wanted = target();
-      writer = std::make_unique<files::CheckpointWriter>(
-          wanted.directory, files::WriterOptions{.total_limit = wanted.total_limit});
-      own.text = writer->directory().string() + kEnd + writer->final_directory().string();
-    });
+  std::string own;  // of a leader: its group, the two directories, and an id
+  const auto problem = caught_on_all(ranks, [&] {
+    if (!group.is_leader) return;
+    const SaveTarget wanted = target();
+    writer = std::make_unique<files::CheckpointWriter>(
+        wanted.directory, files::WriterOptions{.total_limit = wanted.total_limit});
+    own = to_fields({std::to_string(group.id), writer->directory().string(),
+                     writer->final_directory().string(), new_save_id()});
+  });
+  agree(ranks, problem, [&] { writer.reset(); });
+  std::vector<std::string> place;
+  std::string save_id;  // that of the first leader counts for all
+  for (const std::string& fields : ranks.all_gather_bytes(own)) {
+    if (fields.empty()) continue;
+    std::vector<std::string> of_leader = from_fields(fields);
+    if (save_id.empty()) save_id = of_leader[3];
+    if (of_leader[0] == std::to_string(group.id)) place = std::move(of_leader);
   }
-  const auto take_back = [&] { writer.reset(); };
-  for (const Message& message : exchange(ranks, own, problem, take_back)) {
-    if (!message.is_leader || message.group != group.id) continue;
-    const size_t end = message.text.find(kEnd);
-    return SaveJob(group, std::move(writer), message.text.substr(0, end),
-                   message.text.substr(end + 1));
-  }
-  throw CheckpointError({.what = "no rank of this node leads the save",
-                         .where = "save_state",
-                         .hint = "start the ranks of each node with LOCAL_RANK from 0 on"});
+  agree(ranks, caught([&] {
+          if (!place.empty()) return;
+          throw CheckpointError({.what = "no rank of this node leads the save",
+                                 .where = "save_state",
+                                 .hint = "start the ranks of each node with LOCAL_RANK from 0 on"});
+        }),
+        [&] { writer.reset(); });
+  return SaveJob(group, std::move(writer), place[1], place[2], std::move(save_id));
 }
 
 std::string SaveJob::write_own_files() const {
@@ -115,31 +90,57 @@ std::string SaveJob::write_own_files() const {
   return files::records_text(records);
 }
 
-void SaveJob::abandon(Communicator& ranks) {
-  writer_.reset();
-  ranks.barrier();
+// By rank; nothing for those of other groups.
+std::vector<std::string> SaveJob::gather_records(Communicator& ranks,
+                                                 const std::string& own) const {
+  std::vector<std::string> records;
+  for (const std::string& fields :
+       ranks.all_gather_bytes(to_fields({std::to_string(group_.id), own}))) {
+    std::vector<std::string> of_rank = from_fields(fields);
+    const bool shares_directory = of_rank[0] == std::to_string(group_.id);
+    records.push_back(shares_directory ? std::move(of_rank[1]) : std::string());
+  }
+  return records;
 }
 
 void SaveJob::write(Communicator& ranks) {
-  Message own{.group = group_.id, .is_leader = group_.is_leader};
-  const std::exception_ptr unwritten = caught([&] { own.text = write_own_files(); });
-  std::vector<std::string> records(static_cast<size_t>(ranks.world_size()));
-  const std::vector<Message> all = exchange(ranks, own, unwritten, [&] { writer_.reset(); });
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].group == group_.id) records[rank] = all[rank].text;
-  }
-  const std::exception_ptr uncommitted = caught([&] {
-    if (writer_) commit(records);
-  });
+  const auto remove = [&] { writer_.reset(); };
+  std::string own;
+  agree(ranks, caught_on_all(ranks, [&] { own = write_own_files(); }), remove);
+  const std::vector<std::string> records = gather_records(ranks, own);
+  const auto on_leaders = [&](const std::function<void()>& step) {
+    return caught_on_all(ranks, [&] {
+      if (writer_) step();
+    });
+  };
+  agree(ranks, on_leaders([&] { writer_->prepare(manifest(records)); }), remove);
+  agree(ranks, on_leaders([&] { writer_->publish(); }), [&] { take_back(); });
+  // It is there on all nodes: only now may an old one go.
+  agree(ranks, on_leaders([&] {
+          for (const std::string& sentence : writer_->finish().left_over) {
+            log(LogLevel::kWarning, sentence);
+          }
+        }));
   writer_.reset();
-  agree(ranks, uncommitted);
 }
 
-void SaveJob::commit(const std::vector<std::string>& records_of_ranks) {
+void SaveJob::take_back() {
+  if (!writer_) return;
+  try {
+    writer_->take_back();
+  } catch (const CheckpointError& error) {
+    log(LogLevel::kError, "a checkpoint that other nodes do not have stays: " + error.where() +
+                              ": " + error.message());
+  }
+  writer_.reset();
+}
+
+files::Manifest SaveJob::manifest(const std::vector<std::string>& records_of_ranks) const {
   files::Manifest manifest{.library_version = std::string(library_version()),
                            .world_size = static_cast<int64_t>(records_of_ranks.size()),
                            .step = step_,
                            .state = snapshot_.facts()};
+  manifest.state[kSaveId] = save_id_;
   for (size_t rank = 0; rank < records_of_ranks.size(); ++rank) {
     if (records_of_ranks[rank].empty()) continue;
     for (files::FileRecord& record :
@@ -150,8 +151,7 @@ void SaveJob::commit(const std::vector<std::string>& records_of_ranks) {
   for (files::FileRecord& record : records_of_others(directory_, manifest.files)) {
     manifest.files.push_back(std::move(record));
   }
-  const files::CommitReport report = writer_->commit(std::move(manifest));
-  for (const std::string& sentence : report.left_over) log(LogLevel::kWarning, sentence);
+  return manifest;
 }
 
 }  // namespace accelerate::checkpoint

@@ -2,18 +2,22 @@
 #pragma once
 
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "accelerate/communicator.h"
 #include "checkpoint/snapshot.h"
 #include "files/checkpoint_writer.h"
 
 namespace accelerate::checkpoint {
+
+// Among the facts of a checkpoint: a text that tells it from all others. Checkpoints that one save
+// has made on several nodes have the same.
+inline constexpr const char* kSaveId = "save_id";
 
 // The ranks that share a directory: all of them, or those of one node. One of them leads: it makes
 // the directory and writes what the others have in common with it.
@@ -32,11 +36,10 @@ struct SaveTarget {
 class SaveJob {
  public:
   // The leaders ask `target` for the directory, take its lock and make an empty temporary one.
-  // Collective: all ranks, with the same `own_problem` or none: an error that a rank brings is
-  // thrown on all of them, as are those of the leaders. See agree().
+  // Collective: all ranks. What a leader throws is thrown on all of them, see agree(), and nothing
+  // is left.
   static SaveJob begin(Communicator& ranks, const SaveGroup& group,
-                       const std::function<SaveTarget()>& target,
-                       const std::exception_ptr& own_problem);
+                       const std::function<SaveTarget()>& target);
 
   // Where the files go until the commit, and where they will be.
   const std::filesystem::path& directory() const { return directory_; }
@@ -44,27 +47,33 @@ class SaveJob {
   Snapshot& snapshot() { return snapshot_; }
   void set_step(int64_t step) { step_ = step; }
 
-  // Instead of write(): removes what is there, and returns when that is done on all ranks.
-  // Collective: all ranks.
-  void abandon(Communicator& ranks);
+  // Removes what is there. Not collective: see agree().
+  void abandon() { writer_.reset(); }
 
   // Writes the files of this rank, lets the leaders collect the records of all and commit. Blocks
   // until the checkpoint is durable. Throws on all ranks alike if one of them cannot do its part:
-  // then the checkpoint that was there before is there still, and nothing is left of the new one.
+  // then the checkpoint that was there before is there still on every node, and nothing is left of
+  // the new one. Old checkpoints go once the new one is there on all nodes. May outlast the timeout
+  // of the group. Throws CommError if a rank is lost: then some nodes may have the new checkpoint
+  // and others not; load_candidates() finds what they have in common.
   // Collective: all ranks. Once.
   void write(Communicator& ranks);
 
  private:
   SaveJob(const SaveGroup& group, std::unique_ptr<files::CheckpointWriter> writer,
-          std::filesystem::path directory, std::filesystem::path final_directory);
+          std::filesystem::path directory, std::filesystem::path final_directory,
+          std::string save_id);
 
   std::string write_own_files() const;
-  void commit(const std::vector<std::string>& records_of_ranks);
+  std::vector<std::string> gather_records(Communicator& ranks, const std::string& own) const;
+  files::Manifest manifest(const std::vector<std::string>& records_of_ranks) const;
+  void take_back();
 
   SaveGroup group_;
   std::unique_ptr<files::CheckpointWriter> writer_;  // null unless this rank leads
   std::filesystem::path directory_;
   std::filesystem::path final_directory_;
+  std::string save_id_;
   Snapshot snapshot_;
   int64_t step_ = 0;
 };

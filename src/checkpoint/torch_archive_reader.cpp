@@ -11,6 +11,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/torch_archive.h"
+#include "checkpoint/bool_bytes.h"
 #include "checkpoint/torch_archive_format.h"
 #include "files/mapped_checkpoint.h"
 #include "files/pickle_archive.h"
@@ -124,6 +125,7 @@ class ValueBuilder {
     try {
       at::Tensor tensor = at::empty({0}, torch_dtype(pickled.dtype));
       tensor.set_(storage_of(pickled.storage), pickled.offset, pickled.sizes, pickled.strides);
+      if (tensor.scalar_type() == at::kBool) check_bool_tensor(tensor);
       if (pickled.is_conjugate) tensor = tensor.conj();
       if (pickled.is_negative) tensor = tensor._neg_view();
       return tensor;
@@ -132,10 +134,28 @@ class ValueBuilder {
     }
   }
 
+  void check_bool_tensor(const at::Tensor& tensor) const {
+    at::Tensor bytes = tensor.view(at::kByte);
+    if (bytes.nbytes() > tensor.storage().nbytes()) {
+      // Elements that overlap: a small file may describe an enormous tensor. Its memory is looked
+      // at.
+      int64_t extent = 1;
+      for (int64_t i = 0; i < tensor.dim(); ++i) extent += (tensor.size(i) - 1) * tensor.stride(i);
+      bytes = bytes.as_strided({extent}, {1});
+    }
+    bytes = bytes.contiguous();
+    checkpoint::check_bools({static_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()},
+                            "a tensor", file_->path().string());
+  }
+
   TorchValue convert(const PickleBox<files::PickleNumpyArray>& array, PickleIndex index) {
     const auto known = tensors_.find(index);
     if (known != tensors_.end()) return TorchNumpyArray{.values = known->second};
     if (array->type.kind == '\0') refuse("an array of NumPy without contents");
+    if (array->type.kind == 'b') {
+      checkpoint::check_bools(std::as_bytes(std::span(array->bytes)), "an array",
+                              file_->path().string());
+    }
     std::vector<int64_t> sizes = array->sizes;
     if (array->is_column_major) std::ranges::reverse(sizes);
     at::Tensor values = at::empty(sizes, numpy_dtype(array->type));

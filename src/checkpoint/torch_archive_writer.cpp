@@ -12,7 +12,7 @@
 #include "checkpoint/torch_archive_format.h"
 #include "files/pickle_dtypes.h"
 #include "files/pickle_writer.h"
-#include "files/staged_file.h"
+#include "files/replace_file.h"
 #include "files/zip_writer.h"
 
 namespace accelerate {
@@ -26,13 +26,19 @@ class ValuePickler {
   }
 
   std::string pickle() && { return std::move(writer_).finish(); }
-  const std::vector<c10::Storage>& storages() const { return storages_; }
+
+  struct NamedStorage {
+    std::string name;  // where the first tensor lies that uses it: ['state'][0]['exp_avg']
+    c10::Storage storage;
+  };
+  const std::vector<NamedStorage>& storages() const { return storages_; }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw CheckpointError({.what = "torch.save's format cannot hold " + what,
-                           .where = path_.text(),
-                           .hint = "leave it out of the state, or put it into other words"});
+    throw CheckpointError(
+        {.what = "torch.save's format cannot hold " + what,
+         .where = path_.text(),
+         .hint = "leave it out, or save it as numbers, texts, lists, dicts or tensors"});
   }
 
   void put(std::monostate /*none*/) { writer_.none(); }
@@ -148,14 +154,14 @@ class ValuePickler {
                      .is_untyped = !is_typed,
                      .key = std::to_string(storages_.size()),
                      .elements = is_typed ? storage.nbytes() / facts.bytes : storage.nbytes()};
-    storages_.push_back(storage);
+    storages_.push_back({.name = path_.text(), .storage = storage});
     return entry->second;
   }
 
   files::PickleWriter writer_;
   ValuePath path_;
   std::unordered_map<const c10::StorageImpl*, files::PickleStorage> by_memory_;
-  std::vector<c10::Storage> storages_;
+  std::vector<NamedStorage> storages_;
 };
 
 // The memory, all of it, on the host.
@@ -165,12 +171,15 @@ at::Tensor host_bytes(const c10::Storage& storage) {
   return bytes.cpu();
 }
 
-void write_storage(files::ZipWriter& zip, const std::string& name, const c10::Storage& storage) {
-  zip.begin_entry(name, storage.nbytes());
-  if (storage.nbytes() > 0) {
-    const at::Tensor bytes = host_bytes(storage);
+void write_storage(files::ZipWriter& zip, files::ByteSink& sink, const std::string& entry,
+                   const ValuePickler::NamedStorage& named) {
+  zip.begin_entry(entry, named.storage.nbytes());
+  sink.begin_part(named.name);
+  if (named.storage.nbytes() > 0) {
+    const at::Tensor bytes = host_bytes(named.storage);
     zip.write({reinterpret_cast<const std::byte*>(bytes.data_ptr()), bytes.nbytes()});
   }
+  sink.end_part();
   zip.end_entry();
 }
 
@@ -179,7 +188,7 @@ void write_storage(files::ZipWriter& zip, const std::string& name, const c10::St
 void write_torch_archive(files::ByteSink& sink, const TorchValue& value, const std::string& name) {
   ValuePickler pickler;
   pickler.write(value);
-  const std::vector<c10::Storage> storages = pickler.storages();
+  const std::vector<ValuePickler::NamedStorage> storages = pickler.storages();
 
   const std::string folder = name + "/";
   files::ZipWriter zip(sink);
@@ -188,7 +197,7 @@ void write_torch_archive(files::ByteSink& sink, const TorchValue& value, const s
   zip.add_entry(folder + ".storage_alignment", std::to_string(files::ZipWriter::kAlignment));
   zip.add_entry(folder + "byteorder", "little");
   for (size_t i = 0; i < storages.size(); ++i) {
-    write_storage(zip, folder + "data/" + std::to_string(i), storages[i]);
+    write_storage(zip, sink, folder + "data/" + std::to_string(i), storages[i]);
   }
   zip.add_entry(folder + "version", "3\n");
   zip.add_entry(folder + ".data/serialization_id", zip.contents_id());
@@ -196,11 +205,8 @@ void write_torch_archive(files::ByteSink& sink, const TorchValue& value, const s
 }
 
 void save_torch_archive(const std::filesystem::path& path, const TorchValue& value) {
-  const std::string name = path.stem().string();
-  files::StagedFile file(path, name);
-  write_torch_archive(file.sink(), value, name);
-  file.close();
-  file.publish();
+  files::replace_file(
+      path, [&](files::ByteSink& sink) { write_torch_archive(sink, value, path.stem().string()); });
 }
 
 }  // namespace accelerate

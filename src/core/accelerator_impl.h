@@ -9,10 +9,10 @@
 #include "accelerate/accelerator.h"
 #include "accelerate/errors.h"
 #include "accelerate/preemption.h"
-#include "core/accelerator_state.h"
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
 #include "core/scaled_updates.h"
+#include "core/state_keeper.h"
 
 namespace accelerate {
 

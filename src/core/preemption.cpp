@@ -43,9 +43,10 @@ extern "C" void note_signal(int signal, siginfo_t* info, void* context) {
 void require_watchable(const std::vector<int>& signals) {
   for (const int signal : signals) {
     if (signal > 0 && signal < kSignals && signal != SIGKILL && signal != SIGSTOP) continue;
-    throw UsageError({.what = "signal " + std::to_string(signal) + " cannot be waited for",
-                      .where = "PreemptionOptions::signals",
-                      .hint = "SIGTERM and SIGUSR1 are what clusters send"});
+    throw UsageError(
+        {.what = "signal " + std::to_string(signal) + " cannot be handled by a program",
+         .where = "PreemptionOptions::signals",
+         .hint = "name the signal that the cluster sends first: SIGTERM or SIGUSR1"});
   }
 }
 

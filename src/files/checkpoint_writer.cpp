@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <set>
 
 #include "accelerate/errors.h"
@@ -107,6 +108,8 @@ int64_t seconds_since_1970() {
 }  // namespace
 
 struct CheckpointWriter::State {
+  enum class Phase { kWriting, kPrepared, kPublished, kFinished };
+
   State(std::filesystem::path final_path, const WriterOptions& writer_options)
       : final_directory(std::move(final_path)),
         parent(final_directory.parent_path()),
@@ -120,16 +123,8 @@ struct CheckpointWriter::State {
     if (owns_temporary && !remove_tree(temporary, error)) owns_temporary = false;
   }
 
-  // Runs a step back after something has failed. If that fails too, both directories stay as they
-  // are: one of them is complete, the next save sorts it out.
-  template <typename Step>
-  void undo(Step step) {
-    owns_temporary = false;
-    step();
-    owns_temporary = true;
-  }
-
-  // Calls `step`; if it throws, `back` before the error goes on.
+  // Calls `step`; if it throws, `back` before the error goes on. If that fails too, both
+  // directories stay as they are: one of them is complete, the next save sorts it out.
   template <typename Step, typename Back>
   void guarded(Step step, Back back) {
     try {
@@ -137,7 +132,7 @@ struct CheckpointWriter::State {
     } catch (const CheckpointError&) {
       const std::exception_ptr first = std::current_exception();
       try {
-        undo(back);
+        back();
       } catch (const CheckpointError&) {
         std::rethrow_exception(first);
       }
@@ -147,20 +142,14 @@ struct CheckpointWriter::State {
 
   void publish_new() {
     rename_entry(temporary, final_directory);
-    guarded([&] { sync_directory(parent); }, [&] { rename_entry(final_directory, temporary); });
     owns_temporary = false;
   }
 
   // Both names are there at every instant; one step makes the new checkpoint the visible one.
   bool publish_by_exchange() {
     if (!exchange_entries(temporary, final_directory)) return false;
-    guarded([&] { sync_directory(parent); },
-            [&] {
-              if (exchange_entries(temporary, final_directory)) return;
-              throw system_error("it cannot be exchanged again", final_directory, EINVAL);
-            });
     owns_temporary = false;
-    discard(temporary);
+    replaced = temporary;
     return true;
   }
 
@@ -170,20 +159,46 @@ struct CheckpointWriter::State {
     const auto aside = parent / make_hidden_name(HiddenKind::kSetAside, name);
     rename_entry(final_directory, aside);
     guarded([&] { rename_entry(temporary, final_directory); },
-            [&] { rename_entry(aside, final_directory); });
-    guarded([&] { sync_directory(parent); },
             [&] {
-              rename_entry(final_directory, temporary);
+              owns_temporary = false;
               rename_entry(aside, final_directory);
+              owns_temporary = true;
             });
     owns_temporary = false;
-    discard(aside);
+    replaced = aside;
   }
 
   void publish() {
-    if (entry_kind(final_directory) == EntryKind::kMissing) return publish_new();
-    check_replaceable(final_directory);
-    if (!publish_by_exchange()) publish_by_setting_aside();
+    if (entry_kind(final_directory) == EntryKind::kMissing) {
+      publish_new();
+    } else {
+      check_replaceable(final_directory);
+      if (!publish_by_exchange()) publish_by_setting_aside();
+    }
+    guarded([&] { sync_directory(parent); }, [&] { unpublish(); });
+    phase = Phase::kPublished;
+  }
+
+  // The new checkpoint is the temporary one again, the old one is where it was.
+  void unpublish() {
+    if (replaced == temporary) {
+      if (!exchange_entries(temporary, final_directory)) {
+        throw system_error("it cannot be exchanged again", final_directory, EINVAL);
+      }
+    } else {
+      rename_entry(final_directory, temporary);
+      if (replaced) rename_entry(*replaced, final_directory);
+    }
+    replaced.reset();
+    owns_temporary = true;
+    phase = Phase::kPrepared;
+  }
+
+  void require(Phase wanted) const {
+    if (phase == wanted) return;
+    throw UsageError({.what = "the steps of this save were not called in their order, or twice",
+                      .where = final_directory.string(),
+                      .hint = "begin a new save with a new CheckpointWriter"});
   }
 
   void discard(const std::filesystem::path& directory) {
@@ -198,6 +213,9 @@ struct CheckpointWriter::State {
   DirectoryLock lock;
   std::filesystem::path temporary;
   bool owns_temporary = false;
+  Phase phase = Phase::kWriting;
+  // Where the checkpoint is that the published one has replaced, if it has.
+  std::optional<std::filesystem::path> replaced;
   std::vector<std::string> left_over;
 };
 
@@ -232,13 +250,9 @@ DurableFile CheckpointWriter::create(const std::string& name) const {
   return DurableFile(state_->temporary, name);
 }
 
-CommitReport CheckpointWriter::commit(Manifest manifest) {
+void CheckpointWriter::prepare(Manifest manifest) {
   State& state = *state_;
-  if (!state.owns_temporary) {
-    throw UsageError({.what = "this checkpoint was committed before",
-                      .where = state.final_directory.string(),
-                      .hint = "begin a new save with a new CheckpointWriter"});
-  }
+  state.require(State::Phase::kWriting);
   if (manifest.created == 0) manifest.created = seconds_since_1970();
   const std::string text = manifest_text(manifest);
   check_written(state.temporary, manifest.files);
@@ -246,17 +260,46 @@ CommitReport CheckpointWriter::commit(Manifest manifest) {
   file.write(std::as_bytes(std::span(text)));
   file.close();
   sync_directory(state.temporary);
-  state.publish();
+  state.phase = State::Phase::kPrepared;
+}
 
+void CheckpointWriter::publish() {
+  state_->require(State::Phase::kPrepared);
+  state_->publish();
+}
+
+void CheckpointWriter::take_back() {
+  if (state_->phase != State::Phase::kPublished) return;
+  state_->unpublish();
+  sync_directory(state_->parent);
+}
+
+CommitReport CheckpointWriter::finish() {
+  State& state = *state_;
+  state.require(State::Phase::kPublished);
+  state.phase = State::Phase::kFinished;
   CommitReport report{.directory = state.final_directory};
-  report.left_over = std::move(state.left_over);
-  if (state.options.total_limit) {
-    RotationReport rotation = rotate(state.parent, state.name, *state.options.total_limit);
-    report.rotated = std::move(rotation.removed);
-    for (std::string& sentence : rotation.left_over)
-      report.left_over.push_back(std::move(sentence));
+  try {
+    if (state.replaced) state.discard(*state.replaced);
+    if (state.options.total_limit) {
+      RotationReport rotation = rotate(state.parent, state.name, *state.options.total_limit);
+      report.rotated = std::move(rotation.removed);
+      for (std::string& sentence : rotation.left_over) {
+        state.left_over.push_back(std::move(sentence));
+      }
+    }
+  } catch (const std::exception& error) {
+    state.left_over.push_back(state.parent.string() +
+                              ": old checkpoints cannot be removed: " + error.what());
   }
+  report.left_over = std::move(state.left_over);
   return report;
+}
+
+CommitReport CheckpointWriter::commit(Manifest manifest) {
+  prepare(std::move(manifest));
+  publish();
+  return finish();
 }
 
 }  // namespace accelerate::files

@@ -59,10 +59,26 @@ class CheckpointWriter {
 
   DurableFile create(const std::string& name) const;
 
-  // Makes the checkpoint the one of that name. `manifest.files` must list all files in directory(),
-  // of all ranks. Blocks until it is durable. Throws CheckpointError if it cannot be: then the
-  // checkpoint that was there before is there still, and nothing of the new one is left. Once.
+  // Makes the checkpoint the one of that name: prepare(), publish() and finish(). `manifest.files`
+  // must list all files in directory(), of all ranks. Blocks until it is durable. Throws
+  // CheckpointError if it cannot be: then the checkpoint that was there before is there still, and
+  // nothing of the new one is left. Once.
   CommitReport commit(Manifest manifest);
+
+  // The same step by step, for several writers that commit together: all must have done a step
+  // before one begins the next. Throw CheckpointError as commit() does, up to finish().
+  //
+  // Writes the manifest: what can fail for want of space or rights has failed then.
+  void prepare(Manifest manifest);
+  // The checkpoint has its name, for good. What had that name before is kept.
+  void publish();
+  // Instead of finish(), if another writer could not publish(): the checkpoint that was there
+  // before is there again. Does nothing unless publish() was done. Throws CheckpointError if that
+  // cannot be.
+  void take_back();
+  // Deletes the checkpoint that was replaced and those beyond the limit. A writer that goes without
+  // it leaves that to the next save.
+  CommitReport finish();
 
  private:
   struct State;

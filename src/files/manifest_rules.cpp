@@ -14,6 +14,7 @@ namespace {
 constexpr uint64_t kMaxFileBytes = std::numeric_limits<int64_t>::max();
 constexpr int64_t kYear10000 = 253402300800;  // in seconds since 1970
 constexpr size_t kMaxDimensions = 64;
+constexpr int64_t kMaxRanks = int64_t{1} << 20;  // more than any job has; fits an int
 
 bool is_printable(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
@@ -101,6 +102,7 @@ void check_manifest(const Manifest& manifest, const std::string& where) {
   require(manifest.library_version.size() <= 64 && is_printable(manifest.library_version),
           "the version of the library is not one", where);
   require(manifest.world_size >= 1, "the world size is below 1", where);
+  require(manifest.world_size <= kMaxRanks, "the world size is impossible", where);
   require(manifest.step >= 0, "the step is negative", where);
   require(manifest.created >= 0 && manifest.created < kYear10000, "the time is impossible", where);
   require(manifest.state.is_object(), "the state is not an object", where);

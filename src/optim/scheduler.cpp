@@ -17,6 +17,10 @@ void require_groups(size_t now, size_t at_start) {
                   "add all groups before making the scheduler");
 }
 
+std::vector<double> saved_rates(const StateDict& state) {
+  return state.at("_last_lr").as_numbers();
+}
+
 // The rule with another state.
 Schedule loaded_copy(const ScheduleRule& rule, const StateDict& state, size_t groups) {
   Schedule loaded = rule.copy();
@@ -69,6 +73,18 @@ struct Scheduler::Impl {
     }
   }
 
+  // The rule with another state, which fits the optimizer.
+  Schedule loaded(const StateDict& state) const {
+    const size_t groups = rates.groups.size();
+    require_groups(std::as_const(optimizer).param_groups().size(), groups);
+    if (const size_t saved = saved_rates(state).size(); saved != groups) {
+      refuse_state("the saved schedule is of " + std::to_string(saved) +
+                       " parameter groups, the optimizer has " + std::to_string(groups),
+                   "make the optimizer with the groups that it was saved with");
+    }
+    return loaded_copy(*rule, state, groups);
+  }
+
   // `change` may throw: then nothing has reached the optimizer.
   template <class Change>
   void move(Change change) {
@@ -107,17 +123,15 @@ StateDict Scheduler::state_dict() const {
   return state;
 }
 
+void Scheduler::check_state_dict(const StateDict& state) const {
+  static_cast<void>(impl_->loaded(state));
+}
+
 void Scheduler::load_state_dict(const StateDict& state) {
-  const std::vector<double> saved = state.at("_last_lr").as_numbers();
-  const size_t groups = impl_->rates.groups.size();
-  if (saved.size() != groups) {
-    refuse_state("the saved schedule is of " + std::to_string(saved.size()) +
-                     " parameter groups, the optimizer has " + std::to_string(groups),
-                 "make the optimizer with the groups that it was saved with");
-  }
-  Schedule loaded = loaded_copy(*impl_->rule, state, groups);
+  Schedule loaded = impl_->loaded(state);
+  const std::vector<double> saved = saved_rates(state);
   impl_->move([&] {
-    for (size_t i = 0; i < groups; ++i) impl_->rates.groups[i].lr = saved[i];
+    for (size_t i = 0; i < saved.size(); ++i) impl_->rates.groups[i].lr = saved[i];
   });
   impl_->rule = std::move(loaded);
 }

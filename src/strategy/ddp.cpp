@@ -238,6 +238,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
   }
   StateDict hook_state() const override { return hook_ != nullptr ? hook_->state() : StateDict{}; }
+  void check_hook_state(const StateDict& state) const override {
+    if (hook_ != nullptr) hook_->check(state);
+  }
   void load_hook_state(const StateDict& state) override {
     if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
   }

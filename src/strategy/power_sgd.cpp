@@ -13,8 +13,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <utility>
 
+#include "accelerate/errors.h"
 #include "strategy/bucket_mean.h"
 
 namespace accelerate {
@@ -239,20 +241,34 @@ StateDict PowerSgdHook::state() const {
   return {{"iteration", iteration_}, {"draws", draws_}, {"buckets", std::move(buckets)}};
 }
 
-void PowerSgdHook::load(const StateDict& state, c10::Device device) {
-  const int64_t iteration = state.at("iteration").as_integer();
-  const int64_t draws = state.at("draws").as_integer();
-  std::map<size_t, Memory> memories;
+PowerSgdHook::Saved PowerSgdHook::parse(const StateDict& state, c10::Device device) {
+  const auto count = [&](const StateDict& dict, const char* key) {
+    const int64_t value = dict.at(key).as_integer();
+    if (value >= 0) return value;
+    throw CheckpointError(
+        {.what = std::string("the state of PowerSGD has ") + key + " = " + std::to_string(value)});
+  };
+  Saved saved{.iteration = count(state, "iteration"),
+              .draws = static_cast<uint64_t>(count(state, "draws"))};
   for (const StateValue& value : state.at("buckets").as_list()) {
     const StateDict& bucket = value.as_dict();
-    Memory& memory = memories[static_cast<size_t>(bucket.at("index").as_integer())];
+    Memory& memory = saved.memories[static_cast<size_t>(count(bucket, "index"))];
     memory.directions = copies_of(bucket.at("directions"), device);
     memory.first_directions = copies_of(bucket.at("first_directions"), device);
     if (const StateValue* error = bucket.find("error")) memory.error = copy_of(*error, device);
   }
-  iteration_ = iteration;
-  draws_ = static_cast<uint64_t>(draws);
-  memories_ = std::move(memories);
+  return saved;
+}
+
+void PowerSgdHook::check(const StateDict& state) const {
+  static_cast<void>(parse(state, c10::kCPU));
+}
+
+void PowerSgdHook::load(const StateDict& state, c10::Device device) {
+  Saved saved = parse(state, device);
+  iteration_ = saved.iteration;
+  draws_ = saved.draws;
+  memories_ = std::move(saved.memories);
 }
 
 }  // namespace accelerate

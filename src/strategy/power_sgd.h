@@ -29,8 +29,9 @@ class PowerSgdHook final : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
   at::Tensor parseHookResult(const c10::IValue& result) override;
 
-  // What is kept from pass to pass; see HookMemory.
+  // What is kept from pass to pass; see ReductionMemory.
   StateDict state() const;
+  void check(const StateDict& state) const;
   void load(const StateDict& state, c10::Device device);
 
  private:
@@ -40,8 +41,15 @@ class PowerSgdHook final : public c10d::CommHookInterface {
     std::vector<at::Tensor> directions;        // Q, as the last pass left them
     std::vector<at::Tensor> first_directions;  // random; instead of those that vanished
   };
+  struct Saved {
+    int64_t iteration = 0;
+    uint64_t draws = 0;
+    std::map<size_t, Memory> memories{};
+  };
   // One pass of one bucket.
   struct Pass;
+
+  static Saved parse(const StateDict& state, c10::Device device);
 
   Pass begin_pass(c10d::GradBucket& bucket, Memory& memory);
   void draw_directions(const std::vector<at::Tensor>& matrices, Memory& memory);

@@ -20,8 +20,9 @@ class ReductionMemory {
   // What a communication hook keeps on this rank alone; empty if nothing. Shares the memory of the
   // tensors. On another number of ranks a hook begins anew.
   virtual StateDict hook_state() const = 0;
-  // Goes on from there, before the next pass. Throws CheckpointError, and changes nothing, if it is
-  // no such state.
+  // Throws CheckpointError if it is no such state. A model whose hook keeps nothing does not ask.
+  virtual void check_hook_state(const StateDict& state) const = 0;
+  // Goes on from there, before the next pass, after the same check.
   virtual void load_hook_state(const StateDict& state) = 0;
 };
 

@@ -37,12 +37,24 @@ int reason_of(std::string_view name) {
 }
 
 struct Plan {
-  std::string folder = variable("FAULTS_FOLDER");
-  std::string log = variable("FAULTS_LOG");
-  std::string rank = variable("FAULTS_RANK");
-  std::string action = variable("FAULTS_ACTION");
-  std::string always = variable("FAULTS_ALWAYS");
-  long at = atol(variable("FAULTS_AT").c_str());
+  Plan() { read(); }
+
+  void read() {
+    folder = variable("FAULTS_FOLDER");
+    log = variable("FAULTS_LOG");
+    rank = variable("FAULTS_RANK");
+    action = variable("FAULTS_ACTION");
+    always = variable("FAULTS_ALWAYS");
+    at = atol(variable("FAULTS_AT").c_str());
+    count = 0;
+  }
+
+  std::string folder;
+  std::string log;
+  std::string rank;
+  std::string action;
+  std::string always;
+  long at = 0;
   long count = 0;
   std::mutex mutex;
 };
@@ -115,12 +127,22 @@ Verdict judge(const Call& call) {
   return Verdict::kPass;
 }
 
+void reload() {
+  Plan& current = plan();
+  const std::lock_guard guard(current.mutex);
+  current.read();
+  forget_account();
+}
+
+bool watches_anything() { return !plan().folder.empty(); }
+
 void die() {
   kill(getpid(), SIGKILL);
   for (;;) pause();
 }
 
 std::string path_of(int descriptor) {
+  if (!watches_anything()) return "";
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
   std::array<char, 4096> target{};
   const ssize_t size = readlink(link.c_str(), target.data(), target.size());
@@ -128,7 +150,7 @@ std::string path_of(int descriptor) {
 }
 
 std::string path_at(int directory, const char* path) {
-  if (path == nullptr) return "";
+  if (path == nullptr || !watches_anything()) return "";
   if (path[0] == '/') return path;
   if (directory != AT_FDCWD) return path_of(directory) + "/" + path;
   std::array<char, 4096> folder{};

@@ -1,10 +1,10 @@
 // Which system call is to go wrong, and how. Told by variables of the environment:
 //
 //   FAULTS_FOLDER   calls on files below this folder count, no others; an absolute path
-//   FAULTS_LOG      a file outside of it that gets a line "rank number call path" for each such
-//   call FAULTS_AT       the number of the call, from 1, that goes wrong; unset: none FAULTS_RANK
-//   the process whose variable RANK says so counts, no other; unset: every process FAULTS_ACTION
-//   what happens there:
+//   FAULTS_LOG      a file outside of it: it gets a line "rank number call path" for each such call
+//   FAULTS_AT       the number of the call, from 1, that goes wrong; unset: none
+//   FAULTS_RANK     the process whose variable RANK says so counts, no other; unset: every process
+//   FAULTS_ACTION   what happens there:
 //     kill            the process is killed before the call
 //     torn            a write gets half of its bytes to the file, then the process is killed
 //     powercut        the process is killed, and all that was not synced is lost: bytes and names
@@ -39,6 +39,13 @@ struct Call {
 // Counts the call if it is one that counts and says what is to become of it. May not return: the
 // process may be killed here.
 Verdict judge(const Call& call);
+
+// Reads the variables again and begins to count at 1: for a process that was forked from one that
+// had no plan. They are read once before that, at the first call.
+void reload();
+
+// Whether there is a plan at all.
+bool watches_anything();
 
 // Whether files of that path count.
 bool is_watched(const std::string& path);

@@ -9,6 +9,7 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "fault_control.h"
 #include "fault_plan.h"
 #include "unsynced.h"
 
@@ -107,6 +108,9 @@ mode_t mode_argument(int flags, va_list arguments) {
 }  // namespace
 
 extern "C" {
+
+// For programs that fork processes with plans of their own.
+void faults_reload() { faults::reload(); }
 
 int open(const char* path, int flags, ...) {
   va_list arguments;

@@ -29,11 +29,16 @@ struct Change {
   std::string other;  // the old name; where a file that was unlinked is kept
 };
 
+std::string graves_folder() {
+  const char* folder = getenv("FAULTS_GRAVES");
+  return folder == nullptr ? "" : folder;
+}
+
 struct Account {
   std::map<ino_t, off_t> safe_bytes;  // of the files that were written
   std::set<ino_t> at_risk;            // those that were not synced since
   std::vector<Change> changes;
-  std::string graves = getenv("FAULTS_GRAVES") == nullptr ? "" : getenv("FAULTS_GRAVES");
+  std::string graves = graves_folder();
   int buried = 0;
   std::mutex mutex;
 };
@@ -151,6 +156,16 @@ void note_unlinking(const std::string& path) {
   const std::string grave = current.graves + "/" + std::to_string(++current.buried);
   if (syscall(SYS_linkat, AT_FDCWD, path.c_str(), AT_FDCWD, grave.c_str(), 0) != 0) return;
   note(Kind::kUnlinked, false, path, grave);
+}
+
+void forget_account() {
+  Account& current = account();
+  const std::lock_guard guard(current.mutex);
+  current.safe_bytes.clear();
+  current.at_risk.clear();
+  current.changes.clear();
+  current.graves = graves_folder();
+  current.buried = 0;
 }
 
 void forget_unsynced(LostNames lost) {

@@ -25,6 +25,9 @@ void note_renamed(const std::string& from, const std::string& to);
 void note_exchanged(const std::string& a, const std::string& b);
 void note_unlinking(const std::string& path);
 
+// Begins anew: nothing is at risk. Reads FAULTS_GRAVES again.
+void forget_account();
+
 // Loses it, and kills this process.
 [[noreturn]] void forget_unsynced(LostNames lost);
 

@@ -77,7 +77,7 @@ TEST_F(StateErrors, AnotherShapeIsNamedWithBothShapes) {
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     const auto before = flat(net->parameters());
     const std::string error = load_error(accelerator, folder / "state");
-    EXPECT_THAT(error, HasSubstr("first.weight is [8,6] in the file and [9,6] in the model"));
+    EXPECT_THAT(error, HasSubstr("first.weight [8, 6] in the file, [9, 6] in the model"));
     EXPECT_EQ(flat(net->parameters()), before);
     EXPECT_TRUE(sgd.state().empty());
   });

@@ -59,7 +59,7 @@ TEST_F(Preemption, TheHandlerThatWasThereIsCalledAndComesBack) {
 TEST_F(Preemption, OptionsThatCannotBeAreRefused) {
   run(1, [](const Rank&) {
     EXPECT_THAT(usage_error([] { Accelerator(watching({.signals = {SIGKILL}})); }),
-                HasSubstr("signal 9 cannot be waited for"));
+                HasSubstr("signal 9 cannot be handled by a program"));
     EXPECT_THAT(
         usage_error([] { Accelerator(watching({.signals = {SIGTERM}, .exit_code = 143})); }),
         HasSubstr("exit code 143"));

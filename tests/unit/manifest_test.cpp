@@ -144,6 +144,8 @@ TEST(ManifestTest, WhatIsUnknownMissingTwiceOrOfTheWrongTypeIsRefused) {
   }
   EXPECT_EQ(refusal(altered("\"world_size\": 2", "\"world_size\": 0")),
             "the world size is below 1");
+  EXPECT_EQ(refusal(altered("\"world_size\": 2", "\"world_size\": 4294967297")),
+            "the world size is impossible");
   EXPECT_EQ(refusal(altered("00000000000000ff", "00000000000000FF")),
             "\"checksum\" of a file is not 16 hexadecimal digits");
   EXPECT_EQ(refusal(altered("accelerate-checkpoint", "checkpoint")),

@@ -1,5 +1,6 @@
 // Loading checkpoints into models.
 #include <accelerate/model_files.h>
+#include <accelerate/torch_archive.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -14,6 +15,7 @@ using test::same_state;
 using test::SmallNet;
 using test::TiedNet;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 using LoadModel = test::ScratchFolder;
@@ -277,6 +279,31 @@ TEST_F(LoadModel, SavesWithoutASecondCopyOfTheModel) {
   const size_t before = peak_bytes();
   save_model(model, folder_);
   EXPECT_LT(peak_bytes(), before + 2 * kTensorBytes + (16 << 20));
+}
+
+TEST_F(LoadModel, AnArchiveThatChangesAfterItWasCheckedIsRefused) {
+  const SmallNet saved;
+  save_model(*saved, folder_, {.max_shard_size = 60, .safe_serialization = false});
+  const std::string first = "pytorch_model-00001-of-00005.bin";
+  const TorchDict whole = load_torch_archive(folder_ / first).as_dict();
+  for (const at::Tensor& other : {torch::zeros({0}), torch::zeros({1}, at::kDouble)}) {
+    TorchDict changed;
+    for (const auto& [name, tensor] : whole.entries()) changed.set(name, tensor);
+    changed.set("scale", other);
+    save_torch_archive(folder_ / first, whole);
+    SmallNet net;
+    const auto before = copy_of(get_state_dict(*net));
+    // Called while the files are checked, the last of them after the first.
+    const auto mapping = [&](const std::string& name) {
+      if (name == "head.bias") save_torch_archive(folder_ / first, changed);
+      return name;
+    };
+    EXPECT_THAT(test::error_of<CheckpointError>([&] {
+                  load_checkpoint_in_model(*net, folder_, {.key_mapping = mapping});
+                }).message(),
+                HasSubstr("tensor \"scale\" is not the one any more that was checked"));
+    EXPECT_TRUE(same_state(get_state_dict(*net), before));
+  }
 }
 
 }  // namespace

@@ -179,5 +179,18 @@ TEST_F(SaveModel, SavesValuesAndNamedTensorsInEitherFormat) {
   EXPECT_THAT(entries(), ElementsAre("a.bin", "a.safetensors", "state.pt"));
 }
 
+TEST_F(SaveModel, ThatFailsLeavesTheEarlierModelAsItWas) {
+  const SmallNet old;
+  save_model(*old, folder_, {.max_shard_size = 60, .safe_serialization = false});
+  const auto before = entries();
+  // The index of the new model, the last of its files, cannot get its name.
+  const auto index = folder_ / "model.safetensors.index.json";
+  std::filesystem::create_directories(index / "in the way");
+  EXPECT_THROW(save_model(*SmallNet(), folder_, {.max_shard_size = 60}), CheckpointError);
+  std::filesystem::remove_all(index);
+  EXPECT_EQ(entries(), before);
+  EXPECT_TRUE(same_state(load_state_dict(folder_), get_state_dict(*old)));
+}
+
 }  // namespace
 }  // namespace accelerate

@@ -292,5 +292,97 @@ TEST_F(TorchArchive, TheSameValueGivesTheSameBytesUnderAnyFileName) {
   EXPECT_NE(first.text.find("name/data.pkl"), std::string::npos);
 }
 
+TEST_F(TorchArchive, FilesMayHaveAnyName) {
+  for (const char* name : {"gr\xc3\xb6\xc3\x9f"
+                           "e.pt",
+                           ".x.pt"}) {
+    save_torch_archive(path(name), 7);
+    EXPECT_EQ(load_torch_archive(path(name)), TorchValue(7)) << name;
+  }
+}
+
+TEST_F(TorchArchive, RefusesBoolsThatAreNeitherTrueNorFalse) {
+  const auto bools = [](int64_t odd) {
+    const at::Tensor bytes = torch::ones({3, 2}, at::kByte);
+    bytes[1][0] = odd;
+    return bytes.view(at::kBool).t();
+  };
+  EXPECT_EQ(round_trip(bools(0)), TorchValue(bools(0)));
+  EXPECT_EQ(message_of([&] {
+              round_trip(TorchDict{{"mask", bools(2)}});
+            }),
+            "a tensor of bools holds the byte 2 at element 1");
+}
+
+TEST_F(TorchArchive, ChecksBoolsThatOverlapWithoutUnfoldingThem) {
+  const at::Tensor one = torch::ones({1}, at::kBool);
+  const at::Tensor many = one.expand({int64_t{1} << 50});
+  save_torch_archive(path(), many);
+  EXPECT_EQ(load_torch_archive(path()).as_tensor().sizes(), many.sizes());
+  const at::Tensor odd = torch::full({2}, 3, at::kByte).view(at::kBool);
+  EXPECT_EQ(message_of([&] {
+              round_trip(odd.expand({int64_t{1} << 50, 2}));
+            }),
+            "a tensor of bools holds the byte 3 at element 0");
+}
+
+TEST_F(TorchArchive, RefusesBoolsOfNumpyThatAreNeitherTrueNorFalse) {
+  const auto array = [](const std::string& bytes) {
+    const std::string type = "cnumpy\ndtype\nX" + test::number_bytes(2U) +
+                             "b1\x89\x88\x87R(K\x03X" + test::number_bytes(1U) +
+                             "|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK" + std::string(1, '\0') +
+                             "tb";
+    const std::string pickle =
+        "\x80\x02"
+        "cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nK" +
+        std::string(1, '\0') +
+        "\x85"
+        "C\x01"
+        "b\x87R(K\x01K\x02\x85" +
+        type +
+        "\x89"
+        "C\x02" +
+        bytes + "tb.";
+    return test::archive_of(pickle);
+  };
+  EXPECT_TRUE(torch::equal(std::get<TorchNumpyArray>(
+                               load_torch_archive(written(array(std::string("\1\0", 2)))).variant())
+                               .values,
+                           torch::tensor({true, false})));
+  EXPECT_EQ(message_of([&] { load_torch_archive(written(array("\1\7"))); }),
+            "an array of bools holds the byte 7 at element 1");
+}
+
+// Takes note of the parts.
+class PartsSink final : public files::ByteSink {
+ public:
+  void write(std::span<const std::byte> bytes) override {
+    if (!in_part_) return;
+    parts.back().second.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  void begin_part(std::string_view name) override {
+    parts.emplace_back(name, "");
+    in_part_ = true;
+  }
+  void end_part() override { in_part_ = false; }
+  std::vector<std::pair<std::string, std::string>> parts;
+
+ private:
+  bool in_part_ = false;
+};
+
+TEST_F(TorchArchive, TheMemoryOfEachTensorIsAPartThatIsNamedAfterItsPlace) {
+  const at::Tensor base = torch::tensor({1, 2, 3}, at::kByte);
+  PartsSink sink;
+  write_torch_archive(sink, TorchDict{{"state", TorchDict{{0, TorchDict{{"a", base}}},
+                                                          {1, TorchDict{{"a", base.slice(0, 1)}}},
+                                                          {2, torch::zeros({0})}}},
+                                      {"list", TorchValue::List{torch::tensor({4}, at::kByte)}}});
+  using Part = std::pair<std::string, std::string>;
+  EXPECT_THAT(sink.parts,
+              ::testing::ElementsAre(Part("['state'][0]['a']", "\1\2\3"), Part("['state'][2]", ""),
+                                     Part("['list'][0]", "\4")));
+}
+
 }  // namespace
 }  // namespace accelerate

@@ -2,41 +2,23 @@
 // loads them with the other ranks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "accelerate/accumulation.h"
 #include "accelerate/checkpoint.h"
 #include "accelerate/communicator.h"
-#include "accelerate/detail/followed_loader.h"
-#include "accelerate/detail/prepared_models.h"
-#include "accelerate/grad_scaler.h"
-#include "accelerate/prepared_optimizer.h"
-#include "accelerate/process_control.h"
 #include "accelerate/process_state.h"
-#include "accelerate/schedulers.h"
 #include "checkpoint/async_saver.h"
 #include "checkpoint/state_part.h"
+#include "checkpoint/state_parts.h"
 #include "checkpoint/state_saving.h"
-#include "core/window_weights.h"
+#include "core/training_state.h"
 
 namespace accelerate {
-
-// The objects of one training loop, as they are now.
-struct TrainingState {
-  std::vector<detail::PreparedModels::Entry> models{};
-  std::vector<PreparedOptimizer> optimizers{};
-  std::vector<Scheduler> schedulers{};
-  std::vector<std::shared_ptr<detail::FollowedLoader>> loaders{};
-  GradScaler* scaler = nullptr;  // null where losses are not scaled
-  detail::AccumulationWindow* window = nullptr;
-  WindowWeights* weights = nullptr;
-  Trigger* trigger = nullptr;
-  bool buffers_differ = false;  // ranks do not take over the buffers of rank 0
-};
 
 // Functions that were registered, each with a number to find it by.
 template <class Function>
@@ -63,7 +45,8 @@ class StateKeeper {
   HookHandle add_hook(LoadStateHook hook);
 
   const ProjectOptions& project() const { return project_; }
-  void set_iteration(int64_t iteration) { project_.iteration = iteration; }
+  // Throws UsageError for one that cannot be.
+  void set_iteration(int64_t iteration);
   // Whether this rank writes what all have in common.
   bool is_writer() const { return group().is_leader; }
 
@@ -71,13 +54,19 @@ class StateKeeper {
   checkpoint::SaveGroup group() const;
   std::filesystem::path series_folder() const { return project_.project_dir / "checkpoints"; }
   checkpoint::SaveTarget target(const std::filesystem::path& directory) const;
-  void require_ready(const SaveOptions& options);
-  void take_snapshot(checkpoint::SaveJob& job, const TrainingState& training,
-                     const SaveOptions& options) const;
-  checkpoint::StateParts parts_to_load(const TrainingState& training,
-                                       const std::filesystem::path& directory) const;
+  void require_directory(const std::filesystem::path& directory, const char* where) const;
+  void require_idle(const SaveOptions& options) const;
+  // Collective; see there.
+  void settle_last_save();
   Communicator& background_ranks();
-  int64_t iteration_after(const checkpoint::StateReader& loaded) const;
+
+  void take_snapshot(checkpoint::SaveJob& job, const TrainingState& training,
+                     const SaveOptions& options);
+  SaveTicket write_beside(std::shared_ptr<checkpoint::SaveJob> job);
+  checkpoint::StateParts parts_to_load(const TrainingState& training,
+                                       const std::filesystem::path& directory);
+  std::unique_ptr<checkpoint::StatePart> iteration_of_project();
+  checkpoint::OptimizersElsewhere optimizers_elsewhere() const;
 
   ProcessState state_;
   std::shared_ptr<Communicator> ranks_;
@@ -88,9 +77,11 @@ class StateKeeper {
       std::make_shared<HookList<SaveStateHook>>();
   std::shared_ptr<HookList<LoadStateHook>> load_hooks_ =
       std::make_shared<HookList<LoadStateHook>>();
-  // Of the writing threads alone, so that they never stand in the way of the training.
+  // Of the writing threads alone, so that they never stand in the way of the training. Null before
+  // the first save beside it.
   std::unique_ptr<Communicator> background_ranks_;
-  checkpoint::AsyncSaver saver_;  // last: its thread uses what stands above
+  std::atomic<bool> background_is_lost_ = false;  // that group has failed on this rank
+  checkpoint::AsyncSaver saver_;                  // last: its thread uses what stands above
 };
 
 }  // namespace accelerate

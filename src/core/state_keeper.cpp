@@ -1,8 +1,9 @@
-#include "core/accelerator_state.h"
+#include "core/state_keeper.h"
 
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "accelerate/errors.h"
@@ -11,15 +12,20 @@
 #include "checkpoint/rng_part.h"
 #include "checkpoint/state_agreement.h"
 #include "checkpoint/state_loading.h"
-#include "checkpoint/state_parts.h"
-#include "core/accelerator_state_window.h"
-#include "files/checkpoint_directory.h"
+#include "core/iteration_part.h"
+#include "core/window_part.h"
 #include "files/checkpoint_names.h"
 
 namespace accelerate {
 namespace {
 
-constexpr const char* kIteration = "iteration";
+void require_number(int64_t iteration, const char* where) {
+  // One past it must be a number too.
+  if (iteration >= 0 && iteration < std::numeric_limits<int64_t>::max()) return;
+  throw UsageError({.what = "iteration cannot be " + std::to_string(iteration),
+                    .where = where,
+                    .hint = "number checkpoints from 0 on"});
+}
 
 void require_usable(const ProjectOptions& project) {
   const auto refuse = [](const std::string& what, const std::string& hint) {
@@ -32,10 +38,7 @@ void require_usable(const ProjectOptions& project) {
     refuse("total_limit must be 1 or more, got " + std::to_string(*project.total_limit),
            "leave it out to keep all checkpoints");
   }
-  if (project.iteration < 0) {
-    refuse("iteration must be 0 or more, got " + std::to_string(project.iteration),
-           "leave it out to begin at 0");
-  }
+  require_number(project.iteration, "ProjectOptions");
 }
 
 template <class Function>
@@ -68,6 +71,11 @@ HookHandle StateKeeper::add_hook(LoadStateHook hook) {
   return add_to(load_hooks_, std::move(hook));
 }
 
+void StateKeeper::set_iteration(int64_t iteration) {
+  require_number(iteration, "set_save_iteration");
+  project_.iteration = iteration;
+}
+
 checkpoint::SaveGroup StateKeeper::group() const {
   if (!project_.save_on_each_node) return {.id = 0, .is_leader = state_.is_main_process()};
   return {.id = state_.node_rank(), .is_leader = state_.is_local_main_process()};
@@ -85,19 +93,51 @@ checkpoint::SaveTarget StateKeeper::target(const std::filesystem::path& director
   return {.directory = folder, .total_limit = project_.total_limit};
 }
 
-// Throws what must keep all ranks from saving.
-void StateKeeper::require_ready(const SaveOptions& options) {
-  if (saver_.busy() && options.while_saving == WhileSaving::kRefuse) {
-    throw UsageError({.what = "the last checkpoint is still being written",
-                      .where = "save_state",
-                      .hint = "wait for its ticket, or pass {.while_saving = WhileSaving::kWait}"});
-  }
+void StateKeeper::require_directory(const std::filesystem::path& directory,
+                                    const char* where) const {
+  if (!directory.empty() || project_.automatic_checkpoint_naming) return;
+  throw UsageError({.what = std::string(where) + "() was given no directory",
+                    .where = where,
+                    .hint = "name one, or set .project = {.automatic_checkpoint_naming = true}"});
+}
+
+void StateKeeper::require_idle(const SaveOptions& options) const {
+  if (!saver_.busy() || options.while_saving != WhileSaving::kRefuse) return;
+  throw UsageError({.what = "the last checkpoint is still being written",
+                    .where = "save_state",
+                    .hint = "wait for its ticket, or pass {.while_saving = WhileSaving::kWait}"});
+}
+
+// Waits for the last save beside the training. Throws its error on all ranks if none of them has
+// seen it yet; one that has seen it has dealt with it for all. Drops the group of the writers on
+// all ranks if one of them has lost it. Collective.
+void StateKeeper::settle_last_save() {
+  constexpr char kLost = 'L', kUsable = '+';
+  constexpr char kSeen = 'S', kUnseen = 'U';
   saver_.wait();
-  if (const auto error = saver_.take_error()) std::rethrow_exception(error);
+  std::string own(1, background_is_lost_ ? kLost : kUsable);
+  if (const auto error = saver_.error()) {
+    own += saver_.error_is_seen() ? kSeen : kUnseen;
+    own += checkpoint::error_bytes(error);
+  }
+  const std::vector<std::string> all = ranks_->all_gather_bytes(own);
+  saver_.set_error_seen();
+  if (std::ranges::any_of(all, [](const auto& of_rank) { return of_rank[0] == kLost; })) {
+    background_ranks_.reset();
+    background_is_lost_ = false;
+  }
+  const auto has = [](char what) {
+    return [what](const auto& of_rank) { return of_rank.size() > 1 && of_rank[1] == what; };
+  };
+  if (std::ranges::any_of(all, has(kSeen))) return;
+  const auto first = std::ranges::find_if(all, has(kUnseen));
+  if (first == all.end()) return;
+  checkpoint::throw_error_of(first->substr(2), static_cast<int>(first - all.begin()),
+                             ranks_->world_size());
 }
 
 void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& training,
-                                const SaveOptions& options) const {
+                                const SaveOptions& options) {
   std::vector<ModelToSave> models;
   for (const auto& entry : training.models) {
     models.push_back({.module = entry.module, .weights = get_state_dict(*entry.module)});
@@ -106,17 +146,28 @@ void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& t
 
   checkpoint::StateParts parts;
   parts.push_back(checkpoint::save_models(std::move(models), options.safe_serialization));
-  parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers));
+  parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
+                                              optimizers_elsewhere()));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::scaler_part(training.scaler));
   parts.push_back(checkpoint::loaders_part(training.loaders));
   parts.push_back(checkpoint::objects_part(objects_));
   parts.push_back(window_part(training, state_, options.gradients));
   parts.push_back(checkpoint::rng_part(state_.rank(), state_.device(), training.window->step()));
+  parts.push_back(iteration_of_project());
   for (const auto& part : parts) part->save(job.snapshot());
-  job.snapshot().facts()[kIteration] = project_.iteration;
   if (!training.optimizers.empty()) job.set_step(training.optimizers.front().step_count());
   if (options.async) job.snapshot().copy_to_host();
+}
+
+std::unique_ptr<checkpoint::StatePart> StateKeeper::iteration_of_project() {
+  return iteration_part(project_, series_folder(), *ranks_, is_writer());
+}
+
+checkpoint::OptimizersElsewhere StateKeeper::optimizers_elsewhere() const {
+  checkpoint::OptimizersElsewhere elsewhere;
+  for (const CheckpointFunctions& object : objects_) elsewhere.insert(object.optimizer);
+  return elsewhere;
 }
 
 Communicator& StateKeeper::background_ranks() {
@@ -130,41 +181,46 @@ Communicator& StateKeeper::background_ranks() {
 
 SaveTicket StateKeeper::save(const TrainingState& training, const std::filesystem::path& directory,
                              const SaveOptions& options) {
-  const bool numbered = directory.empty();
-  const auto not_ready = checkpoint::caught([&] {
-    if (numbered && !project_.automatic_checkpoint_naming) {
-      throw UsageError(
-          {.what = "save_state() was given no directory",
-           .where = "save_state",
-           .hint = "name one, or set .project = {.automatic_checkpoint_naming = true}"});
-    }
-    require_ready(options);
-  });
-  auto job = std::make_shared<checkpoint::SaveJob>(checkpoint::SaveJob::begin(
-      *ranks_, group(), [&] { return target(directory); }, not_ready));
-  const auto not_taken = checkpoint::caught([&] { take_snapshot(*job, training, options); });
-  try {
-    checkpoint::agree(*ranks_, not_taken);
-  } catch (const CommError&) {
-    throw;
-  } catch (...) {
-    job->abandon(*ranks_);
-    throw;
-  }
-  const std::filesystem::path final_directory = job->final_directory();
-  SaveTicket ticket = checkpoint::finished_ticket(final_directory);
+  checkpoint::agree(*ranks_, checkpoint::caught([&] {
+    require_directory(directory, "save_state");
+    require_idle(options);
+    if (options.async) saver_.prepare();
+  }));
+  settle_last_save();
+  if (options.async) background_ranks();
+  auto job = std::make_shared<checkpoint::SaveJob>(
+      checkpoint::SaveJob::begin(*ranks_, group(), [&] { return target(directory); }));
+  checkpoint::agree(*ranks_, checkpoint::caught([&] { take_snapshot(*job, training, options); }),
+                    [&] { job->abandon(); });
+  SaveTicket ticket = checkpoint::AsyncSaver::finished(job->final_directory());
   if (options.async) {
-    Communicator& ranks = background_ranks();
-    ticket = saver_.start(final_directory, [job = std::move(job), &ranks] { job->write(ranks); });
+    ticket = write_beside(std::move(job));
   } else {
     job->write(*ranks_);
   }
-  if (numbered) ++project_.iteration;
+  if (directory.empty()) ++project_.iteration;
   return ticket;
 }
 
+SaveTicket StateKeeper::write_beside(std::shared_ptr<checkpoint::SaveJob> job) {
+  const std::filesystem::path directory = job->final_directory();
+  const auto write = [this, job = std::move(job), &ranks = background_ranks()]() {
+    try {
+      job->write(ranks);
+    } catch (const CommError& error) {
+      // The group of the training may be well: for it this is one more save that failed.
+      background_is_lost_ = true;
+      throw CheckpointError(
+          {.what = "the ranks lost each other while they wrote: " + error.message(),
+           .where = job->final_directory().string(),
+           .hint = "save again; load_state() takes the newest complete one"});
+    }
+  };
+  return saver_.start(directory, write);
+}
+
 checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
-                                                  const std::filesystem::path& directory) const {
+                                                  const std::filesystem::path& directory) {
   std::vector<std::shared_ptr<torch::nn::Module>> models;
   for (const auto& entry : training.models) models.push_back(entry.module);
   for (const auto& [number, hook] : load_hooks_->hooks) hook(models, directory);
@@ -174,46 +230,22 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
   parts.push_back(checkpoint::objects_part(objects_));
   parts.push_back(checkpoint::load_models(std::move(models), all_are_here));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
-  parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers));
+  parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
+                                              optimizers_elsewhere()));
   parts.push_back(checkpoint::scaler_part(training.scaler));
   parts.push_back(checkpoint::loaders_part(training.loaders));
+  parts.push_back(iteration_of_project());
   parts.push_back(window_part(training, state_, std::nullopt));
   parts.push_back(checkpoint::rng_part(state_.rank(), state_.device(), 0));
   return parts;
 }
 
-// Past what was loaded, and past all that are there: an old one is never overwritten.
-int64_t StateKeeper::iteration_after(const checkpoint::StateReader& loaded) const {
-  int64_t newest = -1;
-  if (const auto found = loaded.facts().find(kIteration); found != loaded.facts().end()) {
-    newest = found->get<int64_t>();
-  }
-  const auto number_of = [](const std::string& name) {
-    const auto parts = files::series_name(name);
-    return parts && files::numbered_name(parts->number) == name ? parts->number : -1;
-  };
-  newest = std::max(newest, number_of(loaded.directory().filename().string()));
-  if (project_.automatic_checkpoint_naming && std::filesystem::is_directory(series_folder())) {
-    for (const auto& entry : files::list_checkpoints(series_folder())) {
-      newest = std::max(newest, number_of(entry.name));
-    }
-  }
-  return newest + 1;
-}
-
 std::filesystem::path StateKeeper::load(const TrainingState& training,
                                         const std::filesystem::path& directory,
                                         const LoadOptions& options) {
-  const auto not_ready = checkpoint::caught([&] {
-    if (directory.empty() && !project_.automatic_checkpoint_naming) {
-      throw UsageError(
-          {.what = "load_state() was given no directory",
-           .where = "load_state",
-           .hint = "name one, or set .project = {.automatic_checkpoint_naming = true}"});
-    }
-    require_ready({});
-  });
-  checkpoint::agree(*ranks_, not_ready);
+  checkpoint::agree(*ranks_,
+                    checkpoint::caught([&] { require_directory(directory, "load_state"); }));
+  settle_last_save();
   const checkpoint::StateReader loaded = checkpoint::load_checkpoint(
       *ranks_, group(),
       {.candidates =
@@ -222,14 +254,6 @@ std::filesystem::path StateKeeper::load(const TrainingState& training,
            },
        .parts = [&](const auto& folder) { return parts_to_load(training, folder); }},
       options);
-  int64_t iteration = 0;
-  checkpoint::agree(*ranks_, checkpoint::caught([&] {
-    if (is_writer()) iteration = iteration_after(loaded);
-  }));
-  for (const std::string& of_rank : ranks_->all_gather_bytes(std::to_string(iteration))) {
-    iteration = std::max<int64_t>(iteration, std::stoll(of_rank));
-  }
-  project_.iteration = iteration;
   if (state_.is_main_process()) {
     for (const std::string& note : loaded.notes()) {
       log(LogLevel::kWarning, "not restored from " + loaded.directory().string() + ": " + note);

@@ -1,15 +1,15 @@
-#include "core/accelerator_state_window.h"
+#include "core/window_part.h"
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "checkpoint/rank_state.h"
 #include "checkpoint/rng_part.h"
 #include "checkpoint/state_names.h"
 #include "strategy/reduction_memory.h"
@@ -17,48 +17,15 @@
 namespace accelerate {
 namespace {
 
+using checkpoint::rank_file;
+using checkpoint::RankState;
 using checkpoint::Snapshot;
 using checkpoint::StateReader;
-using Tensors = std::map<std::string, at::Tensor>;
+using Tensors = RankState::Tensors;
 
 constexpr const char* kWindow = "accumulation";
 constexpr const char* kOrder = "gradient_order";
 constexpr const char* kFollowed = "gradient_order_followed";
-
-std::string rank_file(int rank) { return "rank_state_" + std::to_string(rank) + ".bin"; }
-
-// Archives hold dense memory: a sparse gradient is its parts.
-TorchValue to_value(const at::Tensor& tensor) {
-  if (!tensor.is_sparse()) return tensor;
-  return TorchDict{{"indices", tensor._indices()},
-                   {"values", tensor._values()},
-                   {"size", TorchSize{tensor.sizes().vec()}},
-                   {"coalesced", tensor.is_coalesced()}};
-}
-
-at::Tensor to_tensor(const TorchValue& value) {
-  if (value.is_tensor()) return value.as_tensor();
-  const TorchDict& parts = value.as_dict();
-  const auto* size = std::get_if<TorchSize>(&parts.at("size").variant());
-  if (size == nullptr) throw CheckpointError({.what = "a sparse gradient without its size"});
-  return at::sparse_coo_tensor(parts.at("indices").as_tensor(), parts.at("values").as_tensor(),
-                               size->sizes)
-      ._coalesced_(parts.at("coalesced").as_bool());
-}
-
-TorchValue to_value(const Tensors& tensors) {
-  TorchDict dict;
-  for (const auto& [name, tensor] : tensors) dict.add(name, to_value(tensor));
-  return dict;
-}
-
-Tensors to_tensors(const TorchValue& value) {
-  Tensors tensors;
-  for (const auto& [name, tensor] : value.as_dict().entries()) {
-    tensors.emplace(name.as_string(), to_tensor(tensor));
-  }
-  return tensors;
-}
 
 Tensors gradients_of(const torch::nn::Module& module) {
   Tensors gradients;
@@ -77,72 +44,6 @@ Tensors buffers_of(const torch::nn::Module& module) {
 }
 
 bool has_buffers(const torch::nn::Module& module) { return !buffers_of(module).empty(); }
-
-// What one rank has put into its file.
-struct RankState {
-  WindowWeights::State weights{};
-  std::vector<Tensors> gradients{};  // by model
-  std::vector<Tensors> buffers{};
-  std::vector<StateDict> hooks{};  // what communication hooks keep
-  bool trigger = false;
-
-  TorchValue to_archive() const {
-    const auto list = [](const std::vector<Tensors>& models) {
-      std::vector<TorchValue> values;
-      for (const Tensors& tensors : models) values.push_back(to_value(tensors));
-      return TorchValue(std::move(values));
-    };
-    return TorchDict{{"losses", weights.losses},
-                     {"weighted", weights.weighted},
-                     {"weighted_in_micro_batch", weights.weighted_in_micro_batch},
-                     {"sum_of_weights", weights.sum},
-                     {"gradients", list(gradients)},
-                     {"buffers", list(buffers)},
-                     {"hooks", to_torch_value(StateValue::List(hooks.begin(), hooks.end()))},
-                     {"trigger", trigger}};
-  }
-  static RankState from_archive(const TorchValue& value) {
-    const TorchDict& dict = value.as_dict();
-    RankState state{
-        .weights = {.losses = dict.at("losses").as_integer(),
-                    .weighted = dict.at("weighted").as_bool(),
-                    .weighted_in_micro_batch = dict.at("weighted_in_micro_batch").as_bool(),
-                    .sum = dict.at("sum_of_weights").as_number()},
-        .trigger = dict.at("trigger").as_bool()};
-    for (const TorchValue& model : dict.at("gradients").as_sequence()) {
-      state.gradients.push_back(to_tensors(model));
-    }
-    for (const TorchValue& model : dict.at("buffers").as_sequence()) {
-      state.buffers.push_back(to_tensors(model));
-    }
-    for (const TorchValue& model : dict.at("hooks").as_sequence()) {
-      state.hooks.push_back(to_state_dict(model));
-    }
-    return state;
-  }
-};
-
-// The mean over the ranks of a run of another size; a rank without a gradient counts as zero.
-RankState mean_of(const std::vector<RankState>& ranks, int saved_world_size) {
-  RankState mean;
-  for (const RankState& rank : ranks) {
-    mean.trigger = mean.trigger || rank.trigger;
-    mean.weights.losses = std::max(mean.weights.losses, rank.weights.losses);
-    mean.weights.weighted = mean.weights.weighted || rank.weights.weighted;
-    mean.weights.sum += rank.weights.sum / saved_world_size;
-    mean.gradients.resize(std::max(mean.gradients.size(), rank.gradients.size()));
-    for (size_t model = 0; model < rank.gradients.size(); ++model) {
-      for (const auto& [name, gradient] : rank.gradients[model]) {
-        at::Tensor& sum = mean.gradients[model][name];
-        sum = sum.defined() ? sum + gradient : gradient;
-      }
-    }
-  }
-  for (Tensors& model : mean.gradients) {
-    for (auto& [name, gradient] : model) gradient = gradient / saved_world_size;
-  }
-  return mean;
-}
 
 class WindowPart final : public checkpoint::StatePart {
  public:
@@ -172,14 +73,17 @@ class WindowPart final : public checkpoint::StatePart {
       followed.push_back(memory != nullptr && memory->buckets_follow_order());
     }
 
-    RankState own{.weights = training_.weights->state(), .trigger = training_.trigger->is_raised()};
+    const WindowWeights::State& weights = training_.weights->state();
+    RankState own{.losses = weights.losses,
+                  .weighted = weights.weighted,
+                  .weighted_in_micro_batch = weights.weighted_in_micro_batch,
+                  .sum_of_weights = weights.sum,
+                  .trigger = training_.trigger->is_raised()};
     for (const auto& model : training_.models) {
       const auto* memory = memory_of(model);
       own.hooks.push_back(memory != nullptr ? memory->hook_state() : StateDict{});
     }
-    const bool keeps_nothing =
-        std::ranges::all_of(own.hooks, [](const StateDict& hook) { return hook.size() == 0; });
-    if (!with_gradients_ && !with_buffers_ && !own.trigger && keeps_nothing) return;
+    if (!with_gradients_ && !with_buffers_ && !own.trigger && !own.has_hooks()) return;
     for (const auto& model : training_.models) {
       if (with_gradients_) own.gradients.push_back(gradients_of(*model.module));
       if (with_buffers_) own.buffers.push_back(buffers_of(*model.module));
@@ -196,16 +100,21 @@ class WindowPart final : public checkpoint::StatePart {
       if (!loaded_.sync) refuse_other_window(steps, reader);
       loaded_.step = 0;  // at the edge of a window the other length can begin
     }
-    own_.weights.unit = window.value("weight_unit", 0.0);
+    weight_unit_ = window.value("weight_unit", 0.0);
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
     followed_ = reader.facts().at(kFollowed).get<std::vector<bool>>();
     read_rank_state(reader);
     check_tensors(reader);
+    check_hooks(reader);
   }
 
   void apply() override {
     training_.window->restore(loaded_);
-    training_.weights->restore(own_.weights);
+    training_.weights->restore({.losses = own_.losses,
+                                .weighted = own_.weighted,
+                                .weighted_in_micro_batch = own_.weighted_in_micro_batch,
+                                .sum = own_.sum_of_weights,
+                                .unit = weight_unit_});
     if (own_.trigger) training_.trigger->set();
     for (size_t i = 0; i < training_.models.size(); ++i) apply_to(training_.models[i], i);
   }
@@ -250,30 +159,60 @@ class WindowPart final : public checkpoint::StatePart {
   }
 
   void read_rank_state(StateReader& reader) {
-    const int saved = reader.saved_world_size();
-    if (saved == world_size_) {
-      if (reader.has(rank_file(rank_))) {
-        take(RankState::from_archive(reader.archive(rank_file(rank_))));
-      }
-      return;
+    if (reader.saved_world_size() != world_size_) return read_all_ranks(reader);
+    if (reader.has(rank_file(rank_))) {
+      own_ = RankState::from_archive(reader.archive(rank_file(rank_)));
     }
+  }
+
+  void read_all_ranks(StateReader& reader) {
     std::vector<RankState> ranks;
-    for (int rank = 0; rank < saved; ++rank) {
-      if (!reader.has(rank_file(rank))) continue;
-      ranks.push_back(RankState::from_archive(reader.archive(rank_file(rank))));
+    std::vector<std::string> missing;
+    bool has_window = false, has_buffers = false, has_hooks = false;
+    for (int rank = 0; rank < reader.saved_world_size(); ++rank) {
+      RankState& state = ranks.emplace_back();
+      if (!reader.has(rank_file(rank))) {
+        missing.push_back(rank_file(rank));
+        continue;
+      }
+      state = RankState::from_archive(reader.archive(rank_file(rank)));
+      has_window = has_window || !state.gradients.empty() || (!loaded_.sync && state.losses > 0);
+      has_buffers = has_buffers || !state.buffers.empty();
+      has_hooks = has_hooks || state.has_hooks();
     }
-    take(mean_of(ranks, saved));
-    const bool had_hooks = std::ranges::any_of(ranks, [](const RankState& rank) {
-      return std::ranges::any_of(rank.hooks, [](const StateDict& hook) { return hook.size() > 0; });
-    });
-    if (had_hooks) reader.note("what PowerSGD kept on each of other ranks: it begins anew");
+    if (has_window && !missing.empty()) {
+      throw CheckpointError(
+          {.what = "saved inside a window of accumulation, and the files of some ranks are not "
+                   "here: " +
+                   checkpoint::name_list(missing),
+           .where = reader.directory().string(),
+           .hint = "load it on " + std::to_string(reader.saved_world_size()) +
+                   " ranks on the same nodes, or save outside of a window"});
+    }
+    own_ = checkpoint::mean_of(ranks);
+    if (has_buffers)
+      reader.note("the buffers of other ranks than 0: all ranks have those of rank 0");
+    if (has_hooks) reader.note("what PowerSGD kept on each of other ranks: it begins anew");
     own_.trigger = own_.trigger && rank_ == 0;
   }
 
-  // The unit of the weights is that of all ranks.
-  void take(RankState state) {
-    state.weights.unit = own_.weights.unit;
-    own_ = std::move(state);
+  void check_hooks(StateReader& reader) {
+    for (size_t i = 0; i < training_.models.size() && i < own_.hooks.size(); ++i) {
+      if (own_.hooks[i].size() == 0) continue;
+      const ReductionMemory* memory = memory_of(training_.models[i]);
+      if (memory == nullptr || memory->hook_state().size() == 0) {
+        reader.note("what PowerSGD kept: this program does without it");
+        own_.hooks[i] = {};
+        continue;
+      }
+      try {
+        memory->check_hook_state(own_.hooks[i]);
+      } catch (const CheckpointError& error) {
+        throw CheckpointError({.what = error.message(),
+                               .where = reader.where(rank_file(rank_)),
+                               .hint = "load another checkpoint"});
+      }
+    }
   }
 
   void check_tensors(const StateReader& reader) const {
@@ -327,6 +266,7 @@ class WindowPart final : public checkpoint::StatePart {
   bool with_buffers_ = false;
   detail::AccumulationWindow::State loaded_;
   RankState own_;
+  double weight_unit_ = 0;  // the same on all ranks
   std::vector<std::vector<int64_t>> order_;
   std::vector<bool> followed_;
 };

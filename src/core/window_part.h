@@ -6,7 +6,7 @@
 
 #include "accelerate/process_state.h"
 #include "checkpoint/state_part.h"
-#include "core/accelerator_state.h"
+#include "core/training_state.h"
 
 namespace accelerate {
 
@@ -14,7 +14,8 @@ namespace accelerate {
 // rank_state_<rank>.bin, where there is something to put into it: weights of the losses so far,
 // gradients that were not brought together yet, buffers where forward passes use the rank's own, a
 // trigger that nobody has checked. On another number of ranks gradients and weights become their
-// mean.
+// mean, for which the files of all old ranks must be there; buffers and what hooks keep is dropped,
+// which is noted.
 //
 // `with_gradients`: whether gradients are saved; unset: inside a window.
 std::unique_ptr<checkpoint::StatePart> window_part(const TrainingState& training,

@@ -1,0 +1,31 @@
+// What a checkpoint is made of.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "accelerate/accumulation.h"
+#include "accelerate/detail/followed_loader.h"
+#include "accelerate/detail/prepared_models.h"
+#include "accelerate/grad_scaler.h"
+#include "accelerate/prepared_optimizer.h"
+#include "accelerate/process_control.h"
+#include "accelerate/schedulers.h"
+#include "core/window_weights.h"
+
+namespace accelerate {
+
+// The objects of one training loop, as they are now.
+struct TrainingState {
+  std::vector<detail::PreparedModels::Entry> models{};
+  std::vector<PreparedOptimizer> optimizers{};
+  std::vector<Scheduler> schedulers{};
+  std::vector<std::shared_ptr<detail::FollowedLoader>> loaders{};
+  GradScaler* scaler = nullptr;  // null where losses are not scaled
+  detail::AccumulationWindow* window = nullptr;
+  WindowWeights* weights = nullptr;
+  Trigger* trigger = nullptr;
+  bool buffers_differ = false;  // ranks do not take over the buffers of rank 0
+};
+
+}  // namespace accelerate

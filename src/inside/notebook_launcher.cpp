@@ -1,0 +1,158 @@
+#include <poll.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "accelerate/notebook.h"
+#include "inside/first_failure.h"
+#include "inside/fork_safety.h"
+#include "inside/forked_worker.h"
+#include "inside/worker_variables.h"
+#include "launch/machine.h"
+#include "launch/port_reservation.h"
+
+namespace accelerate::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Workers = std::vector<std::unique_ptr<inside::ForkedWorker>>;
+
+constexpr int kPortOfSeveralNodes = 29500;
+
+[[noreturn]] void refuse(std::string_view caller, const std::string& what, const char* hint) {
+  throw UsageError({.what = std::string(caller) + ": " + what, .hint = hint});
+}
+
+int check_options(std::string_view caller, const NotebookOptions& options) {
+  const int num_processes =
+      options.num_processes.value_or(options.cpu ? 1 : std::max(1, launch::visible_gpus()));
+  if (num_processes < 1) {
+    refuse(caller, "num_processes is " + std::to_string(num_processes), "ask for at least one");
+  }
+  if (options.num_nodes < 1 || options.node_rank < 0 || options.node_rank >= options.num_nodes) {
+    refuse(caller,
+           "node_rank is " + std::to_string(options.node_rank) + " of num_nodes " +
+               std::to_string(options.num_nodes),
+           "nodes count from 0");
+  }
+  if (options.num_nodes > 1 && options.max_restarts > 0) {
+    refuse(caller, "max_restarts needs all workers on one node",
+           "restart the call on all nodes, or use 'accelerate launch'");
+  }
+  if (options.max_restarts < 0) refuse(caller, "max_restarts is negative", "use 0 for none");
+  if (options.num_cpu_threads_per_process && *options.num_cpu_threads_per_process < 1) {
+    refuse(caller, "num_cpu_threads_per_process is not positive",
+           "leave it out to share the cores");
+  }
+  if (options.use_port && (*options.use_port < 1 || *options.use_port > 65535)) {
+    refuse(caller, "use_port is no port number", "leave it out and a free one is picked");
+  }
+  return num_processes;
+}
+
+// Nothing on nodes where rank 0 is not.
+std::optional<launch::PortReservation> reserve_port(const NotebookOptions& options) {
+  if (options.node_rank > 0) return std::nullopt;
+  if (!options.use_port && options.num_nodes == 1) return launch::PortReservation::any();
+  try {
+    return launch::PortReservation::of(options.use_port.value_or(kPortOfSeveralNodes));
+  } catch (const ConfigError& error) {
+    throw ConfigError(
+        {.what = error.message(),
+         .where = "NotebookOptions::use_port",
+         .hint = "name another port, the same on all nodes; on one node leave it out"});
+  }
+}
+
+// Blocks until one more worker has ended or the time is over.
+void wait_for_an_end(const Workers& workers, std::optional<Clock::time_point> until) {
+  std::vector<pollfd> lives;
+  std::vector<inside::ForkedWorker*> living;
+  for (const auto& worker : workers) {
+    if (worker->has_ended()) continue;
+    lives.push_back({.fd = worker->life_fd(), .events = POLLIN, .revents = 0});
+    living.push_back(worker.get());
+  }
+  int timeout = -1;
+  if (until) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
+    timeout = static_cast<int>(std::max<int64_t>(0, left.count()));
+  }
+  if (poll(lives.data(), lives.size(), timeout) <= 0) return;  // a signal, or the time is over
+  for (size_t i = 0; i < lives.size(); ++i) {
+    if (lives[i].revents != 0) living[i]->collect();
+  }
+}
+
+void stop_all(const Workers& workers, int signal) {
+  for (const auto& worker : workers) worker->stop(signal);
+}
+
+// Blocks until all workers have ended; stops them once one has failed.
+void supervise(const Workers& workers, std::chrono::milliseconds grace) {
+  std::optional<Clock::time_point> kill_at;
+  bool killed = false;
+  while (true) {
+    const bool all_ended =
+        std::all_of(workers.begin(), workers.end(), [](auto& w) { return w->has_ended(); });
+    if (all_ended) return;
+    const bool one_failed = std::any_of(workers.begin(), workers.end(), [](auto& w) {
+      return w->has_ended() && !w->end().succeeded();
+    });
+    if (one_failed && !kill_at) {
+      stop_all(workers, SIGTERM);
+      kill_at = Clock::now() + grace;
+    }
+    if (kill_at && !killed && Clock::now() >= *kill_at) {
+      stop_all(workers, SIGKILL);
+      killed = true;
+    }
+    wait_for_an_end(workers, killed ? std::nullopt : kill_at);
+  }
+}
+
+std::vector<inside::WorkerEnd> run_attempt(const NotebookOptions& options, int num_processes,
+                                           int attempt, const WorkerBody& body) {
+  const std::optional<launch::PortReservation> reservation = reserve_port(options);
+  const int port =
+      reservation ? reservation->port() : options.use_port.value_or(kPortOfSeveralNodes);
+  Workers workers;
+  for (int local_rank = 0; local_rank < num_processes; ++local_rank) {
+    workers.push_back(std::make_unique<inside::ForkedWorker>(inside::ForkedWorker::Start{
+        .rank = options.node_rank * num_processes + local_rank,
+        .environment = inside::worker_variables(options, num_processes, port, local_rank, attempt),
+        .body = body}));
+  }
+  supervise(workers, options.grace);
+  std::vector<inside::WorkerEnd> ends;
+  for (const auto& worker : workers) ends.push_back(worker->end());
+  return ends;
+}
+
+}  // namespace
+
+std::vector<PackedValue> run_workers(std::string_view caller, const NotebookOptions& options,
+                                     const WorkerBody& body) {
+  const inside::OneLaunch launch(caller);
+  const int num_processes = check_options(caller, options);
+  const int world_size = num_processes * options.num_nodes;
+  inside::require_no_ranks(caller);
+  if (world_size == 1) {
+    const inside::VariablesInPlace variables(options);
+    return {body()};
+  }
+  inside::require_no_cuda(caller);
+  for (int attempt = 0;; ++attempt) {
+    std::vector<inside::WorkerEnd> ends = run_attempt(options, num_processes, attempt, body);
+    const std::optional<WorkerError> failure = inside::first_failure(ends, world_size);
+    if (failure && attempt == options.max_restarts) throw *failure;
+    if (failure) continue;
+    std::vector<PackedValue> results;
+    for (inside::WorkerEnd& end : ends) results.push_back(std::move(end.report->result));
+    return results;
+  }
+}
+
+}  // namespace accelerate::detail

@@ -1,0 +1,36 @@
+// What a worker that is forked from inside a program is told by its environment.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accelerate/notebook.h"
+
+namespace accelerate::inside {
+
+// The environment of worker `local_rank` of `num_processes` on this machine, as NAME=value: what
+// `accelerate launch` would give it. `attempt` counts the restarts.
+std::vector<std::string> worker_variables(const NotebookOptions& options, int num_processes,
+                                          int port, int local_rank, int attempt);
+
+// CPU threads that this environment asks for; at least 1.
+int threads_of(const std::vector<std::string>& environment);
+
+// Sets what the options say about precision and device while it lives, for a function that runs in
+// this process.
+class VariablesInPlace {
+ public:
+  explicit VariablesInPlace(const NotebookOptions& options);
+  ~VariablesInPlace();
+  VariablesInPlace(const VariablesInPlace&) = delete;
+  VariablesInPlace& operator=(const VariablesInPlace&) = delete;
+
+ private:
+  void set(const char* name, const std::string& value);
+
+  std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+};
+
+}  // namespace accelerate::inside

@@ -1,0 +1,53 @@
+// Makes checks on all ranks and brings their verdicts together.
+#pragma once
+
+#include <accelerate/communicator.h>
+#include <accelerate/process_state.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "selftest/check.h"
+
+namespace accelerate::selftest {
+
+enum class Status : int32_t { kPassed, kSkipped, kFailed };
+
+// A check as all ranks together saw it.
+struct CheckResult {
+  // What a rank has to complain about.
+  struct Failure {
+    int rank = 0;
+    std::string text{};
+  };
+
+  std::string family{};
+  std::string name{};
+  Status status = Status::kPassed;
+  std::string detail{};  // what was found, or why it was skipped
+  std::vector<Metric> metrics{};
+  std::vector<Failure> failures{};  // by rank; those that only lost their peers are left out if any
+                                    // other rank says why
+  std::chrono::nanoseconds duration{0};
+};
+
+// Each check gets an accelerator, and with it connections, of its own. A rank on which a check
+// throws closes its connections at once, so that no other rank waits for it; verdicts travel over
+// `control`, which no check uses.
+class Runner {
+ public:
+  // `control` must outlive it. `timeout` is the most that a rank waits for another.
+  Runner(Communicator& control, std::chrono::milliseconds timeout)
+      : control_(control), timeout_(timeout) {}
+
+  // Collective: all ranks, the same check. The same result on all ranks. Throws CommError if a
+  // process is gone.
+  CheckResult run(const Check& check);
+
+ private:
+  Communicator& control_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace accelerate::selftest

@@ -1,0 +1,10 @@
+// The entry of the tests that fork workers from a process that uses libtorch.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+int main(int argc, char** argv) {
+  testing::InitGoogleMock(&argc, argv);
+  // A worker that hangs must not hold the caller for ever; the workers die with it.
+  alarm(400);
+  return RUN_ALL_TESTS();
+}

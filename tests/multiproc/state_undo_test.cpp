@@ -1,0 +1,185 @@
+// A load that cannot be leaves everything as it was, also what changes in place.
+#include <fstream>
+#include <limits>
+
+#include "files/durable_file.h"
+#include "files/manifest_file.h"
+#include "multiproc/loading.h"
+#include "multiproc/resume_training.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct StateUndo : Ranks {
+  StateFolder folder;
+};
+
+// Changes its tensor in place.
+struct Ema {
+  at::Tensor mean = torch::zeros({3});
+  StateDict state_dict() const { return {{"nested", StateDict{{"mean", mean}}}}; }
+  void load_state_dict(const StateDict& state) {
+    mean.copy_(state.at("nested").as_dict().at("mean").as_tensor());
+  }
+};
+
+struct Refusing {
+  StateDict state_dict() const { return {{"value", 1}}; }
+  void load_state_dict(const StateDict&) { throw std::runtime_error("not mine"); }
+};
+
+TEST_F(StateUndo, ObjectsThatChangeInPlaceAreGivenBackTheirValues) {
+  run(2, [&](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    Ema ema, other;
+    Refusing refusing;
+    accelerator.register_for_checkpointing(ema);
+    if (rank.rank == 1) {
+      accelerator.register_for_checkpointing(refusing);
+    } else {
+      accelerator.register_for_checkpointing(other);
+    }
+    accelerator.save_state(folder / "state");
+    ema.mean.fill_(5);
+    other.mean.fill_(6);
+    EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
+                HasSubstr("registered object 1 refuses its state: not mine"));
+    EXPECT_TRUE(ema.mean.equal(torch::full({3}, 5.0)));
+    EXPECT_TRUE(other.mean.equal(torch::full({3}, 6.0)));
+  });
+}
+
+TEST_F(StateUndo, ANumberThatHasNoNextIsFoundBeforeAnythingChanges) {
+  run(2, [&](const Rank& rank) {
+    const ProjectOptions project{.project_dir = folder.path(), .automatic_checkpoint_naming = true};
+    ResumeTraining training({}, 7, project);
+    training.accelerator().save_state();
+    training.train(0, 2);
+    const auto before = flat(training.net()->parameters());
+    const std::string largest = "checkpoint_" + std::to_string(std::numeric_limits<int64_t>::max());
+    if (rank.rank == 0) std::filesystem::create_directory(folder / "checkpoints" / largest);
+    training.accelerator().wait_for_everyone();
+    EXPECT_THAT(thrown_by<CheckpointError>([&] {
+                  training.accelerator().load_state(folder / "checkpoints" / "checkpoint_0");
+                }),
+                HasSubstr("there is no number after " + largest));
+    EXPECT_EQ(flat(training.net()->parameters()), before);
+    for (const int64_t number : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
+      EXPECT_THAT(usage_error([&] { training.accelerator().set_save_iteration(number); }),
+                  HasSubstr("iteration cannot be " + std::to_string(number)));
+    }
+  });
+}
+
+// Replaces a file of a checkpoint, so that its manifest fits.
+void replace(const std::filesystem::path& directory, const std::string& name,
+             const TorchValue& value) {
+  files::Manifest manifest = files::read_manifest(files::open_directory(directory), directory);
+  std::filesystem::remove(directory / name);
+  save_torch_archive(directory / name, value);
+  for (files::FileRecord& record : manifest.files) {
+    if (record.name == name) record = files::record_written_file(directory, name);
+  }
+  std::ofstream(directory / files::kManifestName) << files::manifest_text(manifest);
+}
+
+TEST_F(StateUndo, ARandomStateThatIsNoneIsFoundBeforeAnythingChanges) {
+  run(2, [&](const Rank& rank) {
+    ResumeTraining training({}, 7);
+    training.accelerator().save_state(folder / "state");
+    training.train(0, 2);
+    const auto before = flat(training.net()->parameters());
+    const std::string file = "random_states_1.pkl";
+    if (rank.rank == 0) {
+      TorchValue states = load_torch_archive(folder / "state" / file);
+      TorchDict dict = states.as_dict();
+      dict.set("torch_manual_seed",
+               torch::full_like(dict.at("torch_manual_seed").as_tensor(), 255));
+      replace(folder / "state", file, dict);
+    }
+    training.accelerator().wait_for_everyone();
+    EXPECT_THAT(
+        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
+        AllOf(HasSubstr("the random state of cpu is none"), HasSubstr(file)));
+    EXPECT_EQ(flat(training.net()->parameters()), before);
+  });
+}
+
+TEST_F(StateUndo, AMemoryOfPowerSgdThatIsNoneIsFoundBeforeAnythingChanges) {
+  run(2, [&](const Rank& rank) {
+    const ResumeCase what{.optimizer = "sgd",
+                          .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
+                                                .power_sgd = {.start_power_sgd_iter = 2}}}};
+    ResumeTraining training(what, 7);
+    training.train(0, 3);
+    training.accelerator().save_state(folder / "state");
+    training.train(3, 4);
+    const auto before = flat(training.net()->parameters());
+    const std::string file = "rank_state_1.bin";
+    if (rank.rank == 0) {
+      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+      dict.set("hooks", TorchValue::List{TorchDict{{"iteration", 3}, {"draws", -2}}});
+      replace(folder / "state", file, dict);
+    }
+    training.accelerator().wait_for_everyone();
+    EXPECT_THAT(
+        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
+        AllOf(HasSubstr("the state of PowerSGD has draws = -2"), HasSubstr(file)));
+    EXPECT_EQ(flat(training.net()->parameters()), before);
+  });
+}
+
+TEST_F(StateUndo, CheckingAScheduleTouchesNeitherItNorTheOptimizer) {
+  run(1, [&](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    Scheduler linear = get_scheduler("linear", sgd, {.warmup_steps = 0, .training_steps = 10});
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, linear);
+    accelerator.save_state(folder / "state");
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    optimizer.step();
+    scheduler.step();
+    auto& options = static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[0].options());
+    const StateDict state = linear.state_dict();
+    const double rate = options.lr();
+    Refusing refusing;  // the checkpoint has none
+    accelerator.register_for_checkpointing(refusing);
+    thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); });
+    EXPECT_EQ(&sgd.param_groups()[0].options(), &options) << "references must stay valid";
+    EXPECT_EQ(options.lr(), rate);
+    EXPECT_EQ(linear.state_dict(), state);
+  });
+}
+
+TEST_F(StateUndo, AllNamesAreListed) {
+  run(1, [&](const Rank&) {
+    {
+      Accelerator accelerator(on_cpu());
+      torch::nn::Sequential many;
+      for (int i = 0; i < 12; ++i) many->push_back(torch::nn::Linear(2, 2));
+      auto model = accelerator.prepare(many.ptr());
+      accelerator.save_state(folder / "state");
+    }
+    Accelerator accelerator(on_cpu());
+    auto model = accelerator.prepare(torch::nn::Sequential(torch::nn::Linear(2, 2)).ptr());
+    const std::string error =
+        thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); });
+    for (int i = 1; i < 12; ++i) EXPECT_THAT(error, HasSubstr(std::to_string(i) + ".weight"));
+  });
+}
+
+TEST_F(StateUndo, APathMayHoldALineBreak) {
+  run(2, [&](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    accelerator.save_state(folder / "two\nlines");
+    EXPECT_EQ(accelerator.load_state(folder / "two\nlines"), folder / "two\nlines");
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test

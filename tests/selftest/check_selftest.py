@@ -1,0 +1,107 @@
+"""Runs accelerate-selftest as users do: under the launcher, and alone.
+
+usage: check_selftest.py accelerate accelerate-selftest number-of-processes
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+LAUNCHER, PROGRAM, PROCESSES = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+CHECKS = [
+    ("topology", "ranks and processes"),
+    ("topology", "devices"),
+    ("collectives", "gather"),
+    ("collectives", "reduce"),
+    ("collectives", "broadcast"),
+    ("collectives", "scatter and reduce_scatter"),
+    ("collectives", "pad_across_processes"),
+    ("collectives", "barrier"),
+    ("collectives", "gather_object"),
+    ("collectives", "broadcast_object_list"),
+    ("collectives", "split_between_processes"),
+    ("collectives", "roles and triggers"),
+    ("data", "every sample once"),
+    ("data", "even batches"),
+    ("data", "dispatched batches"),
+    ("data", "split batches"),
+    ("data", "shuffled order"),
+    ("random numbers", "synchronised states"),
+    ("random numbers", "seeds"),
+    ("training", "several processes equal one"),
+    ("training", "gradient accumulation"),
+    ("precision", "bf16"),
+    ("precision", "fp16 with scaled losses"),
+    ("checkpoints", "save and resume"),
+    ("bandwidth", "all-reduce"),
+]
+
+
+class Selftest(unittest.TestCase):
+    def launch(self, *words, folder=None, launched=True):
+        command = [PROGRAM, *words]
+        if launched:
+            command = [LAUNCHER, "launch", "--cpu", "--num_processes", str(PROCESSES), *command]
+        # What a user may have configured must not disturb the checks.
+        environment = {
+            **os.environ,
+            "ACCELERATE_MIXED_PRECISION": "bf16",
+            "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "3",
+            "TMPDIR": folder or tempfile.gettempdir(),
+        }
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+
+    def test_every_check_passes_and_leaves_no_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.launch("--json", folder=folder)
+            self.assertEqual(os.listdir(folder), [])
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        report = json.loads(result.stdout)
+        self.assertEqual([(check["family"], check["name"]) for check in report["checks"]], CHECKS)
+        alone = PROCESSES == 1
+        for check in report["checks"]:
+            expected = "skipped" if alone and check["family"] == "bandwidth" else "passed"
+            self.assertEqual((check["name"], check["status"]), (check["name"], expected))
+        self.assertEqual((report["passed"], report["world_size"], report["device"]), (True, PROCESSES, "cpu"))
+        speeds = report["checks"][-1]["metrics"]
+        self.assertEqual(len(speeds), 0 if alone else 3)
+        self.assertTrue(all(speed > 0 for speed in speeds.values()), speeds)
+
+    def test_the_main_process_alone_prints_a_plain_list(self):
+        result = self.launch()
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(len([line for line in lines if line.startswith("  ✓ ")]), len(CHECKS) - (PROCESSES == 1))
+        self.assertNotIn("\x1b", result.stdout)
+        passed = "24 passed, 1 skipped in " if PROCESSES == 1 else "25 passed in "
+        self.assertTrue(lines[-1].startswith(passed), lines[-1])
+
+    def test_help_and_wrong_arguments(self):
+        result = self.launch("--help", launched=False)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("--json", result.stdout)
+        result = self.launch("--jason", launched=False)
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("ConfigError: accelerate-selftest does not know this argument", result.stderr)
+
+    def test_a_folder_that_cannot_be_written_fails_that_check_alone(self):
+        result = self.launch("--json", "--folder", "/nowhere")
+        self.assertNotEqual(result.returncode, 0)
+        report = json.loads(result.stdout)
+        failed = [check for check in report["checks"] if check["status"] == "failed"]
+        self.assertEqual([check["name"] for check in failed], ["save and resume"])
+        self.assertEqual(
+            failed[0]["failures"],
+            [
+                {"rank": rank, "message": "expected that the main process can write to /nowhere"}
+                for rank in range(PROCESSES)
+            ],
+        )
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0]], verbosity=2)
