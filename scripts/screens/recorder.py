@@ -34,6 +34,7 @@ class Recorder:
             "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
+            "RES_OPTIONS": "timeout:1 attempts:1",  # libtorch asks a name server, which may not answer
         }
 
     def write(self, name, text, executable=False):
