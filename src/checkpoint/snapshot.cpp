@@ -21,6 +21,8 @@ namespace {
 // Copies each tensor once, however many names it has.
 class HostCopies {
  public:
+  explicit HostCopies(HostBuffers& buffers) : buffers_(buffers) { buffers_.begin_round(); }
+
   at::Tensor copy(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return tensor;
     const Key key{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
@@ -51,7 +53,8 @@ class HostCopies {
   }
 
   // Returns when all copies hold their values.
-  void wait() const {
+  void finish() {
+    buffers_.end_round();
     for (const auto& [type, index] : devices_) {
       const c10::impl::VirtualGuardImpl device(type);
       device.getStream(c10::Device(type, index)).synchronize();
@@ -63,7 +66,7 @@ class HostCopies {
       std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
 
   at::Tensor copied(const at::Tensor& tensor) {
-    if (tensor.device().is_cpu()) return tensor.clone();
+    if (tensor.device().is_cpu()) return buffers_.empty_like(tensor).copy_(tensor);
     if (!tensor.device().is_cuda()) return tensor.cpu();
     devices_.emplace(tensor.device().type(), tensor.device().index());
     const auto options = at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(true);
@@ -75,6 +78,7 @@ class HostCopies {
     return host;
   }
 
+  HostBuffers& buffers_;
   std::map<Key, at::Tensor> copies_;
   std::set<std::pair<c10::DeviceType, c10::DeviceIndex>> devices_;
 };
@@ -100,8 +104,8 @@ void Snapshot::add(std::string name, TorchValue value) {
   files_.push_back({.name = std::move(name), .content = std::move(value)});
 }
 
-void Snapshot::copy_to_host() {
-  HostCopies copies;
+void Snapshot::copy_to_host(HostBuffers& buffers) {
+  HostCopies copies(buffers);
   for (SnapshotFile& file : files_) {
     if (auto* tensors = std::get_if<TensorsFile>(&file.content)) {
       for (auto& item : tensors->tensors) item.value() = copies.copy(item.value());
@@ -110,7 +114,7 @@ void Snapshot::copy_to_host() {
       value = copies.copy(value);
     }
   }
-  copies.wait();
+  copies.finish();
 }
 
 files::FileRecord write_snapshot_file(const std::filesystem::path& directory,

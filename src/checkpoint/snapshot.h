@@ -10,6 +10,7 @@
 
 #include "accelerate/safetensors.h"
 #include "accelerate/torch_archive.h"
+#include "checkpoint/host_buffers.h"
 #include "files/manifest.h"
 
 namespace accelerate::checkpoint {
@@ -42,7 +43,7 @@ class Snapshot {
   // Copies all tensors to host memory, page-locked if they come from a GPU, and waits until that is
   // done: training may then go on. Tensors that are the same view of one memory share the copy;
   // other views of it become copies of their own.
-  void copy_to_host();
+  void copy_to_host(HostBuffers& buffers);
 
   const std::vector<SnapshotFile>& files() const { return files_; }
 

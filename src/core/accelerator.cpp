@@ -108,6 +108,7 @@ void Accelerator::free_memory() {
   impl_->window->reset();
   impl_->schedulers.clear();
   impl_->loaders.clear();
+  impl_->keeper->free_memory();
   if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
 }
 

@@ -76,6 +76,11 @@ void StateKeeper::set_iteration(int64_t iteration) {
   project_.iteration = iteration;
 }
 
+void StateKeeper::free_memory() {
+  saver_.wait();
+  buffers_ = {};
+}
+
 checkpoint::SaveGroup StateKeeper::group() const {
   if (!project_.save_on_each_node) return {.id = 0, .is_leader = state_.is_main_process()};
   return {.id = state_.node_rank(), .is_leader = state_.is_local_main_process()};
@@ -157,7 +162,7 @@ void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& t
   parts.push_back(iteration_of_project());
   for (const auto& part : parts) part->save(job.snapshot());
   if (!training.optimizers.empty()) job.set_step(training.optimizers.front().step_count());
-  if (options.async) job.snapshot().copy_to_host();
+  if (options.async) job.snapshot().copy_to_host(buffers_);
 }
 
 std::unique_ptr<checkpoint::StatePart> StateKeeper::iteration_of_project() {

@@ -13,6 +13,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/process_state.h"
 #include "checkpoint/async_saver.h"
+#include "checkpoint/host_buffers.h"
 #include "checkpoint/state_part.h"
 #include "checkpoint/state_parts.h"
 #include "checkpoint/state_saving.h"
@@ -45,6 +46,8 @@ class StateKeeper {
   HookHandle add_hook(LoadStateHook hook);
 
   const ProjectOptions& project() const { return project_; }
+  // Waits for the writer and lets go of the memory that the next save would copy into.
+  void free_memory();
   // Throws UsageError for one that cannot be.
   void set_iteration(int64_t iteration);
   // Whether this rank writes what all have in common.
@@ -81,6 +84,7 @@ class StateKeeper {
   // the first save beside it.
   std::unique_ptr<Communicator> background_ranks_;
   std::atomic<bool> background_is_lost_ = false;  // that group has failed on this rank
+  checkpoint::HostBuffers buffers_;               // of the copies that the writer reads
   checkpoint::AsyncSaver saver_;                  // last: its thread uses what stands above
 };
 

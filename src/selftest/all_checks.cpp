@@ -18,8 +18,8 @@ std::vector<Check> all_checks(const std::filesystem::path& folder) {
   add(tensor_checks());
   add(object_checks());
   add(control_checks());
-  add(data_checks());
   add(random_checks());
+  add(data_checks());
   add(training_checks());
   add(precision_checks());
   add(resume_checks(folder));

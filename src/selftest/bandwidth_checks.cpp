@@ -73,7 +73,7 @@ Findings check_bandwidth(Accelerator& accelerator) {
 }  // namespace
 
 std::vector<Check> bandwidth_checks() {
-  return {{"bandwidth", "all-reduce", plain_options(), check_bandwidth}};
+  return {{"bandwidth", "all-reduce", plain_options(), check_bandwidth, true}};
 }
 
 }  // namespace accelerate::selftest

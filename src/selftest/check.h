@@ -37,14 +37,17 @@ class Skipped : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// One check. `run` is called on all ranks, with an accelerator that no other check uses, and may
-// throw on some of them only: the accelerator is closed there, and what the others wait for ends.
-// It opens no groups of its own.
+// One check. `run` is called on all ranks and may throw on some of them only: the accelerator is
+// closed there, and what the others wait for ends. It opens no groups of its own.
 struct Check {
   std::string family;
   std::string name;
   AcceleratorOptions options;
   std::function<Findings(Accelerator& accelerator)> run;
+  // It prepares nothing and has the plain options: the accelerator of another such check, if that
+  // passed, will do. To open connections anew takes a moment, where names are looked up slowly a
+  // long one.
+  bool shares_accelerator = false;
 };
 
 // What every check starts from, whatever the environment says about precision and accumulation.
@@ -59,10 +62,10 @@ std::vector<Check> topology_checks();
 std::vector<Check> tensor_checks();
 std::vector<Check> object_checks();
 std::vector<Check> control_checks();
+std::vector<Check> random_checks();
 std::vector<Check> data_checks();
 std::vector<Check> training_checks();
 std::vector<Check> precision_checks();
-std::vector<Check> random_checks();
 std::vector<Check> resume_checks(const std::filesystem::path& folder);
 std::vector<Check> bandwidth_checks();
 

@@ -41,8 +41,8 @@ Findings check_roles(Accelerator& accelerator) {
 }  // namespace
 
 std::vector<Check> control_checks() {
-  return {{"collectives", "split_between_processes", plain_options(), check_split},
-          {"collectives", "roles and triggers", plain_options(), check_roles}};
+  return {{"collectives", "split_between_processes", plain_options(), check_split, true},
+          {"collectives", "roles and triggers", plain_options(), check_roles, true}};
 }
 
 }  // namespace accelerate::selftest

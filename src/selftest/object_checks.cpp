@@ -53,8 +53,8 @@ Findings check_broadcast_object(Accelerator& accelerator) {
 }  // namespace
 
 std::vector<Check> object_checks() {
-  return {{"collectives", "gather_object", plain_options(), check_gather_object},
-          {"collectives", "broadcast_object_list", plain_options(), check_broadcast_object}};
+  return {{"collectives", "gather_object", plain_options(), check_gather_object, true},
+          {"collectives", "broadcast_object_list", plain_options(), check_broadcast_object, true}};
 }
 
 }  // namespace accelerate::selftest

@@ -42,8 +42,8 @@ Findings check_seeds(Accelerator& accelerator) {
 }  // namespace
 
 std::vector<Check> random_checks() {
-  return {{"random numbers", "synchronised states", plain_options(), check_synchronisation},
-          {"random numbers", "seeds", plain_options(), check_seeds}};
+  return {{"random numbers", "synchronised states", plain_options(), check_synchronisation, true},
+          {"random numbers", "seeds", plain_options(), check_seeds, true}};
 }
 
 }  // namespace accelerate::selftest

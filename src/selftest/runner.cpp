@@ -3,8 +3,6 @@
 #include <accelerate/errors.h>
 #include <accelerate/operations.h>
 
-#include <optional>
-
 namespace accelerate::selftest {
 namespace {
 
@@ -70,18 +68,25 @@ CheckResult combine(const Check& check, const std::vector<Verdict>& verdicts) {
 
 }  // namespace
 
-CheckResult Runner::run(const Check& check) {
-  const auto start = std::chrono::steady_clock::now();
+Accelerator& Runner::accelerator_for(const Check& check) {
+  if (accelerator_ && is_shared_ && check.shares_accelerator) return *accelerator_;
   AcceleratorOptions options = check.options;
   options.process_group.timeout = timeout_;
   options.process_group.rendezvous_timeout = timeout_;
-  std::optional<Accelerator> accelerator(std::in_place, std::move(options));
-  const Verdict own = verdict_of(check, *accelerator);
+  accelerator_.reset();
+  accelerator_.emplace(std::move(options));
+  is_shared_ = check.shares_accelerator;
+  return *accelerator_;
+}
+
+CheckResult Runner::run(const Check& check) {
+  const auto start = std::chrono::steady_clock::now();
+  const Verdict own = verdict_of(check, accelerator_for(check));
   const auto duration = std::chrono::steady_clock::now() - start;
   // Others may wait for this rank inside the check: closed connections let them go.
-  if (own.status == Status::kFailed) accelerator.reset();
-  const std::vector<Verdict> verdicts = gather_object(control_, own);
-  CheckResult result = combine(check, verdicts);
+  if (own.status == Status::kFailed) accelerator_.reset();
+  CheckResult result = combine(check, gather_object(control_, own));
+  if (result.status == Status::kFailed) accelerator_.reset();
   result.duration = duration;
   return result;
 }

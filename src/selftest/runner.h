@@ -5,6 +5,7 @@
 #include <accelerate/process_state.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ struct CheckResult {
   std::chrono::nanoseconds duration{0};
 };
 
-// Each check gets an accelerator, and with it connections, of its own. A rank on which a check
-// throws closes its connections at once, so that no other rank waits for it; verdicts travel over
-// `control`, which no check uses.
+// Each check gets an accelerator, and with it connections, that no check has failed on before. A
+// rank on which a check throws closes its connections at once, so that no other rank waits for it;
+// verdicts travel over `control`, which no check uses.
 class Runner {
  public:
   // `control` must outlive it. `timeout` is the most that a rank waits for another.
@@ -46,8 +47,13 @@ class Runner {
   CheckResult run(const Check& check);
 
  private:
+  // Opens connections, unless there are some that the check may share.
+  Accelerator& accelerator_for(const Check& check);
+
   Communicator& control_;
   std::chrono::milliseconds timeout_;
+  std::optional<Accelerator> accelerator_;  // of the latest check
+  bool is_shared_ = false;                  // and good for another one
 };
 
 }  // namespace accelerate::selftest

@@ -116,12 +116,12 @@ Findings check_barrier(Accelerator& accelerator) {
 }  // namespace
 
 std::vector<Check> tensor_checks() {
-  return {{"collectives", "gather", plain_options(), check_gather},
-          {"collectives", "reduce", plain_options(), check_reduce},
-          {"collectives", "broadcast", plain_options(), check_broadcast},
-          {"collectives", "scatter and reduce_scatter", plain_options(), check_scatter},
-          {"collectives", "pad_across_processes", plain_options(), check_pad},
-          {"collectives", "barrier", plain_options(), check_barrier}};
+  return {{"collectives", "gather", plain_options(), check_gather, true},
+          {"collectives", "reduce", plain_options(), check_reduce, true},
+          {"collectives", "broadcast", plain_options(), check_broadcast, true},
+          {"collectives", "scatter and reduce_scatter", plain_options(), check_scatter, true},
+          {"collectives", "pad_across_processes", plain_options(), check_pad, true},
+          {"collectives", "barrier", plain_options(), check_barrier, true}};
 }
 
 }  // namespace accelerate::selftest

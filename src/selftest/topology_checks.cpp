@@ -83,11 +83,12 @@ Findings check_processes(Accelerator& accelerator) {
     for (int rank = 0; rank < node_sizes[node]; ++rank) expected.push_back(rank);
     expect_equal("local ranks of node " + std::to_string(node), ranks, expected);
   }
+  const std::string& source = accelerator.state().ranks().source;
   return {.detail = std::to_string(places.size()) +
                     (places.size() == 1 ? " process" : " processes") + " on " +
-                    count(local_ranks.size(), "node") + ", " +
+                    count(local_ranks.size(), "node") + " (" +
                     (hosts.size() == 1 ? *hosts.begin() : count(hosts.size(), "host name")) +
-                    ", started by " + accelerator.state().ranks().source};
+                    "), " + (source == "none" ? "no launcher" : "variables of " + source)};
 }
 
 Findings check_devices(Accelerator& accelerator) {
@@ -120,8 +121,8 @@ Findings check_devices(Accelerator& accelerator) {
 }  // namespace
 
 std::vector<Check> topology_checks() {
-  return {{"topology", "ranks and processes", plain_options(), check_processes},
-          {"topology", "devices", plain_options(), check_devices}};
+  return {{"topology", "ranks and processes", plain_options(), check_processes, true},
+          {"topology", "devices", plain_options(), check_devices, true}};
 }
 
 }  // namespace accelerate::selftest

@@ -124,7 +124,8 @@ TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
       return tensors;
     }());
     const at::Tensor before = values.cpu();
-    snapshot.copy_to_host();
+    checkpoint::HostBuffers buffers;
+    snapshot.copy_to_host(buffers);
     values.zero_();
     const auto& copies = std::get<checkpoint::TensorsFile>(snapshot.files()[0].content).tensors;
     EXPECT_TRUE(copies["values"].is_pinned());

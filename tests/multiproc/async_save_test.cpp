@@ -1,6 +1,7 @@
 // Saving beside the training.
 #include <fstream>
 
+#include "checkpoint/host_buffers.h"
 #include "multiproc/loading.h"
 #include "multiproc/resume_training.h"
 
@@ -89,6 +90,37 @@ TEST_P(AsyncSave, ASecondSaveCanBeRefusedWhileOneWrites) {
     EXPECT_FALSE(std::filesystem::exists(folder / "second"));
     accelerator.save_state(folder / "second", {.while_saving = WhileSaving::kRefuse});
   });
+}
+
+TEST(HostBuffers, TheNextRoundGetsTheMemoryOfTheLast) {
+  const std::vector<at::Tensor> state{torch::randn({300, 20}), torch::randn({5, 7}).t(),
+                                      torch::randn({8, 1}).expand({8, 3}), torch::empty({0, 4})};
+  checkpoint::HostBuffers buffers;
+  std::vector<void*> before;
+  for (int round = 0; round < 2; ++round) {
+    buffers.begin_round();
+    for (size_t i = 0; i < state.size(); ++i) {
+      at::Tensor copy = buffers.empty_like(state[i]).copy_(state[i]);
+      EXPECT_TRUE(torch::equal(copy, state[i])) << i;
+      EXPECT_TRUE(copy.is_non_overlapping_and_dense()) << i;
+      if (round == 0) {
+        before.push_back(copy.data_ptr());
+      } else {
+        EXPECT_EQ(copy.data_ptr(), before[i]) << i;
+      }
+    }
+    buffers.end_round();
+  }
+  EXPECT_EQ(buffers.empty_like(state[1]).strides(), state[1].strides());
+}
+
+TEST(HostBuffers, ATensorKeepsItsMemory) {
+  at::Tensor kept;
+  {
+    checkpoint::HostBuffers buffers;
+    kept = buffers.empty_like(torch::empty({1000}));
+  }
+  EXPECT_EQ(kept.fill_(3).sum().item<float>(), 3000);
 }
 
 }  // namespace

@@ -25,13 +25,13 @@ CHECKS = [
     ("collectives", "broadcast_object_list"),
     ("collectives", "split_between_processes"),
     ("collectives", "roles and triggers"),
+    ("random numbers", "synchronised states"),
+    ("random numbers", "seeds"),
     ("data", "every sample once"),
     ("data", "even batches"),
     ("data", "dispatched batches"),
     ("data", "split batches"),
     ("data", "shuffled order"),
-    ("random numbers", "synchronised states"),
-    ("random numbers", "seeds"),
     ("training", "several processes equal one"),
     ("training", "gradient accumulation"),
     ("precision", "bf16"),
@@ -71,15 +71,6 @@ class Selftest(unittest.TestCase):
         self.assertEqual(len(speeds), 0 if alone else 3)
         self.assertTrue(all(speed > 0 for speed in speeds.values()), speeds)
 
-    def test_the_main_process_alone_prints_a_plain_list(self):
-        result = self.launch()
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        lines = result.stdout.splitlines()
-        self.assertEqual(len([line for line in lines if line.startswith("  ✓ ")]), len(CHECKS) - (PROCESSES == 1))
-        self.assertNotIn("\x1b", result.stdout)
-        passed = "24 passed, 1 skipped in " if PROCESSES == 1 else "25 passed in "
-        self.assertTrue(lines[-1].startswith(passed), lines[-1])
-
     def test_help_and_wrong_arguments(self):
         result = self.launch("--help", launched=False)
         self.assertEqual(result.returncode, 0)
@@ -88,19 +79,22 @@ class Selftest(unittest.TestCase):
         self.assertEqual((result.returncode, result.stdout), (2, ""))
         self.assertIn("ConfigError: accelerate-selftest does not know this argument", result.stderr)
 
-    def test_a_folder_that_cannot_be_written_fails_that_check_alone(self):
-        result = self.launch("--json", "--folder", "/nowhere")
-        self.assertNotEqual(result.returncode, 0)
-        report = json.loads(result.stdout)
-        failed = [check for check in report["checks"] if check["status"] == "failed"]
-        self.assertEqual([check["name"] for check in failed], ["save and resume"])
-        self.assertEqual(
-            failed[0]["failures"],
-            [
-                {"rank": rank, "message": "expected that the main process can write to /nowhere"}
-                for rank in range(PROCESSES)
-            ],
-        )
+    def test_the_main_process_alone_prints_a_plain_list_and_a_failure_names_the_ranks(self):
+        result = self.launch("--folder", "/nowhere")
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        lines = result.stdout.splitlines()
+        skipped = PROCESSES == 1
+        self.assertEqual(len([line for line in lines if line.startswith("  ✓ ")]), len(CHECKS) - 1 - skipped)
+        failed = [number for number, line in enumerate(lines) if line.startswith("  ✗ ")]
+        self.assertEqual([lines[number].split("  ")[1] for number in failed], ["✗ save and resume"])
+        for rank in range(PROCESSES):
+            self.assertEqual(
+                lines[failed[0] + 1 + rank],
+                f"      rank {rank} of {PROCESSES}: expected that the main process can write to /nowhere",
+            )
+        summary = "23 passed, 1 skipped, 1 failed in " if skipped else "24 passed, 1 failed in "
+        self.assertTrue(lines[-1].startswith(summary), lines[-1])
+        self.assertNotIn("\x1b", result.stdout)
 
 
 if __name__ == "__main__":

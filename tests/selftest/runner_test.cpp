@@ -141,6 +141,35 @@ TEST_F(SelftestRunner, ACheckIsSkippedOnlyIfAllRanksSaySo) {
   });
 }
 
+TEST_F(SelftestRunner, ChecksShareAnAcceleratorUntilOneFails) {
+  run(2, [](const Rank& rank) {
+    Bench bench;
+    std::vector<const Communicator*> seen;
+    const auto check = [&](bool shares, bool fails) {
+      AcceleratorOptions options = selftest::plain_options();
+      options.cpu = true;
+      return bench.runner.run({.family = "family",
+                               .name = "name",
+                               .options = options,
+                               .run = [&](Accelerator& accelerator) -> Findings {
+                                 seen.push_back(&accelerator.communicator());
+                                 accelerator.wait_for_everyone();
+                                 if (fails && rank.rank == 1) throw Mismatch("broken");
+                                 return {};
+                               },
+                               .shares_accelerator = shares});
+    };
+    EXPECT_EQ(check(true, false).status, Status::kPassed);
+    EXPECT_EQ(check(true, false).status, Status::kPassed);
+    EXPECT_EQ(seen[0], seen[1]);
+    EXPECT_EQ(check(true, true).status, Status::kFailed);
+    // On new connections, also on the rank that did not fail: else this would not end well.
+    EXPECT_EQ(check(true, false).status, Status::kPassed);
+    EXPECT_EQ(check(false, false).status, Status::kPassed);
+    EXPECT_EQ(check(true, false).status, Status::kPassed);
+  });
+}
+
 TEST_F(SelftestRunner, AloneItNeedsNoOthers) {
   run(1, [](const Rank&) {
     EXPECT_EQ(Bench().run([](Accelerator&) -> Findings { return {}; }).status, Status::kPassed);
