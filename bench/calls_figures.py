@@ -18,7 +18,7 @@ def measure(bench):
         commands=[bench.shown(command)],
         details=results,
     )
-    command = bench.launch + [bench.bin / "bench_calls", "--windows"]
+    command = bench.two_ranks + [bench.bin / "bench_calls", "--windows"]
     results = bench.program(command)
     windows = results["windows"]
     bench.add(

@@ -23,6 +23,7 @@ import time
 import calls_figures
 import checkpoint_figures
 import data_figures
+import launch_figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEER = ROOT / ".deps" / "python-peer"
@@ -30,7 +31,7 @@ PEER = ROOT / ".deps" / "python-peer"
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint")
+PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -89,7 +90,7 @@ class Bench:
         self.quick = args.quick
         self.with_python = not args.without_python
         self.figures = []
-        self.launch = [self.bin / "accelerate", "launch", "--cpu", "--num_processes", "2"]
+        self.two_ranks = [self.bin / "accelerate", "launch", "--cpu", "--num_processes", "2"]
         # On a free port: other runs may be on the machine.
         self.torchrun = [PEER / "bin" / "torchrun", "--standalone", "--nproc_per_node", "2"]
 
@@ -200,7 +201,7 @@ class Bench:
 
     def ddp_in_turns(self):
         for hidden, optimizer in ((512, "sgd"), (512, "adamw"), (2048, "sgd")):
-            command = self.launch + [self.bin / "bench_ddp", "--hidden", hidden, "--optimizer", optimizer]
+            command = self.two_ranks + [self.bin / "bench_ddp", "--hidden", hidden, "--optimizer", optimizer]
             if self.quick or hidden > 512:
                 command += ["--rounds", 3, "--pairs", 10]
             results = self.program(command)
@@ -224,8 +225,8 @@ class Bench:
         """Each loop in processes of its own, round after round: ours, by hand, Python."""
         for optimizer in ("sgd", "adamw"):
             task = ["--optimizer", optimizer, "--steps", 100 if self.quick else 300]
-            ours = self.launch + [self.bin / "bench_ddp", "--loop", "prepared", *task]
-            hand = self.launch + [self.bin / "bench_ddp", "--loop", "hand", *task]
+            ours = self.two_ranks + [self.bin / "bench_ddp", "--loop", "prepared", *task]
+            hand = self.two_ranks + [self.bin / "bench_ddp", "--loop", "hand", *task]
             python = self.torchrun + [ROOT / "bench" / "python_peer" / "ddp_loop.py", *task]
             runs = {"ours": [], "hand": [], "python": []}
             takers = {
@@ -272,7 +273,7 @@ class Bench:
     # --- start ----------------------------------------------------------------------------------------------------
 
     def start(self):
-        ours = self.launch + [self.bin / "bench_start"]
+        ours = self.two_ranks + [self.bin / "bench_start"]
         python = self.torchrun + [ROOT / "bench" / "python_peer" / "make_accelerator.py"]
         times = {"ours": [], "python": []}
         self.start_once(ours)  # brings the files into memory
@@ -340,6 +341,11 @@ class Bench:
             commands=[shown(command)],
             details=times,
         )
+
+    # --- the program accelerate ---------------------------------------------------------------------------------------
+
+    def launch(self):
+        launch_figures.measure(self)
 
     # --- the data loader ----------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 
     cli -> launch -> config                                              (no libtorch on this side)
     core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda -> compat
-    files: formats and durable writing without libtorch, open to cli, data, checkpoint and core
+    files: formats and durable writing without libtorch, open to estimate, cli, data, checkpoint and core
+    estimate: what a model needs of memory, without libtorch, open to cli
     inside: forks workers from a program, with what launch knows; selftest: a program on the public API alone
     base: standard C++ alone, open to all
 
@@ -21,7 +22,8 @@ MAY_INCLUDE = {
     "files": [],
     "config": [],
     "launch": ["config"],
-    "cli": ["launch", "config", "files"],
+    "estimate": ["files"],
+    "cli": ["launch", "config", "estimate", "files"],
     "compat": [],
     "cuda": ["compat"],
     "comm": ["compat"],
@@ -32,7 +34,7 @@ MAY_INCLUDE = {
     "inside": ["launch"],
     "selftest": [],
 }
-WITHOUT_TORCH = ["base", "files", "config", "launch", "cli"]
+WITHOUT_TORCH = ["base", "files", "config", "estimate", "launch", "cli"]
 # Headers that one room alone may name, by the beginning of their path.
 OWNERS = {
     "CLI/": ["cli"],

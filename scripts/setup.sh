@@ -46,12 +46,14 @@ clang_version() {
 # Prints those packages of the profile `$1` that are not installed, for clang version `$2`.
 missing_packages() {
   local packages=(
-    ca-certificates ccache cmake dataset-fashion-mnist g++ git libcli11-dev libgloo-dev libxxhash-dev make ninja-build
-    nlohmann-json3-dev python3 python3-pip zlib1g-dev
+    ca-certificates ccache cmake dataset-fashion-mnist g++ git libcli11-dev libgloo-dev libxxhash-dev libyaml-cpp-dev
+    make ninja-build nlohmann-json3-dev python3 python3-pip zlib1g-dev
   )
   [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
   if [[ "$1" == test ]]; then
     packages+=(clang-format-14 libgmock-dev libgtest-dev python3-venv)
+    # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, network namespaces.
+    packages+=(iproute2 mpich munge openmpi-bin slurm-client slurmctld slurmd)
     [[ -n "$2" ]] && packages+=("clang-tidy-$2" "clang-tools-$2" "libclang-rt-$2-dev")
   fi
   local package

@@ -45,6 +45,10 @@ struct RankEnvironment {
   // What tells this job, and this attempt of it, from others that might meet at the same address;
   // the same on all ranks, empty where the launcher does not say.
   std::string job{};
+  // How often the launcher has started this job anew after a failure, and how often it may.
+  // torchrun's names TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS.
+  int restart_count = 0;
+  int max_restarts = 0;
   // True where another process (torchrun's agent) hosts the store at that address and port.
   bool store_is_hosted = false;
   // The family that was read: "torchrun", "Open MPI", "PMI", "MVAPICH", "SLURM" or "none".
@@ -75,6 +79,9 @@ class ProcessState {
   int local_rank() const { return ranks_.local_rank; }
   int local_world_size() const { return ranks_.local_world_size; }
   int node_rank() const { return ranks_.node_rank; }
+  // Above 0 after a failure, when the launcher has started the job anew: the moment to go on from
+  // the newest checkpoint, load_state() without an argument.
+  int restart_count() const { return ranks_.restart_count; }
   const RankEnvironment& ranks() const { return ranks_; }
 
   bool is_main_process() const { return ranks_.rank == 0; }

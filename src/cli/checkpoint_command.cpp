@@ -15,6 +15,13 @@ namespace {
 
 using files::CheckpointEntry;
 
+struct Options {
+  enum class Action { kList, kVerify, kShow };
+  Action action = Action::kList;
+  std::string directory;
+  bool json = false;
+};
+
 constexpr const char* kFooter =
     R"(DIR is a checkpoint, a folder of checkpoints, or a project folder with a folder `checkpoints` in it.
 The exit code is 0 if every checkpoint there is complete, else 1.
@@ -26,16 +33,16 @@ Examples:
 )";
 
 void add_action(CLI::App& checkpoint, const char* name, const std::string& description,
-                CheckpointOptions::Action action, CheckpointOptions& options) {
+                Options::Action action, const std::shared_ptr<Options>& options) {
   CLI::App* app = checkpoint.add_subcommand(name, description);
   app->formatter(std::make_shared<HelpFormatter>("accelerate checkpoint " + std::string(name) +
                                                  " DIR [--json]"));
   app->set_help_flag("-h,--help", "Print this help and exit");
-  app->add_option("DIR", options.directory, "Checkpoint, or folder of checkpoints")
+  app->add_option("DIR", options->directory, "Checkpoint, or folder of checkpoints")
       ->type_name("")
       ->required();
-  app->add_flag("--json", options.json, "Print JSON, for other programs");
-  app->callback([&options, action] { options.action = action; });
+  app->add_flag("--json", options->json, "Print JSON, for other programs");
+  app->callback([options, action] { options->action = action; });
 }
 
 // The checkpoint that `directory` is, or none.
@@ -60,10 +67,31 @@ std::vector<CheckpointEntry> find_entries(const std::filesystem::path& directory
   return entries;
 }
 
+// Prints what is asked for. Returns 0 if every checkpoint it looked at is complete (for verify: and
+// all its bytes match), else 1. Throws CheckpointError if there is none.
+int run(const Options& options) {
+  const std::vector<CheckpointEntry> entries = find_entries(options.directory);
+  CheckpointReport report;
+  switch (options.action) {
+    case Options::Action::kList:
+      report = list_report(entries, options.json);
+      break;
+    case Options::Action::kVerify:
+      report = verify_report(entries, options.json);
+      break;
+    case Options::Action::kShow:
+      report = show_report(entries, options.json);
+      break;
+  }
+  std::fwrite(report.text.data(), 1, report.text.size(), stdout);
+  return report.all_complete ? 0 : 1;
+}
+
 }  // namespace
 
-CLI::App* setup_checkpoint(CLI::App& app, CheckpointOptions& options) {
-  using Action = CheckpointOptions::Action;
+Command setup_checkpoint(CLI::App& app) {
+  using Action = Options::Action;
+  auto options = std::make_shared<Options>();
   CLI::App* checkpoint = app.add_subcommand("checkpoint", "Look at saved checkpoints");
   checkpoint->formatter(
       std::make_shared<HelpFormatter>("accelerate checkpoint list|verify|show DIR [--json]"));
@@ -75,25 +103,7 @@ CLI::App* setup_checkpoint(CLI::App& app, CheckpointOptions& options) {
   add_action(*checkpoint, "verify", "Read every byte and compare it with the checksums",
              Action::kVerify, options);
   add_action(*checkpoint, "show", "Files and tensors of a checkpoint", Action::kShow, options);
-  return checkpoint;
-}
-
-int run_checkpoint(const CheckpointOptions& options) {
-  const std::vector<CheckpointEntry> entries = find_entries(options.directory);
-  CheckpointReport report;
-  switch (options.action) {
-    case CheckpointOptions::Action::kList:
-      report = list_report(entries, options.json);
-      break;
-    case CheckpointOptions::Action::kVerify:
-      report = verify_report(entries, options.json);
-      break;
-    case CheckpointOptions::Action::kShow:
-      report = show_report(entries, options.json);
-      break;
-  }
-  std::fwrite(report.text.data(), 1, report.text.size(), stdout);
-  return report.all_complete ? 0 : 1;
+  return {checkpoint, [options] { return run(*options); }};
 }
 
 }  // namespace accelerate::cli

@@ -1,17 +1,13 @@
 // accelerate env
 #pragma once
 
-namespace CLI {
-class App;
-}
+#include "cli/command.h"
 
 namespace accelerate::cli {
 
-// Adds the command to `app`; it has no options.
-CLI::App* setup_env(CLI::App& app);
-
-// Prints what a bug report should say about this machine and this build. Returns 0. Takes at most
-// a few seconds, when a program that it asks does not answer.
-int run_env();
+// Prints what a bug report should say about this machine, this build and the configuration in
+// effect, as text or JSON. Takes at most a few seconds, when a program that it asks does not
+// answer.
+Command setup_env(CLI::App& app);
 
 }  // namespace accelerate::cli

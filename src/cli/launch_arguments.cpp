@@ -1,24 +1,17 @@
 #include "cli/launch_arguments.h"
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
-
 #include "accelerate/errors.h"
-#include "cli/nearest_name.h"
+#include "config/nearest_name.h"
+#include "config/schema.h"
 
 namespace accelerate::cli {
 namespace {
 
-std::vector<std::string> long_flags(const CLI::App& app) {
-  std::vector<std::string> names;
-  for (const CLI::Option* option : app.get_options()) {
-    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-  }
-  return names;
-}
+using config::Kind;
+using config::Setting;
 
-[[noreturn]] void refuse_flag(const CLI::App& app, const std::string& flag) {
-  const std::string nearest = nearest_name(flag, long_flags(app));
+[[noreturn]] void refuse_flag(const std::string& flag) {
+  const std::string nearest = config::nearest_name(flag, config::long_flags());
   throw UsageError({.what = "accelerate launch has no flag " + flag,
                     .hint = nearest.empty()
                                 ? std::string("accelerate launch --help lists the flags; those of "
@@ -26,11 +19,20 @@ std::vector<std::string> long_flags(const CLI::App& app) {
                                 : nearest + "? (flags of your program come after it)"});
 }
 
+HelpWanted help_of(const std::string& flag) {
+  if (flag == "-h" || flag == "--help") return HelpWanted::kShort;
+  return flag == "--help_all" || flag == "--help-all" ? HelpWanted::kAll : HelpWanted::kNo;
+}
+
+// The value that a switch gets from its flag alone.
+std::string switched(const Setting& setting, const std::string& flag) {
+  return config::is_negative_flag(setting, flag) ? "false" : "true";
+}
+
 }  // namespace
 
-LaunchArguments split_launch_arguments(const CLI::App& launch,
-                                       const std::vector<std::string>& arguments) {
-  LaunchArguments split;
+LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments) {
+  LaunchArguments parsed;
   auto argument = arguments.begin();
   for (; argument != arguments.end(); ++argument) {
     if (!argument->starts_with("-") || *argument == "-") break;
@@ -39,23 +41,32 @@ LaunchArguments split_launch_arguments(const CLI::App& launch,
       break;
     }
     const size_t equals = argument->find('=');
-    std::string flag = argument->substr(0, equals);
-    if (flag.starts_with("--")) std::replace(flag.begin() + 2, flag.end(), '-', '_');
-    const CLI::Option* option = launch.get_option_no_throw(flag);
-    if (option == nullptr) refuse_flag(launch, flag);
-
     const bool has_value = equals != std::string::npos;
-    split.flags.push_back(has_value ? flag + argument->substr(equals) : flag);
-    const bool needs_value = option->get_items_expected_max() > 0;
-    if (needs_value && !has_value && argument + 1 != arguments.end()) {
-      split.flags.push_back(*++argument);
+    const std::string flag = argument->substr(0, equals);
+    if (const HelpWanted help = help_of(flag); help != HelpWanted::kNo) {
+      parsed.help = help;
+      return parsed;
+    }
+    const Setting* setting = config::find_flag(flag);
+    if (setting == nullptr) refuse_flag(flag);
+
+    if (has_value) {
+      parsed.flags.push_back({setting, argument->substr(equals + 1), flag});
+    } else if (setting->kind == Kind::kSwitch) {
+      parsed.flags.push_back({setting, switched(*setting, flag), flag});
+    } else if (argument + 1 != arguments.end() && !(argument + 1)->starts_with("--")) {
+      parsed.flags.push_back({setting, *(argument + 1), flag});
+      ++argument;
+    } else {
+      throw UsageError(
+          {.what = flag + " needs a value", .hint = flag + " " + config::placeholder_of(*setting)});
     }
   }
   if (argument != arguments.end()) {
-    split.program = *argument++;
-    split.program_arguments.assign(argument, arguments.end());
+    parsed.program = *argument++;
+    parsed.program_arguments.assign(argument, arguments.end());
   }
-  return split;
+  return parsed;
 }
 
 }  // namespace accelerate::cli

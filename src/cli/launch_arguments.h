@@ -1,26 +1,26 @@
-// Where the launcher's own flags end and the program with its arguments begins.
+// The command line of `accelerate launch`: its own flags, then the program with its arguments.
 #pragma once
 
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "config/settings.h"
 
 namespace accelerate::cli {
 
+enum class HelpWanted { kNo, kShort, kAll };
+
 struct LaunchArguments {
-  std::vector<std::string> flags;              // for the launcher, long ones spelled with _
-  std::string program;                         // "" if there is none
-  std::vector<std::string> program_arguments;  // untouched
+  std::vector<config::FlagValue> flags{};
+  HelpWanted help = HelpWanted::kNo;
+  std::string program{};                         // "" if there is none
+  std::vector<std::string> program_arguments{};  // untouched
 };
 
-// Splits what follows `accelerate launch`. The first word that is neither a flag of `launch` nor
+// Reads what follows `accelerate launch`. The first word that is neither a flag of the schema nor
 // the value of one is the program; all after it belongs to the program, whatever it looks like. In
-// long flags - and _ are the same. Throws UsageError for a flag that `launch` does not have, with
-// the nearest one that it has.
-LaunchArguments split_launch_arguments(const CLI::App& launch,
-                                       const std::vector<std::string>& arguments);
+// long flags - and _ are the same. Values are not checked yet. Throws UsageError for a flag that
+// there is not, with the nearest one that there is, and for a flag without its value.
+LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments);
 
 }  // namespace accelerate::cli

@@ -1,128 +1,236 @@
 #include "cli/launch_command.h"
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
-#include <memory>
+#include <filesystem>
 
 #include "accelerate/errors.h"
-#include "cli/help_formatter.h"
+#include "base/environment.h"
+#include "cli/explain_dry_run.h"
+#include "cli/explain_table.h"
+#include "cli/launch_help.h"
+#include "config/config_path.h"
+#include "config/variable_names.h"
+#include "config/worker_variables.h"
 #include "launch/command_line.h"
-#include "launch/failure_report.h"
-#include "launch/local_supervisor.h"
+#include "launch/job.h"
 #include "launch/machine.h"
-#include "launch/port_reservation.h"
+#include "launch/worker_environment.h"
 
 namespace accelerate::cli {
 namespace {
 
-constexpr int kMaxProcesses = 4096;
+using config::Effect;
+using config::Settings;
+using config::SourceKind;
+using launch::LauncherKind;
+using launch::LaunchPlan;
+using std::chrono::milliseconds;
 
-constexpr const char* kExamples =
-    R"(Flags of the launcher come before the program; all that follows the program is its own.
-Long flags may be spelled with - or with _.
-
-Examples:
-  accelerate launch --num_processes 2 ./train --epochs 3
-  accelerate launch --cpu --num_processes 4 --prefix_output train.py --lr 0.1
-  accelerate launch --num_processes 2 -m package.train
-)";
-
-launch::ProgramKind program_kind(const LaunchOptions& options) {
-  if (options.module) return launch::ProgramKind::kModule;
-  return options.no_python ? launch::ProgramKind::kAsIs : launch::ProgramKind::kAuto;
+void print(FILE* stream, const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stream);
 }
 
-int default_num_processes(const LaunchOptions& options) {
-  return options.cpu ? 1 : std::max(1, launch::visible_gpus());
+milliseconds milliseconds_of(double seconds) {
+  return milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
-launch::LaunchPlan make_plan(const LaunchOptions& options, int main_port) {
-  launch::LaunchPlan plan;
-  plan.command =
-      launch::worker_command(program_kind(options), options.program, options.program_arguments);
-  plan.num_processes = options.num_processes.value_or(default_num_processes(options));
-  plan.main_port = main_port;
-  plan.use_cpu = options.cpu;
-  if (!options.mixed_precision.empty()) plan.mixed_precision = options.mixed_precision;
-  plan.num_cpu_threads_per_process = options.num_cpu_threads_per_process;
-  plan.prefix_output = options.prefix_output;
-  if (options.grace_period) {
-    plan.failure_grace = plan.signal_grace =
-        std::chrono::milliseconds(static_cast<int64_t>(*options.grace_period * 1000));
+launch::ProgramKind program_kind(const Settings& settings) {
+  if (settings.is_on("module")) return launch::ProgramKind::kModule;
+  return settings.is_on("no_python") ? launch::ProgramKind::kAsIs : launch::ProgramKind::kAuto;
+}
+
+// What DeepSpeed's name for a launcher means here.
+LauncherKind deepspeed_launcher(const std::string& name) {
+  if (name == "standard" || name == "nossh") return LauncherKind::kLocal;
+  if (name == "slurm") return LauncherKind::kSlurm;
+  return name.empty() || name == "pdsh" ? LauncherKind::kSsh : LauncherKind::kMpirun;
+}
+
+LauncherKind launcher_kind(const Settings& settings) {
+  const std::string name = settings.text("launcher");
+  if (name == "mpirun") return LauncherKind::kMpirun;
+  if (name == "slurm") return LauncherKind::kSlurm;
+  if (name == "ssh") return LauncherKind::kSsh;
+  if (name == "local") return LauncherKind::kLocal;
+  if (settings["mpirun_hostfile"].text) return LauncherKind::kMpirun;
+  if (settings["hostfile"].text) return LauncherKind::kSsh;
+  const bool is_deepspeed_cluster = settings.is_on("use_deepspeed") &&
+                                    settings["deepspeed_hostfile"].text &&
+                                    settings.integer("num_machines").value_or(1) > 1;
+  if (is_deepspeed_cluster)
+    return deepspeed_launcher(settings.text("deepspeed_multinode_launcher"));
+  return LauncherKind::kLocal;
+}
+
+// Only mpirun and ssh are told the machines by a file.
+std::string hostfile_of(const Settings& settings, LauncherKind launcher) {
+  if (launcher != LauncherKind::kMpirun && launcher != LauncherKind::kSsh) return "";
+  for (const char* name : {"hostfile", "mpirun_hostfile"}) {
+    if (const auto& path = settings[name].text) return *path;
   }
-  return plan;
+  return settings.is_on("use_deepspeed") ? settings.text("deepspeed_hostfile") : "";
+}
+
+// Fills in what the user left open from the allocation that this process runs in.
+void take_allocation(const Settings& settings, LaunchPlan& plan) {
+  if (settings["launcher"].text == "local" || settings["num_machines"].is_given()) return;
+  if (plan.launcher != LauncherKind::kLocal && plan.launcher != LauncherKind::kSlurm) return;
+  const launch::Allocation allocation = launch::find_allocation();
+  if (allocation.num_machines == 0) return;
+  if (allocation.num_machines == 1 && plan.launcher == LauncherKind::kLocal) {
+    const bool decides = !settings["num_processes"].is_given() && allocation.num_processes > 0;
+    if (decides) plan.num_processes = allocation.num_processes;
+    return;
+  }
+  plan.num_machines = allocation.num_machines;
+  plan.launcher = allocation.one_task_a_machine ? LauncherKind::kLocal : LauncherKind::kSlurm;
+  if (!settings["machine_rank"].is_given()) plan.machine_rank = allocation.machine_rank;
+  if (!settings["main_process_ip"].is_given()) plan.main_address = allocation.main_address;
+  if (!settings["main_process_port"].is_given()) plan.main_port = allocation.main_port;
+  if (!settings["run_id"].is_given()) plan.run_id = allocation.run_id;
+  if (!settings["num_processes"].is_given()) {
+    plan.num_processes = allocation.num_processes > 0 ? allocation.num_processes
+                                                      : plan.num_processes * plan.num_machines;
+  }
+}
+
+void take_output(const Settings& settings, LaunchPlan& plan) {
+  plan.prefix_output = settings.is_on("prefix_output");
+  plan.log_dir = settings.text("log_dir");
+  if (settings["tee"].is_given()) plan.tee = launch::Tee::parse(settings.text("tee"));
+  plan.quiet = settings.is_on("quiet");
+  plan.debug = settings["debug"].source.kind == SourceKind::kFlag && settings.is_on("debug");
+}
+
+void take_times(const Settings& settings, LaunchPlan& plan) {
+  plan.max_restarts = settings.integer("max_restarts").value_or(0);
+  plan.monitor_interval = milliseconds_of(settings.number("monitor_interval").value_or(0.1));
+  launch::apply_rendezvous_settings(settings.text("rdzv_conf"), plan);
+  if (const auto grace = settings.number("grace_period")) {
+    plan.failure_grace = plan.signal_grace = milliseconds_of(*grace);
+  }
+}
+
+void take_machines(const Settings& settings, LaunchPlan& plan) {
+  plan.launcher = launcher_kind(settings);
+  plan.hostfile = hostfile_of(settings, plan.launcher);
+  plan.launcher_command = settings.text("launcher_command");
+  plan.run_id = settings.text("run_id");
+  plan.num_machines = settings.integer("num_machines").value_or(1);
+  plan.machine_rank = settings.integer("machine_rank").value_or(0);
+  plan.main_address = settings.text("main_process_ip");
+  plan.main_port = settings.integer("main_process_port").value_or(0);
+  plan.same_network = settings.is_on("same_network");
+  plan.num_processes = settings.integer("num_processes").value_or(1);
+  const bool is_detected = !settings["num_processes"].is_given();
+  if (is_detected && !plan.hostfile.empty()) {
+    plan.num_processes = 0;  // one a slot
+  } else if (is_detected) {
+    plan.num_processes *= plan.num_machines;
+  }
+  take_allocation(settings, plan);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+// Nothing that was given is dropped in silence.
+void name_what_has_no_effect(const Settings& settings) {
+  const auto none = config::settings_of_effect(settings, Effect::kNone);
+  const auto forwarded = config::settings_of_effect(settings, Effect::kForwarded);
+  std::string text;
+  if (!none.empty()) text = "without effect: " + joined(none);
+  if (!forwarded.empty()) {
+    text += (text.empty() ? "" : "; ") +
+            ("passed on to the workers, but not used by native programs: " + joined(forwarded));
+  }
+  if (!text.empty()) print(stderr, "accelerate launch: " + text + "\n");
+}
+
+void refuse_sagemaker(const config::ConfigFile& file) {
+  if (!file.is_sagemaker) return;
+  throw ConfigError({.what = "the file is for Amazon SageMaker, where this program starts nothing",
+                     .where = file.path.string(),
+                     .hint = "name another file with --config_file, or write one with accelerate "
+                             "config"});
+}
+
+std::vector<std::string> variable_names() {
+  std::vector<std::string> names = launch::current_environment();
+  for (std::string& variable : names)
+    variable.resize(std::min(variable.find('='), variable.size()));
+  return names;
+}
+
+std::string named_config_file(const LaunchArguments& arguments) {
+  std::string named = environment_variable("ACCELERATE_CONFIG_FILE").value_or("");
+  for (const config::FlagValue& flag : arguments.flags) {
+    if (flag.setting->name == "config_file") named = flag.text;
+  }
+  return named;
 }
 
 }  // namespace
 
-CLI::App* setup_launch(CLI::App& app, LaunchOptions& options) {
-  CLI::App* launch = app.add_subcommand("launch", "Start the workers of a training program");
-  launch->formatter(
-      std::make_shared<HelpFormatter>("accelerate launch [flags] program [arguments of program]"));
-  launch->footer(kExamples);
-
-  launch->add_option("--num_processes", options.num_processes, "Workers to start [one a GPU, or 1]")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMaxProcesses).description(""))
-      ->group("Processes");
-  launch
-      ->add_option("--num_cpu_threads_per_process", options.num_cpu_threads_per_process,
-                   "OMP_NUM_THREADS of a worker [an equal share of the cores]")
-      ->type_name("N")
-      ->check(CLI::Range(1, kMaxProcesses).description(""))
-      ->group("Processes");
-  launch
-      ->add_option("--main_process_port", options.main_process_port,
-                   "TCP port where rank 0 meets the others [0: a free one]")
-      ->type_name("PORT")
-      ->check(CLI::Range(0, 65535).description(""))
-      ->group("Processes");
-
-  launch->add_flag("--cpu", options.cpu, "Train on the CPU even where there is a GPU")
-      ->group("Training");
-  launch
-      ->add_option("--mixed_precision", options.mixed_precision,
-                   "What models compute in: no, fp16, bf16 or fp8 [no]")
-      ->type_name("NAME")
-      ->check(CLI::IsMember({"no", "fp16", "bf16", "fp8"}).description(""))
-      ->group("Training");
-
-  CLI::Option* module =
-      launch->add_flag("-m,--module", options.module, "The program is a Python module")
-          ->group("Program");
-  launch
-      ->add_flag("--no_python", options.no_python,
-                 "Execute the program as it is, also if it ends in .py")
-      ->excludes(module)
-      ->group("Program");
-
-  launch
-      ->add_flag("--prefix_output", options.prefix_output,
-                 "Begin each line of output with its rank: [rank 1]")
-      ->group("Output and end");
-  launch
-      ->add_option("--grace_period", options.grace_period,
-                   "Time workers get to stop before they are killed\n"
-                   "[5 after a failure, 30 after a signal to the launcher]")
-      ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 86400.0).description(""))
-      ->group("Output and end");
-  launch->set_help_flag("-h,--help", "Print this help and exit")->group("Other");
-  return launch;
+std::optional<config::ConfigFile> find_config_file(const std::string& named) {
+  if (!named.empty()) return config::load_config_file(named);
+  const std::filesystem::path path = config::default_config_path();
+  std::error_code no_file;
+  if (!std::filesystem::is_regular_file(path, no_file)) return std::nullopt;
+  return config::load_config_file(path);
 }
 
-int run_launch(const LaunchOptions& options) {
-  if (options.program.empty()) {
+Settings settings_of_run(const std::vector<config::FlagValue>& flags,
+                         const config::ConfigFile* file) {
+  return config::resolve_settings(
+      {.flags = flags,
+       .variable = [](const std::string& name) { return environment_variable(name.c_str()); },
+       .file = file,
+       .gpus = launch::visible_gpus()});
+}
+
+LaunchPlan make_launch_plan(const Settings& settings, const LaunchArguments& arguments) {
+  LaunchPlan plan;
+  plan.command = launch::worker_command(program_kind(settings), arguments.program,
+                                        arguments.program_arguments);
+  plan.use_cpu = settings.is_on("cpu");
+  plan.variables = config::worker_variables(settings);
+  plan.gpu_ids = settings["gpu_ids"].text;
+  plan.num_cpu_threads_per_process = settings.integer("num_cpu_threads_per_process");
+  plan.cpu_affinity = settings.is_on("enable_cpu_affinity");
+  take_machines(settings, plan);
+  take_output(settings, plan);
+  take_times(settings, plan);
+  return plan;
+}
+
+int run_launch(const std::vector<std::string>& words) {
+  const LaunchArguments arguments = parse_launch_arguments(words);
+  if (arguments.help != HelpWanted::kNo) {
+    print(stdout, launch_help(arguments.help));
+    return 0;
+  }
+  config::refuse_mistyped_variables(variable_names());
+  const auto file = find_config_file(named_config_file(arguments));
+  if (file) refuse_sagemaker(*file);
+  const Settings settings = settings_of_run(arguments.flags, file ? &*file : nullptr);
+  if (settings.is_on("explain")) print(stdout, explain_table(settings));
+  if (settings.is_on("explain") && !settings.is_on("dry_run")) return 0;
+  if (arguments.program.empty()) {
     throw UsageError({.what = "accelerate launch needs a program to run",
                       .hint = "accelerate launch --num_processes 2 ./train"});
   }
-  const auto port = options.main_process_port == 0
-                        ? launch::PortReservation::any()
-                        : launch::PortReservation::of(options.main_process_port);
-  const launch::LaunchOutcome outcome = launch::run_local_job(make_plan(options, port.port()));
-  const std::string report = launch::failure_report(outcome);
-  std::fwrite(report.data(), 1, report.size(), stderr);
-  return outcome.exit_code();
+  const LaunchPlan plan = make_launch_plan(settings, arguments);
+  if (!plan.quiet) name_what_has_no_effect(settings);
+  if (settings.is_on("dry_run")) {
+    print(stdout, dry_run_text(plan));
+    return 0;
+  }
+  return launch::run_job(plan);
 }
 
 }  // namespace accelerate::cli

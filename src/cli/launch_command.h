@@ -1,36 +1,31 @@
 // accelerate launch
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
+#include "cli/launch_arguments.h"
+#include "config/config_file.h"
+#include "config/settings.h"
+#include "launch/launch_plan.h"
 
 namespace accelerate::cli {
 
-struct LaunchOptions {
-  std::optional<int> num_processes;  // unset: one a GPU, or one
-  bool cpu = false;
-  std::string mixed_precision;  // "": not given
-  std::optional<int> num_cpu_threads_per_process;
-  int main_process_port = 0;  // 0: a free one
-  bool module = false;
-  bool no_python = false;
-  bool prefix_output = false;
-  std::optional<double> grace_period;  // seconds
-  std::string program;
-  std::vector<std::string> program_arguments;
-};
+// Runs `accelerate launch` with what follows these words; blocks until the job has ended. Returns
+// the exit code of the program `accelerate`. Throws UsageError, ConfigError or ProgramError before
+// any worker runs.
+int run_launch(const std::vector<std::string>& arguments);
 
-// Adds the command to `app`. `options` is filled when `app` parses, and must outlive it; program
-// and its arguments are not parsed but set by the caller (see split_launch_arguments).
-CLI::App* setup_launch(CLI::App& app, LaunchOptions& options);
+// The configuration file of a run: the one that is named, else the default one if it exists.
+// Throws ConfigError as config::load_config_file().
+std::optional<config::ConfigFile> find_config_file(const std::string& named);
 
-// Runs the job; blocks until it has ended. Returns the exit code of the program `accelerate`.
-// Throws UsageError, ConfigError or ProgramError before any worker runs.
-int run_launch(const LaunchOptions& options);
+// The settings of a run of this machine, of `flags`, this process's variables and `file`.
+config::Settings settings_of_run(const std::vector<config::FlagValue>& flags,
+                                 const config::ConfigFile* file);
+
+// The job that `settings` describe. Throws as launch::worker_command().
+launch::LaunchPlan make_launch_plan(const config::Settings& settings,
+                                    const LaunchArguments& arguments);
 
 }  // namespace accelerate::cli

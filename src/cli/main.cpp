@@ -3,28 +3,25 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "cli/checkpoint_command.h"
-#include "cli/env_command.h"
-#include "cli/help_formatter.h"
-#include "cli/launch_arguments.h"
+#include "cli/commands.h"
 #include "cli/launch_command.h"
-#include "cli/nearest_name.h"
+#include "cli/wizard_prompter.h"
+#include "config/nearest_name.h"
 #include "launch/command_line.h"
+#include "launch/job.h"
 
 namespace {
 
-using accelerate::cli::CheckpointOptions;
-using accelerate::cli::HelpFormatter;
-using accelerate::cli::LaunchArguments;
-using accelerate::cli::LaunchOptions;
+using accelerate::cli::Command;
 
 constexpr int kUsageExitCode = 2;
+constexpr int kInterruptedExitCode = 130;  // as a shell says of SIGINT
 
 // A process may be started with its streams closed; files opened later would then take their
 // numbers, and output would go there.
@@ -50,50 +47,57 @@ void refuse_unknown_command(const CLI::App& app, const std::string& word) {
     commands.push_back(command->get_name());
   }
   if (std::find(commands.begin(), commands.end(), word) != commands.end()) return;
-  const std::string nearest = accelerate::cli::nearest_name(word, commands);
+  const std::string nearest = accelerate::config::nearest_name(word, commands);
   throw accelerate::UsageError(
       {.what = "accelerate has no command " + word,
        .hint = nearest.empty() ? "accelerate --help" : "accelerate " + nearest});
 }
 
+// In long flags - and _ are the same; all are declared with _.
+std::vector<std::string> with_underscores(std::vector<std::string> arguments) {
+  for (std::string& argument : arguments) {
+    if (!argument.starts_with("--")) continue;
+    const size_t end = std::min(argument.find('='), argument.size());
+    std::replace(argument.begin() + 2, argument.begin() + static_cast<ptrdiff_t>(end), '-', '_');
+  }
+  return arguments;
+}
+
+// "accelerate config default": the command that the words of the user reached.
+std::string reached_command(const CLI::App& app) {
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->parsed()) return app.get_name() + " " + reached_command(*command);
+  }
+  return app.get_name();
+}
+
 int run(std::vector<std::string> arguments) {
-  CLI::App app("Train libtorch models on any number of devices.");
-  app.formatter(std::make_shared<HelpFormatter>("accelerate command [flags]"));
-  app.set_help_flag("-h,--help", "Print this help and exit");
-  app.set_version_flag("--version", "accelerate " ACCELERATE_VERSION, "Print the version and exit");
-  app.footer("accelerate command --help tells more about a command.");
-  LaunchOptions launch_options;
-  CLI::App* launch = accelerate::cli::setup_launch(app, launch_options);
-  CheckpointOptions checkpoint_options;
-  CLI::App* checkpoint = accelerate::cli::setup_checkpoint(app, checkpoint_options);
-  CLI::App* env = accelerate::cli::setup_env(app);
+  if (!arguments.empty() && arguments.front() == "launch") {
+    return accelerate::cli::run_launch({arguments.begin() + 1, arguments.end()});
+  }
+  // Started by ssh or srun on another machine, not by people: no help speaks of it.
+  if (arguments.size() == 2 && arguments.front() == "node-agent") {
+    return accelerate::launch::run_node_agent(arguments.back());
+  }
+  CLI::App app;
+  accelerate::cli::setup_program(app);
+  const std::vector<Command> commands = accelerate::cli::setup_commands(app);
 
   if (arguments.empty()) arguments = {"--help"};
   refuse_unknown_command(app, arguments.front());
-  if (arguments.front() == launch->get_name()) {
-    LaunchArguments split =
-        accelerate::cli::split_launch_arguments(*launch, {arguments.begin() + 1, arguments.end()});
-    launch_options.program = std::move(split.program);
-    launch_options.program_arguments = std::move(split.program_arguments);
-    arguments = std::move(split.flags);
-    arguments.insert(arguments.begin(), launch->get_name());
-  }
   try {
+    arguments = with_underscores(std::move(arguments));
     std::reverse(arguments.begin(), arguments.end());  // the order in which CLI11 takes a vector
     app.parse(arguments);
   } catch (const CLI::Success& request) {  // help or version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const CLI::App& command = launch->parsed()       ? *launch
-                              : checkpoint->parsed() ? *checkpoint
-                              : env->parsed()        ? *env
-                                                     : app;
-    const std::string name = &command == &app ? "" : " " + command.get_name();
-    throw accelerate::UsageError({.what = error.what(), .hint = "accelerate" + name + " --help"});
+    throw accelerate::UsageError({.what = error.what(), .hint = reached_command(app) + " --help"});
   }
-  if (launch->parsed()) return accelerate::cli::run_launch(launch_options);
-  if (checkpoint->parsed()) return accelerate::cli::run_checkpoint(checkpoint_options);
-  return accelerate::cli::run_env();
+  for (const Command& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return 0;
 }
 
 }  // namespace
@@ -102,6 +106,8 @@ int main(int argc, char** argv) {
   open_standard_streams();
   try {
     return run({argv + 1, argv + argc});
+  } catch (const accelerate::cli::Interrupted&) {
+    return kInterruptedExitCode;
   } catch (const accelerate::launch::ProgramError& error) {
     print_error(error);
     return error.exit_code();

@@ -9,6 +9,7 @@
 #include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -127,6 +128,17 @@ std::string describe_gpu_driver() {
   }
   const std::vector<std::string> answer = ask_nvidia_smi("driver_version");
   return answer.empty() ? "" : answer.front();
+}
+
+std::vector<uint64_t> gpu_memories() {
+  std::vector<uint64_t> memories;
+  for (const std::string& line : ask_nvidia_smi("memory.total")) {  // "81559 MiB"
+    const uint64_t mebibytes = std::strtoull(line.c_str(), nullptr, 10);
+    if (mebibytes > 0) memories.push_back(mebibytes << 20);
+  }
+  const auto visible = static_cast<size_t>(launch::visible_gpus());
+  if (memories.size() > visible) memories.resize(visible);
+  return memories;
 }
 
 std::string describe_python() {

@@ -1,6 +1,7 @@
 // What can be said about the machine without loading any driver or library.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,9 @@ std::string describe_python();
 
 // NAME=value of the variables that change how a job runs, sorted.
 std::vector<std::string> relevant_variables();
+
+// The memory of each GPU that a worker would see, in bytes, as nvidia-smi tells it; empty where it
+// does not.
+std::vector<uint64_t> gpu_memories();
 
 }  // namespace accelerate::cli

@@ -73,6 +73,33 @@ StorePtr connect(const RankEnvironment& ranks, bool host, const Deadline& deadli
   }
 }
 
+// What tells the ranks of one attempt of one job from all others.
+std::string describe_job(const RankEnvironment& ranks) {
+  return std::to_string(ranks.world_size) + " ranks" +
+         (ranks.job.empty() ? "" : " of job " + ranks.job);
+}
+
+// Under this key the rank 0 that hosts a store says for whom.
+constexpr const char* kHostKey = "accelerate/host";
+
+// A worker that is late, or of an earlier attempt, must neither join a group nor wait for it.
+void require_own_host(c10d::Store& store, const RankEnvironment& ranks, const Deadline& deadline) {
+  std::string host;
+  try {
+    store.wait({kHostKey}, deadline.left());
+    const std::vector<uint8_t> bytes = store.get(kHostKey);
+    host.assign(bytes.begin(), bytes.end());
+  } catch (const std::exception&) {  // NOLINT: not hosted by this library; the meeting will tell
+    return;
+  }
+  if (host == describe_job(ranks)) return;
+  throw CommError({.what = "rank 0 did not come: the one that listens at " + endpoint(ranks) +
+                           " is for " + host + ", this rank is one of " + describe_job(ranks),
+                   .where = "rendezvous (MASTER_ADDR, MASTER_PORT)",
+                   .hint = "start all ranks with the same WORLD_SIZE, from one launcher; a worker "
+                           "of an earlier attempt must end"});
+}
+
 // The store of this process for `ranks`: the first call connects (and hosts, on rank 0), later
 // ones get the same. The only state of the library that is shared by the whole process.
 StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
@@ -80,7 +107,16 @@ StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
   static auto& stores = *new std::map<std::string, StorePtr>();  // outlives all static objects
   const std::lock_guard lock(mutex);
   StorePtr& store = stores[endpoint(ranks)];
-  if (!store) store = connect(ranks, ranks.rank == 0 && !ranks.store_is_hosted, deadline);
+  if (!store) {
+    const bool host = ranks.rank == 0 && !ranks.store_is_hosted;
+    StorePtr opened = connect(ranks, host, deadline);
+    if (host) {
+      opened->set(kHostKey, describe_job(ranks));
+    } else if (!ranks.store_is_hosted) {
+      require_own_host(*opened, ranks, deadline);
+    }
+    store = std::move(opened);
+  }
   return store;
 }
 

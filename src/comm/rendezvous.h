@@ -20,8 +20,9 @@ struct Meeting {
 };
 
 // Meets all ranks of `ranks`. Collective; blocks at most `timeout` in all, then throws CommError
-// that names the ranks that did not come. Ranks of another job, or that believe in another number
-// of ranks, count as not come.
+// that names the ranks that did not come. Ranks of another job, of another attempt of it, or that
+// believe in another number of ranks count as not come; they are refused at once where rank 0
+// hosts the store.
 //
 // Rank 0 hosts the store (unless another process does) and keeps it for the life of its process:
 // a port can be bound once, so all groups of a process share it and tell their keys apart by the

@@ -8,7 +8,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/process_state.h"
-#include "core/slurm_names.h"
+#include "base/slurm_names.h"
 
 namespace accelerate {
 namespace {
@@ -284,6 +284,8 @@ std::optional<RankEnvironment> from_family(const EnvironmentLookup& lookup, cons
   result.world_size = place->second;
   read_local_place(lookup, family, result);
   read_job(lookup, family, result);
+  result.restart_count = number(lookup, "TORCHELASTIC_RESTART_COUNT").value_or(0);
+  result.max_restarts = number(lookup, "TORCHELASTIC_MAX_RESTARTS").value_or(0);
   read_master(lookup, family, result);
   return result;
 }

@@ -11,43 +11,24 @@
 #include "launch/worker_environment.h"
 
 namespace accelerate::inside {
-namespace {
-
-// Which of several machines this is: the launcher's function speaks of one.
-void place_among_nodes(const NotebookOptions& options, int num_processes, int local_rank,
-                       std::vector<std::string>& environment) {
-  const auto set = [&](std::string_view name, int value) {
-    const std::string start = std::string(name) + "=";
-    for (std::string& variable : environment) {
-      if (variable.starts_with(start)) variable = start + std::to_string(value);
-    }
-  };
-  set("RANK", options.node_rank * num_processes + local_rank);
-  set("WORLD_SIZE", options.num_nodes * num_processes);
-  set("NODE_RANK", options.node_rank);
-  set("GROUP_RANK", options.node_rank);
-}
-
-}  // namespace
 
 std::vector<std::string> worker_variables(const NotebookOptions& options, int num_processes,
                                           int port, int local_rank, int attempt) {
   launch::LaunchPlan plan;
-  plan.num_processes = num_processes;
+  plan.num_machines = options.num_nodes;
+  plan.machine_rank = options.node_rank;
+  plan.num_processes = options.num_nodes * num_processes;
   plan.main_address = options.master_addr;
   plan.main_port = port;
+  plan.max_restarts = options.max_restarts;
   plan.use_cpu = options.cpu;
   if (options.mixed_precision) plan.mixed_precision = std::string(options.mixed_precision->name());
   plan.num_cpu_threads_per_process = options.num_cpu_threads_per_process;
-  std::vector<std::string> environment = launch::worker_environment(
+  // The number of the attempt tells its ranks from late ones of the attempt before.
+  return launch::worker_environment(
       plan, local_rank,
-      {.inherited = launch::current_environment(), .cores = launch::available_cores()});
-  if (options.num_nodes > 1) place_among_nodes(options, num_processes, local_rank, environment);
-  if (attempt > 0) {
-    // Tells the ranks of this attempt from late ones of the attempt before.
-    environment.push_back("TORCHELASTIC_RESTART_COUNT=" + std::to_string(attempt));
-  }
-  return environment;
+      {.inherited = launch::current_environment(), .cores = launch::available_cores()},
+      {.restarts = attempt});
 }
 
 int threads_of(const std::vector<std::string>& environment) {

@@ -5,7 +5,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <string_view>
+#include <tuple>
 
 namespace accelerate::launch {
 namespace {
@@ -46,7 +49,8 @@ void append_others(std::string& report, const LaunchOutcome& outcome) {
   const std::vector<int> stopped = ranks_with(outcome, WorkerFate::kStopped);
   const std::vector<int> killed = ranks_with(outcome, WorkerFate::kKilled);
   if (!succeeded.empty()) {
-    report += "  " + describe_ranks(succeeded) + " had ended without error\n";
+    report += "  " + describe_ranks(succeeded) + (outcome.stop_signal ? "" : " had") +
+              " ended without error\n";
   }
   if (!stopped.empty()) {
     report += "  " + describe_ranks(stopped) + were(stopped.size()) + "stopped\n";
@@ -55,6 +59,39 @@ void append_others(std::string& report, const LaunchOutcome& outcome) {
     report += "  " + describe_ranks(killed) + " did not stop within " +
               describe_duration(outcome.grace) + " and" + were(killed.size()) + "killed\n";
   }
+}
+
+// "rank 1 of 3", "mpirun".
+std::string describe_worker(const LaunchOutcome& outcome, int rank) {
+  const size_t all =
+      outcome.world_size > 0 ? static_cast<size_t>(outcome.world_size) : outcome.ends.size();
+  if (outcome.workers != kRanks && all == 1) return outcome.workers;
+  return outcome.workers + " " + std::to_string(rank) + " of " + std::to_string(all);
+}
+
+std::string first_line(const LaunchOutcome& outcome, const WorkerEnd& first) {
+  return "error: " + describe_worker(outcome, first.rank) +
+         (first.host.empty() ? "" : " on " + first.host) + " " +
+         describe_status(first.wait_status) + " after " + describe_duration(first.after) +
+         " (pid " + std::to_string(first.pid) + ")\n";
+}
+
+std::string exception_line(const WorkerEnd& end) {
+  return end.exception.empty() ? "" : "  it said: " + end.exception + "\n";
+}
+
+// Whether a worker failed because another one had.
+bool only_lost_a_peer(const WorkerEnd& end) {
+  constexpr std::array<std::string_view, 6> kWords = {
+      "CommError",   "Connection closed by peer", "Connection reset by peer",
+      "Broken pipe", "DistNetworkError",          "DistBackendError"};
+  const auto says = [&](std::string_view word) {
+    return end.exception.find(word) != std::string::npos ||
+           std::any_of(end.last_lines.begin(), end.last_lines.end(), [&](const std::string& line) {
+             return line.find(word) != std::string::npos;
+           });
+  };
+  return std::any_of(kWords.begin(), kWords.end(), says);
 }
 
 void append_last_lines(std::string& report, const WorkerEnd& end) {
@@ -94,49 +131,93 @@ std::string describe_duration(std::chrono::milliseconds duration) {
   return text;
 }
 
+namespace {
+
+// The status with which every worker exited by itself, if it is the same and not 0: a program that
+// saves when it is told to stop says so by a code of its own.
+std::optional<int> agreed_status(const std::vector<WorkerEnd>& ends) {
+  if (ends.empty()) return std::nullopt;
+  const int status = ends.front().wait_status;
+  const bool agreed = std::all_of(ends.begin(), ends.end(),
+                                  [&](const WorkerEnd& end) { return end.wait_status == status; });
+  if (!agreed || !WIFEXITED(status) || WEXITSTATUS(status) == 0) return std::nullopt;
+  return WEXITSTATUS(status);
+}
+
+}  // namespace
+
 const WorkerEnd* LaunchOutcome::first_failure() const {
-  const auto found = std::find_if(ends.begin(), ends.end(), [](const WorkerEnd& end) {
-    return end.fate == WorkerFate::kFailed;
-  });
-  return found == ends.end() ? nullptr : &*found;
+  // Lower is earlier: what ended by itself, for a reason of its own.
+  const auto order = [](const WorkerEnd& end) {
+    return std::tuple(!end.unasked, end.unasked && only_lost_a_peer(end), end.after);
+  };
+  const WorkerEnd* first = nullptr;
+  for (const WorkerEnd& end : ends) {
+    if (end.fate != WorkerFate::kFailed) continue;
+    if (first == nullptr || order(end) < order(*first)) first = &end;
+  }
+  return first;
+}
+
+bool LaunchOutcome::succeeded() const {
+  return !stop_signal && lost_machine.empty() &&
+         std::all_of(ends.begin(), ends.end(),
+                     [](const WorkerEnd& end) { return end.fate == WorkerFate::kSucceeded; });
 }
 
 int LaunchOutcome::exit_code() const {
+  if (!lost_machine.empty()) return kLostMachineExitCode;
   if (const WorkerEnd* failure = first_failure()) {
     const int status = failure->wait_status;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   }
-  const bool all_succeeded = std::all_of(ends.begin(), ends.end(), [](const WorkerEnd& end) {
-    return end.fate == WorkerFate::kSucceeded;
-  });
-  return all_succeeded || !stop_signal ? 0 : 128 + *stop_signal;
+  if (!stop_signal) return 0;
+  // mpirun that is told to stop ends with a status of its own, which says nothing of the ranks.
+  if (workers != kRanks) return 128 + *stop_signal;
+  return agreed_status(ends).value_or(128 + *stop_signal);
 }
 
 std::string failure_report(const LaunchOutcome& outcome) {
-  std::string report;
+  if (outcome.succeeded()) return "";
   const WorkerEnd* first = outcome.first_failure();
-  if (first == nullptr) {
-    if (!outcome.stop_signal || outcome.exit_code() == 0) return report;
-    report = "accelerate launch: stopped by " + signal_name(*outcome.stop_signal) + "\n";
-    append_others(report, outcome);
-    return report;
+  std::string report;
+  if (!outcome.lost_machine.empty()) {
+    report = "error: " + outcome.lost_machine + "\n";
+  } else if (first == nullptr) {
+    report = "accelerate launch: stopped by " + signal_name(outcome.stop_signal.value_or(0)) + "\n";
+  } else {
+    report = first_line(outcome, *first) + exception_line(*first);
+    if (outcome.workers == kRanks) append_last_lines(report, *first);
   }
-
-  report = "error: rank " + std::to_string(first->rank) + " of " +
-           std::to_string(outcome.ends.size()) + " " + describe_status(first->wait_status) +
-           " after " + describe_duration(first->after) + " (pid " + std::to_string(first->pid) +
-           ")\n";
-  append_last_lines(report, *first);
   for (const WorkerEnd& end : outcome.ends) {
-    if (end.fate != WorkerFate::kFailed || &end == first) continue;
-    report += "  then rank " + std::to_string(end.rank) + " " + describe_status(end.wait_status) +
-              ", " + describe_duration(end.after - first->after) + " later\n";
+    const bool is_cause = &end == first && outcome.lost_machine.empty();
+    if (end.fate != WorkerFate::kFailed || is_cause) continue;
+    report += "  then " + outcome.workers + " " + std::to_string(end.rank) + " " +
+              describe_status(end.wait_status);
+    if (outcome.lost_machine.empty()) {
+      report +=
+          ", " +
+          describe_duration(std::max(end.after - first->after, std::chrono::milliseconds(0))) +
+          " later";
+    }
+    report += "\n";
   }
-  append_others(report, outcome);
-  if (WIFSIGNALED(first->wait_status) && WTERMSIG(first->wait_status) == SIGKILL) {
+  if (outcome.workers == kRanks) append_others(report, outcome);
+  const bool was_killed = first != nullptr && outcome.lost_machine.empty() &&
+                          WIFSIGNALED(first->wait_status) &&
+                          WTERMSIG(first->wait_status) == SIGKILL;
+  if (was_killed) {
     report += "  try  `dmesg | tail`: the kernel kills a process like this when memory runs out\n";
   }
   return report;
+}
+
+std::string failure_summary(const LaunchOutcome& outcome) {
+  if (outcome.succeeded()) return "";
+  if (!outcome.lost_machine.empty()) return "error: " + outcome.lost_machine + "\n";
+  const WorkerEnd* first = outcome.first_failure();
+  if (first != nullptr) return first_line(outcome, *first) + exception_line(*first);
+  return "accelerate launch: stopped by " + signal_name(outcome.stop_signal.value_or(0)) + "\n";
 }
 
 }  // namespace accelerate::launch

@@ -8,9 +8,13 @@
 
 namespace accelerate::launch {
 
-// A few lines that end with a newline: which rank failed first and how, its last lines, what became
-// of the others. After a stop signal: that, and who had to be killed. "" if all went well.
+// A few lines that end with a newline: which rank failed first, where and how, what it threw, its
+// last lines, what became of the others. After a stop signal: that, and who had to be killed. ""
+// if all went well.
 std::string failure_report(const LaunchOutcome& outcome);
+
+// The same in one or two lines, for machines that are not the main one.
+std::string failure_summary(const LaunchOutcome& outcome);
 
 // "exited with status 3", "was killed by signal 9 (SIGKILL)".
 std::string describe_status(int wait_status);

@@ -1,26 +1,102 @@
-// What a local job is: decided once by the command line, only read by everything after it.
+// What a job is: decided once by the command line, only read by everything after it.
 #pragma once
 
 #include <chrono>
+#include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace accelerate::launch {
 
+// What starts the workers.
+enum class LauncherKind {
+  kLocal,   // this process, on this machine; on several machines each has a launcher of its own
+  kMpirun,  // mpirun starts the ranks, here or on the machines of a host file
+  kSlurm,   // srun starts one launcher on each machine of the allocation
+  kSsh,     // ssh starts one launcher on each machine of a host file
+};
+
+// Which output streams of which local ranks are shown beside being written to files.
+struct Tee {
+  static constexpr int kOut = 1;
+  static constexpr int kErr = 2;
+
+  int all_ranks = 0;             // kOut | kErr
+  std::map<int, int> of_rank{};  // local rank -> streams; the ranks not named show none
+
+  int streams_of(int local_rank) const {
+    if (of_rank.empty()) return all_ranks;
+    const auto found = of_rank.find(local_rank);
+    return found == of_rank.end() ? 0 : found->second;
+  }
+
+  // "0", "1" (output), "2" (errors), "3" (both), or by local rank "0:3,1:2", as torchrun writes it.
+  // Throws ConfigError that names --tee.
+  static Tee parse(const std::string& text);
+};
+
 struct LaunchPlan {
   std::vector<std::string> command{};  // argv of every worker; the first is the path of a file
+
+  // --- who takes part
+  // On all machines together; a multiple of num_machines. 0, with a host file: one a slot.
   int num_processes = 1;
-  std::string main_address = "127.0.0.1";  // where rank 0 serves the rendezvous
-  int main_port = 0;
+  int num_machines = 1;
+  int machine_rank = 0;
+  // Where the main machine is met. On one machine rank 0 serves the rendezvous of the workers here.
+  // On several the launcher of machine 0 listens here, and the launchers agree on the rest.
+  std::string main_address{};  // "": this machine, where there is one
+  int main_port = 0;           // 0: a free one, where there is one machine; else 29500
+  bool same_network = false;   // main_address must be an address of machine 0, not one before it
+
+  // --- what workers are told
   bool use_cpu = false;
   std::optional<std::string> mixed_precision{};  // no, fp16, bf16 or fp8; unset: the worker decides
+  // Further variables that settings became, e.g. {"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4"}.
+  // They replace inherited ones and those of the fields above, but never ranks and addresses.
+  std::vector<std::pair<std::string, std::string>> variables{};
+  std::optional<std::string>
+      gpu_ids{};  // CUDA_VISIBLE_DEVICES of the workers; unset or "all": as is
   std::optional<int> num_cpu_threads_per_process{};  // unset: the cores shared out evenly
-  bool prefix_output = false;                        // "[rank 1] " before each line
+  bool cpu_affinity =
+      false;  // each worker keeps to its own cores, those near its GPU if it has one
+
+  // --- what becomes of their output
+  bool prefix_output = false;       // "[rank 1] " before each line
+  std::filesystem::path log_dir{};  // rank_N/stdout.log and stderr.log go here; "": no files
+  std::optional<Tee> tee{};         // unset: all is shown
+  bool quiet = false;               // nothing from the launcher but errors
+  bool debug = false;               // tell what is started and how
+
+  // --- failure and end
+  int max_restarts = 0;  // how often a job that failed begins anew, on all machines
+  // How often machines tell each other that they are there.
+  std::chrono::milliseconds monitor_interval{100};
+  std::chrono::milliseconds machine_timeout{30'000};  // silence after which a machine is lost
+  std::chrono::milliseconds join_timeout{300'000};    // how long machines wait for each other
   // How long workers may take to end, once another one failed or once the launcher was told to
   // stop, before they are killed. The second is longer: a worker may save its state then.
   std::chrono::milliseconds failure_grace{5'000};
   std::chrono::milliseconds signal_grace{30'000};
+
+  // --- how workers are started
+  LauncherKind launcher = LauncherKind::kLocal;
+  std::filesystem::path hostfile{};  // mpirun and ssh: lines such as "node1 slots=2"
+  // The mpirun, srun or ssh to run, with arguments if need be; "": found in PATH.
+  std::string launcher_command{};
+  std::string run_id{};  // tells this job from others; "": made up
+  // Set by run_job() itself for LauncherKind::kSsh: what each worker runs, instead of `command`.
+  std::vector<std::vector<std::string>> programs{};
+
+  int processes_per_machine() const { return num_processes / num_machines; }
 };
+
+// Sets what `text`, a list such as "join_timeout=60,machine_timeout=10" (seconds), says of the
+// meeting of machines (--rdzv_conf). torchrun's names keep_alive_interval, keep_alive_max_attempt
+// and timeout are understood. Throws ConfigError that names what it does not know.
+void apply_rendezvous_settings(const std::string& text, LaunchPlan& plan);
 
 }  // namespace accelerate::launch

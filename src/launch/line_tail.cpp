@@ -11,13 +11,22 @@ size_t end_of_escape(std::string_view text, size_t at) {
   return end;
 }
 
+// Whether `line` begins as the errors of the library do: "[rank 3 of 8] CommError: ".
+bool names_rank_and_error(std::string_view line) {
+  if (!line.starts_with("[rank ")) return false;
+  const size_t end = line.find("] ");
+  return end != std::string_view::npos &&
+         line.find(' ', end + 2) == line.find("Error: ", end + 2) + 6;
+}
+
 }  // namespace
 
 void LineTail::append(StreamKind stream, std::string_view bytes) {
-  OpenLine& line = open_[static_cast<size_t>(stream)];
+  const auto index = static_cast<size_t>(stream);
+  OpenLine& line = open_[index];
   for (const char c : bytes) {
     if (c == '\n') {
-      close_line(line);
+      close_line(index);
       continue;
     }
     if (c == '\r') {
@@ -49,10 +58,39 @@ std::string LineTail::printable(const OpenLine& line) {
   return text;
 }
 
-void LineTail::close_line(OpenLine& line) {
-  closed_.push_back(printable(line));
+void LineTail::close_line(size_t stream) {
+  closed_.push_back(printable(open_[stream]));
+  look_for_exception(stream, closed_.back());
   if (closed_.size() > kMaxLines) closed_.pop_front();
-  line = OpenLine{};
+  open_[stream] = OpenLine{};
+}
+
+void LineTail::look_for_exception(size_t stream, const std::string& line) {
+  constexpr std::string_view kTerminate = "terminate called after throwing an instance of '";
+  constexpr std::string_view kWhat = "  what():  ";
+  if (line == "Traceback (most recent call last):") {
+    in_traceback_[stream] = true;
+  } else if (in_traceback_[stream] && !line.empty() && line.front() != ' ') {
+    in_traceback_[stream] = false;
+    exception_ = line;
+  } else if (line.starts_with(kTerminate)) {
+    exception_ = exception_type_ =
+        line.substr(kTerminate.size(), line.rfind('\'') - kTerminate.size());
+  } else if (line.starts_with(kWhat) && !exception_type_.empty()) {
+    const std::string said = line.substr(kWhat.size());
+    exception_ = names_rank_and_error(said) ? said : exception_type_ + ": " + said;
+    exception_type_.clear();
+  } else if (names_rank_and_error(line)) {
+    exception_ = line;
+  }
+}
+
+std::string LineTail::exception() const {
+  LineTail whole = *this;  // the last line may have no end
+  for (size_t stream = 0; stream < open_.size(); ++stream) {
+    if (!open_[stream].text.empty()) whole.close_line(stream);
+  }
+  return whole.exception_;
 }
 
 std::deque<std::string> LineTail::lines() const {

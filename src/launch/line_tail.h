@@ -25,6 +25,11 @@ class LineTail {
   // The lines, oldest first, without line ends; unfinished lines come last.
   std::deque<std::string> lines() const;
 
+  // What the newest uncaught exception said, however many lines came after it: the text after
+  // what(): of a C++ program with its type, an error of the library that the program printed, the
+  // last line of a Python traceback. "" if none was seen.
+  std::string exception() const;
+
  private:
   struct OpenLine {
     std::string text;
@@ -33,10 +38,14 @@ class LineTail {
   };
 
   static std::string printable(const OpenLine& line);
-  void close_line(OpenLine& line);
+  void close_line(size_t stream);
+  void look_for_exception(size_t stream, const std::string& line);
 
   std::array<OpenLine, 2> open_;
   std::deque<std::string> closed_;
+  std::array<bool, 2> in_traceback_{};  // the lines of a Python traceback are being read
+  std::string exception_type_;          // of a C++ program that is about to end
+  std::string exception_;
 };
 
 }  // namespace accelerate::launch

@@ -1,10 +1,15 @@
 // What the launcher needs to know about the machine that it runs on.
 #pragma once
 
+#include <string>
+
 namespace accelerate::launch {
 
 // Logical processors this process may run on; at least 1.
 int available_cores();
+
+// The name of this machine, up to the first dot.
+std::string host_name();
 
 // GPUs a worker would see: those of the NVIDIA driver, cut down by CUDA_VISIBLE_DEVICES. Reads
 // names in /dev only: loads no driver, takes microseconds.

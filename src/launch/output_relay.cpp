@@ -12,6 +12,7 @@ OutputRelay::OutputRelay(RelayMode mode, int rank, StreamKind stream, OutputSink
 
 void OutputRelay::consume(std::string_view bytes) {
   tail_.append(stream_, bytes);
+  if (mode_ == RelayMode::kHidden) return;
   if (mode_ == RelayMode::kImmediate) {
     sink_.enqueue(bytes);
     return;

@@ -13,6 +13,7 @@ enum class RelayMode {
   kImmediate,   // every byte at once: progress bars and prompts work
   kWholeLines,  // held until the line is complete, so that lines of several workers do not mix
   kPrefixed,    // as kWholeLines, each line after "[rank N] "
+  kHidden,      // only remembered
 };
 
 // Passes bytes on to `sink` and remembers them in `tail`; both outlive it. Bytes are never changed,

@@ -1,8 +1,12 @@
 #include "launch/worker_output.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
+
+#include "accelerate/errors.h"
 
 namespace accelerate::launch {
 namespace {
@@ -14,15 +18,30 @@ WorkerChannel open_channel(const OutputOptions& options, StreamKind kind, const 
   // Behind the prefix only the output stream is a terminal, for the sake of line buffering: bars
   // are drawn on the error stream.
   const bool suits = !options.prefix || kind == StreamKind::kOut;
-  if (suits && isatty(sink.fd())) return open_terminal_channel(sink.fd());
+  const bool shown = options.shown[static_cast<size_t>(kind)];
+  if (shown && suits && isatty(sink.fd())) return open_terminal_channel(sink.fd());
   return open_pipe_channel();
 }
 
-RelayMode relay_mode(const OutputOptions& options, const OutputSink& sink) {
+RelayMode relay_mode(const OutputOptions& options, StreamKind kind, const OutputSink& sink) {
+  if (!options.shown[static_cast<size_t>(kind)]) return RelayMode::kHidden;
   if (options.prefix) return RelayMode::kPrefixed;
   if (options.num_processes == 1) return RelayMode::kImmediate;
   // In a terminal rank 0 draws bars and asks questions; in a file whole lines matter more.
   return options.rank == 0 && isatty(sink.fd()) ? RelayMode::kImmediate : RelayMode::kWholeLines;
+}
+
+UniqueFd open_log(const std::filesystem::path& folder, const char* name) {
+  if (folder.empty()) return UniqueFd();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  const std::filesystem::path path = folder / name;
+  UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file) return file;
+  const std::string reason = error ? error.message() : std::strerror(errno);
+  throw ConfigError({.what = "cannot write " + path.string() + ": " + reason,
+                     .where = "--log_dir",
+                     .hint = "name a folder that may be written and a disk with room"});
 }
 
 }  // namespace
@@ -31,10 +50,12 @@ WorkerOutput::WorkerOutput(const OutputOptions& options, OutputSinks& sinks)
     : sinks_(sinks),
       channels_{open_channel(options, StreamKind::kOut, sinks[0]),
                 open_channel(options, StreamKind::kErr, sinks[1])},
-      relays_{OutputRelay(relay_mode(options, sinks[0]), options.rank, StreamKind::kOut, sinks[0],
-                          tail_),
-              OutputRelay(relay_mode(options, sinks[1]), options.rank, StreamKind::kErr, sinks[1],
-                          tail_)} {}
+      relays_{OutputRelay(relay_mode(options, StreamKind::kOut, sinks[0]), options.rank,
+                          StreamKind::kOut, sinks[0], tail_),
+              OutputRelay(relay_mode(options, StreamKind::kErr, sinks[1]), options.rank,
+                          StreamKind::kErr, sinks[1], tail_)},
+      logs_{open_log(options.log_folder, "stdout.log"),
+            open_log(options.log_folder, "stderr.log")} {}
 
 void WorkerOutput::close_worker_fds() {
   for (WorkerChannel& channel : channels_) channel.write_end.reset();
@@ -44,12 +65,27 @@ size_t WorkerOutput::read_once(StreamKind kind) {
   char buffer[64 * 1024];
   const ssize_t count = ::read(fd(kind), buffer, sizeof buffer);
   if (count > 0) {
+    write_log(kind, buffer, static_cast<size_t>(count));
     relays_[static_cast<size_t>(kind)].consume({buffer, static_cast<size_t>(count)});
     return static_cast<size_t>(count);
   }
   // A pseudo terminal says EIO where a pipe says 0.
   if (count == 0 || (errno != EAGAIN && errno != EINTR)) close(kind);
   return 0;
+}
+
+void WorkerOutput::write_log(StreamKind kind, const char* bytes, size_t count) {
+  UniqueFd& log = logs_[static_cast<size_t>(kind)];
+  while (log && count > 0) {
+    const ssize_t written = ::write(log.get(), bytes, count);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      log.reset();
+      return;
+    }
+    bytes += written;
+    count -= static_cast<size_t>(written);
+  }
 }
 
 void WorkerOutput::read(StreamKind kind) { read_once(kind); }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <deque>
+#include <filesystem>
 #include <string>
 
 #include "launch/line_tail.h"
@@ -20,13 +21,17 @@ struct OutputOptions {
   int rank = 0;
   int num_processes = 1;
   bool prefix = false;
+  std::array<bool, 2> shown{true, true};  // by StreamKind
+  std::filesystem::path log_folder{};     // stdout.log and stderr.log are written here; "": none
 };
 
 // Opens the channels, relays what the worker writes and remembers its last lines. A stream whose
 // sink is a terminal is a pseudo terminal for the worker, unless the prefix would spoil bars that
-// are drawn on it. Stays where it is: the relays point into it. `sinks` outlive it.
+// are drawn on it. What goes to a file is not changed on its way. Stays where it is: the relays
+// point into it. `sinks` outlive it.
 class WorkerOutput {
  public:
+  // Makes the folder of the log files. Throws ConfigError that names --log_dir if it cannot.
   WorkerOutput(const OutputOptions& options, OutputSinks& sinks);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
@@ -45,24 +50,32 @@ class WorkerOutput {
   // left behind may still hold the other ends; they are not waited for.
   void finish();
 
-  // Nobody reads our output any more: the worker will be told by SIGPIPE.
-  void close(StreamKind kind) { channel(kind).read_end.reset(); }
+  // Nobody reads our output any more: the worker will be told by SIGPIPE, unless there is a file
+  // that goes on taking it.
+  void lose_reader(StreamKind kind) {
+    if (!logs_[static_cast<size_t>(kind)]) close(kind);
+  }
 
   void copy_terminal_size();
   std::deque<std::string> last_lines() const { return tail_.lines(); }
+  std::string exception() const { return tail_.exception(); }
 
  private:
   WorkerChannel& channel(StreamKind kind) { return channels_[static_cast<size_t>(kind)]; }
   const WorkerChannel& channel(StreamKind kind) const {
     return channels_[static_cast<size_t>(kind)];
   }
+  void close(StreamKind kind) { channel(kind).read_end.reset(); }
   // Bytes taken by one read; 0 if there are none now or the stream was closed.
   size_t read_once(StreamKind kind);
+  // Appends to the log file; one that cannot be written (a full disk) is given up.
+  void write_log(StreamKind kind, const char* bytes, size_t count);
 
   OutputSinks& sinks_;
   LineTail tail_;
   std::array<WorkerChannel, 2> channels_;
   std::array<OutputRelay, 2> relays_;
+  std::array<UniqueFd, 2> logs_;
 };
 
 }  // namespace accelerate::launch

@@ -25,8 +25,10 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
 [[noreturn]] void become_worker(const WorkerStart& start, char* const* argv, char* const* envp,
                                 pid_t launcher, int error_fd) {
   if (start.own_group) setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  prctl(PR_SET_PDEATHSIG, start.death_signal);
   if (getppid() != launcher) _exit(128 + SIGKILL);  // it died before the line above
+  // A core that went offline meanwhile is no reason not to train.
+  if (start.cores) sched_setaffinity(0, sizeof *start.cores, &*start.cores);
   int error = 0;
   if (dup2(start.stdin_fd, 0) < 0 || dup2(start.stdout_fd, 1) < 0 || dup2(start.stderr_fd, 2) < 0) {
     error = errno;

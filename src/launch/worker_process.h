@@ -1,9 +1,11 @@
 // One worker: a child process in a process group of its own.
 #pragma once
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,12 +19,14 @@ struct WorkerStart {
   int stdin_fd;                             // becomes descriptors 0, 1 and 2 of the worker
   int stdout_fd;
   int stderr_fd;
-  sigset_t signal_mask;   // what the worker starts with: the launcher itself blocks more
+  sigset_t signal_mask;              // what the worker starts with: the launcher itself blocks more
+  std::optional<cpu_set_t> cores{};  // the only ones it may run on
+  int death_signal = SIGKILL;        // from the kernel, when the launcher dies
   bool own_group = true;  // false: stays in the launcher's group, so that it may read the terminal
 };
 
 // Starts the worker, and kills it (and its group) if it still runs when this object goes. The
-// kernel kills it too if the launcher dies first. Used by one thread.
+// kernel signals it too if the launcher dies first. Used by one thread.
 class WorkerProcess {
  public:
   // Forks. Does not wait for the program to begin: confirm_started() does. Throws CommError if

@@ -146,6 +146,19 @@ MANIFEST = (
 )
 SEEDS["manifest"] = [b"\x00" + MANIFEST, b"\x01" + MANIFEST, b"\x02[" + FILE + b"]", b"\x01"]
 
+SEEDS["config"] = [
+    b"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 1\n"
+    b"num_processes: 8\nuse_cpu: false\ngpu_ids: 0,1\nmain_process_port: null\n",
+    b"distributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+    b"  fsdp_offload_params: 'yes'\nfp16: true\n",
+    b"distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, gradient_clipping: 1.5, offload_param_device: cpu}\n"
+    b"dynamo_backend: INDUCTOR\n",
+    b'{"distributed_type": "NO", "machine_rank": 0, "debug": true, "tpu_env": ["A=1"], "fp8_config": {"backend": "TE"}}',
+    b"compute_environment: AMAZON_SAGEMAKER\ndistributed_type: 'NO'\nec2_instance_type: a\niam_role_name: b\n",
+    b"a: &a [1, 2]\nb: [*a, *a]\n? c\n: d\ne: |\n  f\n  g\nh: !!python/tuple [1]\n",
+    b"distributed_type: MULTI_CPU\nmpirun_config:\n  mpirun_hostfile: \"a\\tb\"\nnum_processes: -1\n",
+]
+
 
 def main():
     folder = Path(sys.argv[1])

@@ -186,6 +186,7 @@ TEST(Vectors, KnownReferenceBugsOfTopicsThatAreNotBuilt) {
   std::string untested;
   for (const auto& bug : bugs) {
     if (checks().count(bug.at("id")) > 0) continue;
+    if (bug.at("section") == "launch_env") continue;  // config_vectors_test
     untested += ' ' + bug.at("id").get<std::string>();
     untested += " (" + bug.at("section").get_ref<const std::string&>() + ")";
   }

@@ -73,10 +73,97 @@ TEST(FailureReport, SaysNothingWhenAllWentWell) {
   LaunchOutcome outcome;
   outcome.ends = {end_of(0, exited(0), WorkerFate::kSucceeded)};
   EXPECT_EQ(failure_report(outcome), "");
+  EXPECT_EQ(failure_summary(outcome), "");
   EXPECT_EQ(outcome.exit_code(), 0);
-  outcome.stop_signal = SIGTERM;  // and the worker saved its work and left
-  EXPECT_EQ(failure_report(outcome), "");
-  EXPECT_EQ(outcome.exit_code(), 0);
+}
+
+TEST(FailureReport, TellsAStopSignalAlsoWhenAllWorkersSavedTheirWork) {
+  LaunchOutcome outcome;
+  outcome.ends = {end_of(0, exited(0), WorkerFate::kSucceeded)};
+  outcome.stop_signal = SIGTERM;
+  EXPECT_EQ(failure_report(outcome),
+            "accelerate launch: stopped by SIGTERM\n"
+            "  rank 0 ended without error\n");
+  EXPECT_EQ(outcome.exit_code(), 143);
+}
+
+TEST(FailureReport, AStopThatAllWorkersAnsweredWithOneCodeEndsWithThatCode) {
+  LaunchOutcome outcome;
+  outcome.stop_signal = SIGTERM;
+  outcome.ends = {end_of(1, exited(75), WorkerFate::kStopped),
+                  end_of(0, exited(75), WorkerFate::kStopped)};
+  EXPECT_EQ(outcome.exit_code(), 75);
+  outcome.ends[1].wait_status = exited(74);
+  EXPECT_EQ(outcome.exit_code(), 143);
+  outcome.ends[1].wait_status = signaled(SIGTERM);
+  EXPECT_EQ(outcome.exit_code(), 143);
+}
+
+TEST(FailureReport, WhatMpirunSaysWhenItIsStoppedIsNotTheWordOfTheRanks) {
+  LaunchOutcome outcome;
+  outcome.workers = "mpirun";
+  outcome.stop_signal = SIGTERM;
+  outcome.ends = {end_of(0, exited(1), WorkerFate::kStopped)};
+  EXPECT_EQ(outcome.exit_code(), 143);
+}
+
+TEST(FailureReport, NamesTheMachineAndTheException) {
+  WorkerEnd failed = end_of(2, exited(1), WorkerFate::kFailed, milliseconds(70));
+  failed.host = "node7";
+  failed.exception = "std::runtime_error: the disk is full";
+  failed.last_lines = {"bye"};
+  LaunchOutcome outcome;
+  outcome.world_size = 4;
+  outcome.ends = {failed};
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 2 of 4 on node7 exited with status 1 after 70 ms (pid 1002)\n"
+            "  it said: std::runtime_error: the disk is full\n"
+            "  its last line:\n"
+            "    | bye\n");
+  EXPECT_EQ(failure_summary(outcome),
+            "error: rank 2 of 4 on node7 exited with status 1 after 70 ms (pid 1002)\n"
+            "  it said: std::runtime_error: the disk is full\n");
+}
+
+TEST(FailureReport, TheFirstFailureIsTheOneThatHappenedFirstNotTheOneThatWasToldFirst) {
+  LaunchOutcome outcome;
+  outcome.ends = {end_of(0, exited(4), WorkerFate::kFailed, milliseconds(130)),
+                  end_of(1, exited(3), WorkerFate::kFailed, milliseconds(120))};
+  EXPECT_EQ(outcome.first_failure()->rank, 1);
+  EXPECT_EQ(outcome.exit_code(), 3);
+}
+
+TEST(FailureReport, AWorkerThatOnlyLostAPeerIsNotTheCauseEvenIfItWasSeenFirst) {
+  WorkerEnd observer = end_of(0, exited(1), WorkerFate::kFailed, milliseconds(100));
+  observer.exception = "[rank 0 of 3] CommError: rank 1 is gone";
+  WorkerEnd culprit = end_of(1, exited(3), WorkerFate::kFailed, milliseconds(101));
+  WorkerEnd stopped = end_of(2, exited(9), WorkerFate::kFailed, milliseconds(103));
+  observer.unasked = culprit.unasked = true;
+  LaunchOutcome outcome;
+  outcome.ends = {observer, culprit, stopped};
+  EXPECT_EQ(outcome.first_failure()->rank, 1);
+  outcome.ends = {observer, stopped};  // that one failed only because it was asked to stop
+  EXPECT_EQ(outcome.first_failure()->rank, 0);
+}
+
+TEST(FailureReport, ALostMachineIsTheCauseOfWhatFailedAfterIt) {
+  LaunchOutcome outcome;
+  outcome.world_size = 2;
+  outcome.lost_machine = "machine 1 (b) was lost: its connection ended";
+  outcome.ends = {end_of(0, exited(1), WorkerFate::kFailed)};
+  EXPECT_EQ(failure_report(outcome),
+            "error: machine 1 (b) was lost: its connection ended\n"
+            "  then rank 0 exited with status 1\n");
+  EXPECT_EQ(outcome.exit_code(), kLostMachineExitCode);
+}
+
+TEST(FailureReport, CallsAStarterByItsNameAndDoesNotRepeatItsOutput) {
+  WorkerEnd failed = end_of(0, exited(3), WorkerFate::kFailed, milliseconds(5));
+  failed.last_lines = {"rank 1 broke"};
+  LaunchOutcome outcome;
+  outcome.ends = {failed};
+  outcome.workers = "mpirun";
+  EXPECT_EQ(failure_report(outcome), "error: mpirun exited with status 3 after 5 ms (pid 1000)\n");
 }
 
 TEST(FailureReport, DurationsReadAsAPersonWouldSayThem) {

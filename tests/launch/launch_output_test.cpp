@@ -37,7 +37,7 @@ TEST_F(Launcher, PassesTheSettingsOfItsFlagsOn) {
   const RunResult result = run_script(1, script,
                                       {"--cpu", "--mixed-precision", "bf16", "--main_process_port",
                                        port, "--num_cpu_threads_per_process=3"});
-  EXPECT_EQ(result.out, "true bf16 3 " + port + "\n");
+  EXPECT_EQ(result.out, "True bf16 3 " + port + "\n");
 }
 
 TEST_F(Launcher, HidesTheRanksOfASchedulerFromWorkers) {

@@ -45,7 +45,8 @@ struct Pipe {
 }  // namespace
 
 LauncherRun::LauncherRun(const std::vector<std::string>& arguments, const RunOptions& options) {
-  std::vector<std::string> command = {ACCELERATE_PROGRAM};
+  std::vector<std::string> command = options.through;
+  if (!options.as_is) command.push_back(ACCELERATE_PROGRAM);
   command.insert(command.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment = launch::current_environment();
   std::erase_if(environment, [&](const std::string& variable) {
@@ -72,7 +73,7 @@ void LauncherRun::start_with_pipes(const RunOptions& options, char* const* argv,
     dup2(in.read_end.get(), 0);
     dup2(out.write_end.get(), 1);
     dup2(err.write_end.get(), 2);
-    execve(argv[0], argv, envp);
+    execvpe(argv[0], argv, envp);
     _exit(99);
   }
   out_ = std::move(out.read_end);
@@ -140,6 +141,14 @@ void LauncherRun::wait_for_output(const std::string& text, int times) {
   }
 }
 
+void LauncherRun::wait_for_error(const std::string& text) {
+  const auto deadline = Clock::now() + kDeadline;
+  while (result_.err.find(text) == std::string::npos) {
+    ASSERT_LT(Clock::now(), deadline) << "no '" << text << "' in: " << result_.out << result_.err;
+    ASSERT_TRUE(pump()) << "no '" << text << "' in: " << result_.out << result_.err;
+  }
+}
+
 RunResult LauncherRun::wait() {
   const auto deadline = Clock::now() + kDeadline;
   bool late = false;
@@ -172,6 +181,7 @@ void Launcher::TearDown() { expect_no_process_left(); }
 std::unique_ptr<LauncherRun> Launcher::start(const std::vector<std::string>& arguments,
                                              RunOptions options) {
   options.environment[kMarkName] = mark_;
+  options.environment.try_emplace("HF_HOME", folder_.path().string());  // no file of the user
   return std::make_unique<LauncherRun>(arguments, options);
 }
 

@@ -22,6 +22,8 @@ struct RunOptions {
   std::string input{};                               // what the launcher can read; then it ends
   std::map<std::string, std::string> environment{};  // on top of that of the test
   bool in_terminal = false;                          // all three streams are one terminal
+  std::vector<std::string> through{};                // what runs the launcher: {"ip", "netns", ...}
+  bool as_is = false;                                // the arguments are a command of their own
 };
 
 struct RunResult {
@@ -46,6 +48,9 @@ class LauncherRun {
   // Waits until `text` has appeared `times` times in what the workers wrote to their output.
   void wait_for_output(const std::string& text, int times = 1);
   const std::string& out() const { return result_.out; }
+  // The same for the error stream.
+  void wait_for_error(const std::string& text);
+  const std::string& err() const { return result_.err; }
   // Waits for the end of the launcher.
   RunResult wait();
   // The reader of the output goes away.

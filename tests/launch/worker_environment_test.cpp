@@ -17,9 +17,9 @@ using ::testing::UnorderedElementsAre;
 using Variables = std::map<std::string, std::string>;
 
 Variables variables_of(const LaunchPlan& plan, int rank,
-                       const WorkerSurroundings& surroundings = {}) {
+                       const WorkerSurroundings& surroundings = {}, const Attempt& attempt = {}) {
   Variables variables;
-  for (const std::string& variable : worker_environment(plan, rank, surroundings)) {
+  for (const std::string& variable : worker_environment(plan, rank, surroundings, attempt)) {
     const size_t equals = variable.find('=');
     const bool is_new =
         variables.emplace(variable.substr(0, equals), variable.substr(equals + 1)).second;
@@ -36,12 +36,61 @@ LaunchPlan plan_of(int num_processes) {
 }
 
 TEST(WorkerEnvironment, NamesRankAndWorldAsTorchrunDoes) {
-  EXPECT_THAT(
-      variables_of(plan_of(3), 2, {.cores = 7}),
-      UnorderedElementsAre(Pair("RANK", "2"), Pair("LOCAL_RANK", "2"), Pair("WORLD_SIZE", "3"),
-                           Pair("LOCAL_WORLD_SIZE", "3"), Pair("NODE_RANK", "0"),
-                           Pair("GROUP_RANK", "0"), Pair("MASTER_ADDR", "127.0.0.1"),
-                           Pair("MASTER_PORT", "29501"), Pair("OMP_NUM_THREADS", "2")));
+  EXPECT_THAT(variables_of(plan_of(3), 2, {.cores = 7}),
+              UnorderedElementsAre(
+                  Pair("RANK", "2"), Pair("LOCAL_RANK", "2"), Pair("WORLD_SIZE", "3"),
+                  Pair("LOCAL_WORLD_SIZE", "3"), Pair("NODE_RANK", "0"), Pair("GROUP_RANK", "0"),
+                  Pair("GROUP_WORLD_SIZE", "1"), Pair("MASTER_ADDR", "127.0.0.1"),
+                  Pair("MASTER_PORT", "29501"), Pair("TORCHELASTIC_RUN_ID", "none"),
+                  Pair("TORCHELASTIC_RESTART_COUNT", "0"), Pair("TORCHELASTIC_MAX_RESTARTS", "0"),
+                  Pair("TORCHELASTIC_USE_AGENT_STORE", "False"), Pair("OMP_NUM_THREADS", "2")));
+}
+
+TEST(WorkerEnvironment, CountsRanksOverAllMachines) {
+  LaunchPlan plan = plan_of(6);
+  plan.num_machines = 3;
+  plan.machine_rank = 2;
+  plan.main_address = "10.0.0.1";
+  plan.max_restarts = 4;
+  const Variables variables = variables_of(
+      plan, 1, {.cores = 8}, {.restarts = 3, .main_address = "10.0.0.1", .main_port = 31000});
+  EXPECT_THAT(variables, Contains(Pair("RANK", "5")));
+  EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "1")));
+  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "6")));
+  EXPECT_THAT(variables, Contains(Pair("LOCAL_WORLD_SIZE", "2")));
+  EXPECT_THAT(variables, Contains(Pair("NODE_RANK", "2")));
+  EXPECT_THAT(variables, Contains(Pair("MASTER_ADDR", "10.0.0.1")));
+  EXPECT_THAT(variables, Contains(Pair("MASTER_PORT", "31000")));
+  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_RESTART_COUNT", "3")));
+  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_MAX_RESTARTS", "4")));
+  EXPECT_THAT(variables, Contains(Pair("OMP_NUM_THREADS", "4")));
+}
+
+TEST(WorkerEnvironment, SettingsReplaceInheritedOnesButNeverRanks) {
+  LaunchPlan plan = plan_of(2);
+  plan.gpu_ids = "3,5";
+  plan.mixed_precision = "bf16";
+  plan.variables = {
+      {"ACCELERATE_MIXED_PRECISION", "fp16"}, {"ACCELERATE_DEBUG_MODE", "true"}, {"RANK", "9"}};
+  const Variables variables =
+      variables_of(plan, 1, {.inherited = {"CUDA_VISIBLE_DEVICES=0", "ACCELERATE_DEBUG_MODE=no"}});
+  EXPECT_THAT(variables, Contains(Pair("CUDA_VISIBLE_DEVICES", "3,5")));
+  EXPECT_THAT(variables, Contains(Pair("ACCELERATE_MIXED_PRECISION", "fp16")));
+  EXPECT_THAT(variables, Contains(Pair("ACCELERATE_DEBUG_MODE", "true")));
+  EXPECT_THAT(variables, Contains(Pair("RANK", "1")));
+  plan.gpu_ids = "all";
+  EXPECT_THAT(variables_of(plan, 0, {.inherited = {"CUDA_VISIBLE_DEVICES=0"}}),
+              Contains(Pair("CUDA_VISIBLE_DEVICES", "0")));
+}
+
+TEST(WorkerEnvironment, LeavesTheRanksToMpirun) {
+  LaunchPlan plan = plan_of(1);
+  plan.launcher = LauncherKind::kMpirun;
+  const Variables variables = variables_of(plan, 0, {.inherited = {"RANK=3", "WORLD_SIZE=4"}});
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK"}) {
+    EXPECT_THAT(variables, Not(Contains(Key(name))));
+  }
+  EXPECT_THAT(variables, Contains(Pair("MASTER_PORT", "29501")));
 }
 
 TEST(WorkerEnvironment, ASingleProcessIsAWorldOfOne) {
@@ -76,7 +125,7 @@ TEST(WorkerEnvironment, DropsRanksThatOtherLaunchersGave) {
       "SLURM_LOCALID",
       "SLURM_NTASKS",
       "SLURM_STEP_NUM_TASKS",
-      "TORCHELASTIC_RUN_ID",
+      "TORCHELASTIC_ERROR_FILE",
       "ROLE_RANK",
   };
   WorkerSurroundings surroundings;

@@ -1,0 +1,1 @@
+"""Pictures of a terminal, for draw_screens.py."""

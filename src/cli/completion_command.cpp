@@ -1,0 +1,34 @@
+#include "cli/completion_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "cli/completion_scripts.h"
+#include "cli/help_formatter.h"
+
+namespace accelerate::cli {
+
+Command setup_completion(CLI::App& app) {
+  auto shell = std::make_shared<std::string>();
+  CLI::App* command =
+      app.add_subcommand("completion", "Print the script that lets a shell complete flags");
+  command->formatter(std::make_shared<HelpFormatter>("accelerate completion bash|zsh|fish"));
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->add_option("shell", *shell, "The shell: bash, zsh or fish")
+      ->type_name("bash|zsh|fish")
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+      ->required();
+  command->footer("For bash: eval \"$(accelerate completion bash)\" in ~/.bashrc.");
+  return {command, [shell] {
+            const CommandOutline program = outline_program();
+            const std::string script = *shell == "bash"  ? bash_completion(program)
+                                       : *shell == "zsh" ? zsh_completion(program)
+                                                         : fish_completion(program);
+            std::fwrite(script.data(), 1, script.size(), stdout);
+            return 0;
+          }};
+}
+
+}  // namespace accelerate::cli

@@ -1,0 +1,150 @@
+#include "cli/config_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "accelerate/errors.h"
+#include "cli/config_docs.h"
+#include "cli/help_formatter.h"
+#include "cli/wizard_questions.h"
+#include "config/config_file.h"
+#include "config/config_path.h"
+#include "launch/machine.h"
+
+namespace accelerate::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string config_file;
+  std::string mixed_precision = "no";
+};
+
+fs::path path_of(const Options& options) {
+  return options.config_file.empty() ? config::default_config_path()
+                                     : fs::path(options.config_file);
+}
+
+bool is_present(const fs::path& path) {
+  std::error_code no_file;
+  return fs::exists(path, no_file);
+}
+
+void write_document(const fs::path& path, const config::FileNode& document) {
+  config::replace_file(path, config::config_text(document, path));
+}
+
+void say_written(const fs::path& path) {
+  std::printf("configuration written to %s\n", path.c_str());
+}
+
+int run_wizard(const Options& options) {
+  const fs::path path = path_of(options);
+  const auto prompter = make_prompter();
+  if (is_present(path) && !prompter->confirm(path.string() + " exists. Replace it?", false)) {
+    std::printf("%s stays as it was\n", path.c_str());
+    return 0;
+  }
+  const config::FileNode document = ask_configuration(
+      *prompter, {.gpus = launch::visible_gpus(), .cores = launch::available_cores()});
+  write_document(path, document);
+  say_written(path);
+  return 0;
+}
+
+int run_default(const Options& options) {
+  const fs::path path = path_of(options);
+  const config::FileNode document =
+      config::default_document(options.mixed_precision, launch::visible_gpus());
+  if (!is_present(path)) {
+    write_document(path, document);
+    say_written(path);
+    return 0;
+  }
+  const config::FileNode present = config::complete_document(config::load_config_file(path));
+  if (config::yaml_text(present) == config::yaml_text(document)) {
+    std::printf("%s says so already\n", path.c_str());
+    return 0;
+  }
+  throw ConfigError({.what = "the file exists and says something else; it is not replaced",
+                     .where = path.string(),
+                     .hint = "accelerate config asks before it replaces it; or name another file "
+                             "with --config_file"});
+}
+
+int run_update(const Options& options) {
+  const fs::path path = path_of(options);
+  const config::ConfigFile file = config::load_config_file(path);
+  write_document(path, config::complete_document(file));
+  std::printf("configuration updated in %s\n", path.c_str());
+  return 0;
+}
+
+int run_show(const Options& options) {
+  const fs::path path = path_of(options);
+  if (options.config_file.empty() && !is_present(path)) {
+    std::printf("no configuration file; accelerate config would write %s\n", path.c_str());
+    return 0;
+  }
+  const config::ConfigFile file = config::load_config_file(path);
+  std::printf("# %s\n%s", path.c_str(), config::yaml_text(config::complete_document(file)).c_str());
+  return 0;
+}
+
+int run_docs() {
+  const std::string page = settings_page();
+  std::fwrite(page.data(), 1, page.size(), stdout);
+  return 0;
+}
+
+CLI::App* add_part(CLI::App& config, const std::string& name, const std::string& help,
+                   const std::string& flags = "[flags]") {
+  CLI::App* part = config.add_subcommand(name, help);
+  part->formatter(std::make_shared<HelpFormatter>("accelerate config " + name + " " + flags));
+  part->set_help_flag("-h,--help", "Print this help and exit");
+  return part;
+}
+
+void add_config_file(CLI::App& command, Options& options) {
+  command
+      .add_option("--config_file", options.config_file,
+                  "The configuration file; JSON if it ends in .json\n"
+                  "[accelerate/default_config.yaml in $HF_HOME or ~/.cache/huggingface]")
+      ->type_name("PATH");
+}
+
+}  // namespace
+
+Command setup_config(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* config =
+      app.add_subcommand("config", "Answer questions and write a configuration file");
+  config->formatter(std::make_shared<HelpFormatter>("accelerate config [flags] [command]"));
+  config->set_help_flag("-h,--help", "Print this help and exit");
+  add_config_file(*config, *options);
+
+  CLI::App* defaults = add_part(*config, "default", "Write a file for this machine, unasked");
+  add_config_file(*defaults, *options);
+  defaults->add_option("--mixed_precision", options->mixed_precision, "What models compute in [no]")
+      ->type_name("no|fp16|bf16")
+      ->check(CLI::IsMember({"no", "fp16", "bf16"}).description(""));
+  CLI::App* update = add_part(*config, "update", "Rewrite a file of an older version");
+  add_config_file(*update, *options);
+  CLI::App* show = add_part(*config, "show", "Print a file as it is understood");
+  add_config_file(*show, *options);
+  CLI::App* docs = add_part(*config, "docs", "Print the page of all settings, as Markdown", "");
+
+  return {config, [=] {
+            if (defaults->parsed()) return run_default(*options);
+            if (update->parsed()) return run_update(*options);
+            if (show->parsed()) return run_show(*options);
+            if (docs->parsed()) return run_docs();
+            return run_wizard(*options);
+          }};
+}
+
+}  // namespace accelerate::cli

@@ -1,0 +1,145 @@
+#include "cli/config_docs.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "config/schema.h"
+
+namespace accelerate::cli {
+namespace {
+
+using config::Effect;
+using config::Group;
+using config::Setting;
+
+constexpr const char* kHead = R"(# Configuration
+
+Every setting has one name. It is a flag of `accelerate launch`, an environment variable and a key of a configuration
+file. A flag counts before a variable, a variable before the file, the file before the default.
+`accelerate launch --explain` prints every value and who gave it; `--dry_run` prints what would be started.
+
+![accelerate launch --explain](screens/launch_explain.svg)
+
+In flags `-` and `_` are the same. Words for yes are `y yes t true on 1`, for no `n no f false off 0`, in any case. An
+unknown flag, key or value is an error that names its place and the nearest right name.
+
+![mistyped flags, keys and commands](screens/launch_mistake.svg)
+
+## The file
+
+`accelerate config` asks and writes `accelerate/default_config.yaml` below `$HF_HOME`, else below
+`$XDG_CACHE_HOME/huggingface`, else below `~/.cache/huggingface`; `--config_file` names another, JSON if it ends in
+`.json`. `accelerate launch` reads the default file if it is there. Files of Hugging Face Accelerate are read as they are,
+of all versions, and it reads ours.
+
+| command | what it does |
+|---|---|
+| `accelerate config` | asks what matters, with what the machine has as proposals; Ctrl-C leaves everything as it was |
+| `accelerate config default` | writes a file for this machine, unasked; never replaces another |
+| `accelerate config update` | rewrites a file of an older version with today's keys |
+| `accelerate config show` | prints a file as it is understood |
+| `accelerate to-fsdp2` | converts an `fsdp_config` of version 1 |
+
+Arrow keys, j and k or a number choose; through a pipe each answer is a line. In a file null is the same as a key that is
+not there.
+
+![a question with a menu](screens/config_menu.svg)
+
+![all questions, and the file that was written](screens/config_wizard.svg)
+
+```yaml
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+use_cpu: false
+```
+
+Effects: **used** by the launcher or the library; **passed on**: workers see the variable, which Python's library reads
+and native programs do not; **none**: accepted, and named as without effect when a job starts.
+
+## Settings
+
+This part is generated: `accelerate config docs > docs/configuration.md`.
+)";
+
+std::string code(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
+
+std::string plain_help(const Setting& setting) {
+  std::string text(setting.help);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+std::string values_of(const Setting& setting) {
+  switch (setting.kind) {
+    case config::Kind::kSwitch:
+    case config::Kind::kBool:
+      return "bool";
+    case config::Kind::kInt:
+      return "integer";
+    case config::Kind::kFloat:
+      return "number";
+    case config::Kind::kPath:
+      return "path";
+    case config::Kind::kList:
+      return "list";
+    case config::Kind::kText:
+      return "text";
+    case config::Kind::kChoice:
+      break;
+  }
+  std::string text;
+  for (const auto& choice : setting.choices)
+    text += (text.empty() ? "" : " ") + code(std::string(choice));
+  return text;
+}
+
+std::string effect_of(const Setting& setting) {
+  switch (setting.effect) {
+    case Effect::kUsed:
+      return "used";
+    case Effect::kForwarded:
+      return "passed on";
+    case Effect::kNone:
+      return "none";
+  }
+  return "";
+}
+
+std::string flags_of(const Setting& setting) {
+  if (!setting.has_flag) return "";
+  std::string text = code(config::flag_of(setting));
+  if (!setting.short_flag.empty()) text += " " + code(std::string(setting.short_flag));
+  if (!setting.negative_flag.empty()) text += " " + code("--" + std::string(setting.negative_flag));
+  return text;
+}
+
+std::string row(const Setting& setting) {
+  const std::string preset = setting.preset ? code(std::string(*setting.preset)) : "";
+  return "| " + (setting.has_flag ? flags_of(setting) : code(std::string(setting.name))) + " | " +
+         plain_help(setting) + " | " + values_of(setting) + " | " + preset + " | " +
+         code(std::string(setting.file_key)) + " | " + code(config::variable_of(setting)) + " | " +
+         effect_of(setting) + " |\n";
+}
+
+}  // namespace
+
+std::string settings_page() {
+  std::string page = kHead;
+  std::vector<Group> done;
+  for (const Setting* first : config::all_settings()) {
+    if (std::find(done.begin(), done.end(), first->group) != done.end()) continue;
+    done.push_back(first->group);
+    page += "\n### " + std::string(config::title_of(first->group)) +
+            "\n\n| flag | meaning | values | default | file | variable | effect |\n"
+            "|---|---|---|---|---|---|---|\n";
+    for (const Setting* setting : config::all_settings()) {
+      if (setting->group == first->group) page += row(*setting);
+    }
+  }
+  return page;
+}
+
+}  // namespace accelerate::cli

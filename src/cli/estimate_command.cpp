@@ -1,0 +1,171 @@
+#include "cli/estimate_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "cli/estimate_report.h"
+#include "cli/help_formatter.h"
+#include "cli/system_facts.h"
+#include "files/size_text.h"
+
+namespace accelerate::cli {
+namespace {
+
+using estimate::BatchShape;
+using estimate::EstimateRequest;
+using estimate::GpuSet;
+
+constexpr uint64_t kMostRanks = 1'000'000;
+
+constexpr const char* kFooter =
+    R"(MODEL is a .safetensors file, the index of several, a folder with them, the config.json of a model
+of type bert, distilbert, gpt2, llama, roberta or t5, or a name in the cache of the Hugging Face
+hub. Of weights only the headers are read. Sizes are binary: 1 GiB is 1024 MiB.
+
+Examples:
+  accelerate estimate-memory model.safetensors
+  accelerate estimate-memory llama/config.json --batch 1 --sequence 4096 --ranks 8 64
+  accelerate estimate-memory llama --gpu_memory 80GiB --gpus 8 --optimizer adam8bit
+)";
+
+struct Options {
+  std::string model;
+  std::vector<std::string> dtypes;
+  std::string optimizer = "adam";
+  std::vector<uint64_t> ranks;
+  uint64_t batch = 0;
+  uint64_t sequence = 0;
+  std::string attention = "fused";
+  std::string gpu_memory;
+  uint64_t gpus = 0;
+  bool json = false;
+  std::string library_name;
+  bool trust_remote_code = false;
+};
+
+template <typename Value>
+Value named(std::span<const Value> values, const std::string& name) {
+  return *std::find_if(values.begin(), values.end(),
+                       [&](Value value) { return name == name_of(value); });
+}
+
+std::optional<GpuSet> gpus_of(const Options& options, const std::vector<uint64_t>& ranks) {
+  const std::vector<uint64_t> found = gpu_memories();
+  const uint64_t most_ranks = *std::max_element(ranks.begin(), ranks.end());
+  if (!options.gpu_memory.empty()) {
+    const uint64_t count = options.gpus > 0 ? options.gpus
+                           : found.empty()  ? most_ranks
+                                            : found.size();
+    return GpuSet{count, files::parse_memory_size(options.gpu_memory), "--gpu_memory"};
+  }
+  if (found.empty()) {
+    if (options.gpus == 0) return std::nullopt;
+    throw UsageError(
+        {.what = "--gpus needs --gpu_memory where no GPU is found", .hint = "--gpu_memory 80GiB"});
+  }
+  return GpuSet{options.gpus > 0 ? options.gpus : found.size(),
+                *std::min_element(found.begin(), found.end()), "nvidia-smi"};
+}
+
+EstimateRequest request_of(const Options& options) {
+  EstimateRequest request;
+  if (!options.dtypes.empty()) {
+    request.dtypes.clear();
+    for (const std::string& name : options.dtypes) {
+      request.dtypes.push_back(named(estimate::all_dtypes(), name));
+    }
+  }
+  request.optimizer = named(estimate::all_optimizers(), options.optimizer);
+  if (!options.ranks.empty()) request.ranks = options.ranks;
+  if ((options.batch == 0) != (options.sequence == 0)) {
+    throw UsageError(
+        {.what = "--batch and --sequence go together", .hint = "--batch 8 --sequence 512"});
+  }
+  if (options.batch > 0) {
+    request.batch =
+        BatchShape{.batch = options.batch,
+                   .sequence = options.sequence,
+                   .attention = options.attention == "plain" ? estimate::Attention::kPlain
+                                                             : estimate::Attention::kFused};
+  }
+  request.gpus = gpus_of(options, request.ranks);
+  return request;
+}
+
+int run(const Options& options) {
+  if (!options.library_name.empty() || options.trust_remote_code) {
+    std::fprintf(stderr,
+                 "accelerate estimate-memory: without effect: --library_name and "
+                 "--trust_remote_code, as no code of a model is run\n");
+  }
+  const EstimateRequest request = request_of(options);
+  const auto result = estimate::estimate_memory(estimate::find_model(options.model), request);
+  const std::string text =
+      options.json ? estimate_json(result, request) : estimate_text(result, request);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return 0;
+}
+
+void add_choice(CLI::App& command, const std::string& flag, std::string& value,
+                const std::string& help, const std::vector<std::string>& choices) {
+  command.add_option(flag, value, help)
+      ->type_name(CLI::detail::join(choices, "|"))
+      ->check(CLI::IsMember(choices).description(""));
+}
+
+CLI::Option* add_size(CLI::App& command, const std::string& flag, uint64_t& value,
+                      const std::string& help) {
+  return command.add_option(flag, value, help)
+      ->type_name("N")
+      ->check(CLI::Range(uint64_t{1}, kMostRanks).description(""));
+}
+
+}  // namespace
+
+Command setup_estimate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("estimate-memory", "Tell what a model needs, and what fits where");
+  command->formatter(std::make_shared<HelpFormatter>("accelerate estimate-memory MODEL [flags]"));
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->footer(kFooter);
+  command->add_option("MODEL", options->model, "File or folder of the model")
+      ->type_name("")
+      ->required();
+  const std::vector<std::string> dtypes{"float32", "float16", "bfloat16", "int8", "int4"};
+  command->add_option("--dtypes", options->dtypes, "Types to look at [all]")
+      ->type_name(CLI::detail::join(dtypes, "|"))
+      ->expected(1, 5)
+      ->delimiter(',')
+      ->check(CLI::IsMember(dtypes).description(""));
+  add_choice(*command, "--optimizer", options->optimizer, "Optimizer of the table of ranks [adam]",
+             {"adam", "sgd", "adam8bit"});
+  command->add_option("--ranks", options->ranks, "Numbers of ranks to look at [1 2 4 8]")
+      ->type_name("N")
+      ->expected(1, 16)
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{1}, kMostRanks).description(""));
+  add_size(*command, "--batch", options->batch, "Sequences on each rank, for activations");
+  add_size(*command, "--sequence", options->sequence, "Tokens of each sequence");
+  add_choice(*command, "--attention", options->attention,
+             "Whether a score is kept for every pair of tokens [fused]", {"fused", "plain"});
+  command
+      ->add_option("--gpu_memory", options->gpu_memory,
+                   "Memory of a GPU, such as 80GiB [what nvidia-smi says]")
+      ->type_name("SIZE");
+  add_size(*command, "--gpus", options->gpus, "How many of them [those found]");
+  command->add_flag("--json", options->json, "Print JSON, in bytes");
+  command->add_option("--library_name", options->library_name, "Without effect here")
+      ->type_name("NAME");
+  command->add_flag("--trust_remote_code", options->trust_remote_code, "Without effect here");
+  return {command, [options] { return run(*options); }};
+}
+
+}  // namespace accelerate::cli

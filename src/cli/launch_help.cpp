@@ -1,0 +1,166 @@
+#include "cli/launch_help.h"
+
+#include <vector>
+
+#include "config/schema.h"
+
+namespace accelerate::cli {
+namespace {
+
+using config::Effect;
+using config::Group;
+using config::Setting;
+
+constexpr size_t kHelpColumn = 40;
+constexpr size_t kWidth = 100;
+
+constexpr const char* kHead = R"(Start the workers of a training program
+
+Usage: accelerate launch [flags] program [arguments of program]
+)";
+
+constexpr const char* kExamples = R"(
+Flags of the launcher come before the program; all that follows the program is its own.
+Long flags may be spelled with - or with _. A flag counts before its variable (ACCELERATE_ and its
+name in capitals, if nothing else is said in the manual), that before the configuration file.
+
+Examples:
+  accelerate launch --num_processes 2 ./train --epochs 3
+  accelerate launch --cpu --num_processes 4 --prefix_output train.py --lr 0.1
+  accelerate launch --num_processes 2 -m package.train
+  accelerate launch --config_file cluster.yaml --explain
+)";
+
+std::vector<Group> groups_of_launch() {
+  return {Group::kProcesses,   Group::kTraining,      Group::kProgram, Group::kMachines,
+          Group::kOutput,      Group::kConfiguration, Group::kFsdp,    Group::kDeepspeed,
+          Group::kParallelism, Group::kFp8,           Group::kDynamo,  Group::kMegatron,
+          Group::kTpu,         Group::kCloud};
+}
+
+bool is_for_native_programs(Group group) { return group < Group::kFsdp; }
+
+std::string flags_column(const Setting& setting) {
+  std::string text = "  ";
+  if (!setting.short_flag.empty()) text += std::string(setting.short_flag) + ",";
+  text += config::flag_of(setting);
+  const std::string placeholder = config::placeholder_of(setting);
+  return placeholder.empty() ? text : text + " " + placeholder;
+}
+
+// What help says beside the flag: the text, then preset and choices where the text has none.
+std::string described(const Setting& setting) {
+  std::string text(setting.help);
+  if (!setting.choices.empty() && text.find(setting.choices[0]) == std::string::npos) {
+    text += ":";
+    for (const auto& choice : setting.choices) text += " " + std::string(choice);
+  }
+  const bool shows_preset = text.find('[') != std::string::npos;
+  if (setting.preset && !setting.preset->empty() && setting.kind != config::Kind::kSwitch &&
+      !shows_preset) {
+    text += " [" + std::string(*setting.preset) + "]";
+  }
+  if (setting.effect == Effect::kNone) text += " (no effect here)";
+  return text;
+}
+
+// Breaks `text` at blanks and line ends; continuation lines begin at the column.
+std::string in_column(const std::string& text, size_t begin, size_t column) {
+  std::string out;
+  size_t at = begin;
+  const auto next_line = [&] {
+    out += "\n" + std::string(column, ' ');
+    at = column;
+  };
+  if (at + 1 > column) {
+    next_line();
+  } else {
+    out += std::string(column - at, ' ');
+    at = column;
+  }
+  size_t position = 0;
+  while (position < text.size()) {
+    const size_t end = std::min(text.find_first_of(" \n", position), text.size());
+    const std::string word = text.substr(position, end - position);
+    if (at > column && at + 1 + word.size() > kWidth) next_line();
+    if (at > column) {
+      out += " ";
+      ++at;
+    }
+    out += word;
+    at += word.size();
+    if (end < text.size() && text[end] == '\n') next_line();
+    position = end + 1;
+  }
+  return out + "\n";
+}
+
+std::string explained(Group group) {
+  std::string text = "\n" + std::string(config::title_of(group)) + ":\n";
+  for (const Setting* setting : config::all_settings()) {
+    if (setting->group != group || !setting->has_flag) continue;
+    const std::string flags = flags_column(*setting);
+    text += flags + in_column(described(*setting), flags.size(), kHelpColumn);
+  }
+  return text;
+}
+
+// What most flags of the group begin with.
+std::string_view prefix_of(Group group) {
+  switch (group) {
+    case Group::kFsdp:
+      return "fsdp_";
+    case Group::kDeepspeed:
+      return "deepspeed_";
+    case Group::kParallelism:
+      return "parallelism_config_";
+    case Group::kFp8:
+      return "fp8_";
+    case Group::kDynamo:
+      return "dynamo_";
+    case Group::kMegatron:
+      return "megatron_lm_";
+    default:
+      return "";
+  }
+}
+
+std::string named(Group group) {
+  const std::string_view prefix = prefix_of(group);
+  std::string flags;
+  int alike = 0;
+  for (const Setting* setting : config::all_settings()) {
+    if (setting->group != group || !setting->has_flag) continue;
+    if (!prefix.empty() && setting->name.starts_with(prefix)) {
+      ++alike;
+    } else {
+      flags += config::flag_of(*setting) + " ";
+    }
+  }
+  if (alike > 0) flags += "--" + std::string(prefix) + "* (" + std::to_string(alike) + ")";
+  const std::string title = "  " + std::string(config::title_of(group));
+  return title + in_column(flags, title.size(), 17);
+}
+
+}  // namespace
+
+std::string launch_help(HelpWanted wanted) {
+  std::string text = kHead;
+  for (const Group group : groups_of_launch()) {
+    if (is_for_native_programs(group) || wanted == HelpWanted::kAll) text += explained(group);
+  }
+  if (wanted != HelpWanted::kAll) {
+    text +=
+        "\nFor Python's library: passed on to the workers as variables, or without effect\n"
+        "(--help_all explains each):\n";
+    for (const Group group : groups_of_launch()) {
+      if (!is_for_native_programs(group)) text += named(group);
+    }
+  }
+  text +=
+      "\nHelp:\n  -h,--help                             Print this help and exit\n"
+      "  --help_all                            Print the help of every flag and exit\n";
+  return text + kExamples;
+}
+
+}  // namespace accelerate::cli

@@ -1,0 +1,97 @@
+#include "cli/test_command.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "cli/help_formatter.h"
+#include "cli/launch_arguments.h"
+#include "cli/launch_command.h"
+
+namespace accelerate::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kProgram = "accelerate-selftest";
+
+constexpr const char* kFooter =
+    R"(The workers are started as accelerate launch would start them, with the same configuration; all
+flags of accelerate launch are taken too (accelerate launch --help). The exit code is 0 if every
+check passed.
+
+Examples:
+  accelerate test
+  accelerate test --config_file cluster.yaml
+  accelerate test --cpu --num_processes 4
+)";
+
+struct Options {
+  std::string config_file;
+  bool json = false;
+  std::string timeout;
+  std::string folder;
+};
+
+// Beside this program in a build, in the folder for programs of programs in an installation.
+std::string find_selftest() {
+  std::error_code none;
+  const fs::path here = fs::read_symlink("/proc/self/exe", none).parent_path();
+  const fs::path libexec = here / ACCELERATE_LIBEXEC_FROM_BIN;
+  for (const fs::path& folder : {here, libexec / "accelerate", libexec}) {
+    const fs::path candidate = folder / kProgram;
+    if (fs::exists(candidate, none)) return candidate.lexically_normal().string();
+  }
+  throw UsageError({.what = std::string("the program ") + kProgram + " is missing",
+                    .where = here.string(),
+                    .hint = "it is built and installed together with accelerate: build or install "
+                            "it again"});
+}
+
+int run(const Options& options, const std::vector<std::string>& launch_flags) {
+  if (const std::string program = parse_launch_arguments(launch_flags).program; !program.empty()) {
+    throw UsageError({.what = "accelerate test runs a program of its own, not " + program,
+                      .hint = "accelerate launch " + program + " runs yours"});
+  }
+  std::vector<std::string> words = launch_flags;
+  if (!options.config_file.empty())
+    words.insert(words.end(), {"--config_file", options.config_file});
+  words.push_back(find_selftest());
+  if (options.json) words.emplace_back("--json");
+  if (!options.timeout.empty()) words.insert(words.end(), {"--timeout", options.timeout});
+  if (!options.folder.empty()) words.insert(words.end(), {"--folder", options.folder});
+  return run_launch(words);
+}
+
+}  // namespace
+
+Command setup_test(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("test", "Try out whether the configured processes can train together");
+  command->formatter(std::make_shared<HelpFormatter>("accelerate test [flags] [flags of launch]"));
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->footer(kFooter);
+  command->allow_extras();
+  command
+      ->add_option("--config_file", options->config_file,
+                   "The configuration to try out [that of accelerate launch]")
+      ->type_name("PATH");
+  command->add_flag("--json", options->json, "Print the results as JSON");
+  command
+      ->add_option("--timeout", options->timeout,
+                   "The most seconds that a process waits for another [120]")
+      ->type_name("SECONDS");
+  command
+      ->add_option("--folder", options->folder,
+                   "A folder that all machines see, to try out checkpoints in\n"
+                   "[the folder of temporary files; several machines must name one]")
+      ->type_name("PATH");
+  return {command, [=] { return run(*options, command->remaining()); }};
+}
+
+}  // namespace accelerate::cli

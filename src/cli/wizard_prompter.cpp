@@ -1,0 +1,98 @@
+#include "cli/wizard_prompter.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "accelerate/errors.h"
+#include "cli/wizard_terminal.h"
+
+namespace accelerate::cli {
+namespace {
+
+void print(const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(STDOUT_FILENO, text.data() + done, text.size() - done);
+    if (count <= 0) return;
+    done += static_cast<size_t>(count);
+  }
+}
+
+[[noreturn]] void refuse_end_of_input() {
+  throw UsageError({.what = "the input ended before the last question; nothing was written",
+                    .hint = "accelerate config default asks nothing"});
+}
+
+// A line without its end.
+std::string read_line() {
+  std::string line;
+  char c = 0;
+  while (true) {
+    const ssize_t count = read(STDIN_FILENO, &c, 1);
+    if (count <= 0 && line.empty()) refuse_end_of_input();
+    if (count <= 0 || c == '\n') return line;
+    if (c != '\r') line += c;
+  }
+}
+
+class LinePrompter : public Prompter {
+ public:
+  size_t choose(const std::string& question, const std::vector<std::string>& options,
+                size_t preset) override {
+    std::string text = question + "\n";
+    for (size_t i = 0; i < options.size(); ++i) {
+      text += "  " + std::to_string(i) + "  " + options[i] + "\n";
+    }
+    print(text);
+    while (true) {
+      print("Number or name [" + std::to_string(preset) + "]: ");
+      const std::string answer = read_line();
+      if (answer.empty()) return preset;
+      for (size_t i = 0; i < options.size(); ++i) {
+        if (answer == std::to_string(i) || answer == options[i]) return i;
+      }
+      print("'" + answer + "' is none of them.\n");
+    }
+  }
+
+  std::string ask(const std::string& question, const std::string& preset,
+                  const std::function<std::string(const std::string&)>& complaint) override {
+    while (true) {
+      print(question + (preset.empty() ? ": " : " [" + preset + "]: "));
+      std::string answer = read_line();
+      if (answer.empty()) answer = preset;
+      const std::string problem = complaint ? complaint(answer) : "";
+      if (problem.empty()) return answer;
+      print(problem + "\n");
+    }
+  }
+};
+
+// Questions to be answered by a line are the same in a terminal, which edits the line itself and
+// ends the program at Ctrl-C.
+class TerminalPrompter : public LinePrompter {
+ public:
+  size_t choose(const std::string& question, const std::vector<std::string>& options,
+                size_t preset) override {
+    return choose_in_terminal(question, options, preset);
+  }
+};
+
+}  // namespace
+
+bool Prompter::confirm(const std::string& question, bool preset) {
+  return choose(question, {"no", "yes"}, preset ? 1 : 0) == 1;
+}
+
+std::unique_ptr<Prompter> make_prompter() {
+  const char* terminal = std::getenv("TERM");
+  const bool is_dumb = terminal == nullptr || std::string_view(terminal) == "dumb";
+  if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && !is_dumb) {
+    return std::make_unique<TerminalPrompter>();
+  }
+  return std::make_unique<LinePrompter>();
+}
+
+}  // namespace accelerate::cli

@@ -1,0 +1,38 @@
+// Asking a person, in a terminal or through a pipe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace accelerate::cli {
+
+// The person pressed Ctrl-C. Whoever catches it leaves things as they were.
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "interrupted"; }
+};
+
+class Prompter {
+ public:
+  virtual ~Prompter() = default;
+
+  // One of `options`, by position. Blocks until the person has chosen. Throws Interrupted, and
+  // UsageError if the input ends.
+  virtual size_t choose(const std::string& question, const std::vector<std::string>& options,
+                        size_t preset) = 0;
+
+  // A line of text; an empty one means `preset`. Asks again, with the reason, while `complaint`
+  // returns one. Throws as choose().
+  virtual std::string ask(const std::string& question, const std::string& preset,
+                          const std::function<std::string(const std::string&)>& complaint) = 0;
+
+  bool confirm(const std::string& question, bool preset);
+};
+
+// Numbered lines where input or output is no terminal; a menu moved by arrow keys where both are.
+// The terminal is as it was after every call, also after one that throws.
+std::unique_ptr<Prompter> make_prompter();
+
+}  // namespace accelerate::cli

@@ -1,0 +1,122 @@
+#include "config/config_path.h"
+
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "accelerate/errors.h"
+#include "base/environment.h"
+
+namespace accelerate::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string home_folder() {
+  if (const auto home = environment_variable("HOME"); home && !home->empty()) return *home;
+  const passwd* user = getpwuid(getuid());
+  return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "/";
+}
+
+fs::path expanded(const std::string& path) {
+  if (path == "~") return home_folder();
+  if (path.starts_with("~/")) return fs::path(home_folder()) / path.substr(2);
+  return path;
+}
+
+[[noreturn]] void fail(const fs::path& path, const std::string& step) {
+  const std::string reason = std::strerror(errno);
+  throw ConfigError({.what = step + ": " + reason, .where = path.string()});
+}
+
+// Signals wait while this lives.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before_);
+  }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  ~SignalsHeld() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
+
+bool write_all(int fd, const std::string& text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(fd, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    done += static_cast<size_t>(count);
+  }
+  return fsync(fd) == 0;
+}
+
+mode_t mode_for(const fs::path& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0) return status.st_mode & 0777;
+  const mode_t mask = umask(0);
+  umask(mask);
+  return 0666 & ~mask;
+}
+
+}  // namespace
+
+fs::path default_config_path() {
+  const auto folder = [](const char* name) {
+    auto value = environment_variable(name);
+    return value && !value->empty() ? value : std::nullopt;  // empty: as if it were not set
+  };
+  if (const auto home = folder("HF_HOME")) {
+    return expanded(*home) / "accelerate" / "default_config.yaml";
+  }
+  const fs::path cache = expanded(folder("XDG_CACHE_HOME").value_or("~/.cache"));
+  return cache / "huggingface" / "accelerate" / "default_config.yaml";
+}
+
+std::string config_text(const FileNode& document, const fs::path& path) {
+  return path.extension() == ".json" ? json_text(document) : yaml_text(document);
+}
+
+void replace_file(const fs::path& path, const std::string& text) {
+  std::error_code error;
+  const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
+  if (target.has_parent_path()) {
+    fs::create_directories(target.parent_path(), error);
+    if (error) {
+      throw ConfigError({.what = "the folder cannot be made: " + error.message(),
+                         .where = target.parent_path().string()});
+    }
+  }
+  const SignalsHeld signals;
+  std::string temporary = target.string() + ".XXXXXX";
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) fail(target, "the file cannot be written");
+  const bool is_written = fchmod(fd, mode_for(target)) == 0 && write_all(fd, text);
+  const int reason = errno;
+  close(fd);
+  if (!is_written || rename(temporary.c_str(), target.c_str()) != 0) {
+    if (!is_written) errno = reason;
+    const int kept = errno;
+    unlink(temporary.c_str());
+    errno = kept;
+    fail(target, "the file cannot be written");
+  }
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  const int folder_fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder_fd < 0) return;  // a folder that may be written but not read: the file is in place
+  fsync(folder_fd);
+  close(folder_fd);
+}
+
+}  // namespace accelerate::config

@@ -1,0 +1,23 @@
+// Where the configuration file lives, and how it is written.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "config/file_node.h"
+
+namespace accelerate::config {
+
+// $HF_HOME/accelerate/default_config.yaml; without HF_HOME below $XDG_CACHE_HOME/huggingface, and
+// without that below ~/.cache/huggingface. A leading ~ is the home folder.
+std::filesystem::path default_config_path();
+
+// `document` as the extension of `path` says: JSON for .json, else YAML.
+std::string config_text(const FileNode& document, const std::filesystem::path& path);
+
+// Puts `text` in place of what `path` holds, in one step: a reader, also after a power cut, sees
+// the old file or the new one. Makes the folders on the way; follows a link. Signals wait
+// meanwhile, so that no half of a file is left. Throws ConfigError that says why it cannot.
+void replace_file(const std::filesystem::path& path, const std::string& text);
+
+}  // namespace accelerate::config

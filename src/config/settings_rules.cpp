@@ -1,0 +1,116 @@
+// What settings demand of each other.
+#include <string>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "config/schema.h"
+#include "config/settings.h"
+#include "config/shown_text.h"
+
+namespace accelerate::config {
+namespace {
+
+std::string place_of(const Settings& settings, std::string_view name) {
+  const Source& source = settings[name].source;
+  return source.kind == SourceKind::kVariable ? "environment variable " + source.where
+                                              : source.where;
+}
+
+[[noreturn]] void refuse(const Settings& settings, std::string_view name, std::string what,
+                         std::string hint) {
+  throw ConfigError(
+      {.what = std::move(what), .where = place_of(settings, name), .hint = std::move(hint)});
+}
+
+void check_program(const Settings& settings) {
+  if (settings.is_on("module") && settings.is_on("no_python")) {
+    refuse(settings, "no_python", "--module and --no_python cannot be used together",
+           "a module is always run by Python: leave --no_python out");
+  }
+}
+
+void check_paradigm(const Settings& settings) {
+  std::vector<std::string> chosen;
+  for (const char* name : {"cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp"}) {
+    if (!settings.is_on(name)) continue;
+    // A file may say both that it is for FSDP and that it is for CPUs.
+    if (name == std::string_view("cpu") && settings["cpu"].source.kind == SourceKind::kFile)
+      continue;
+    chosen.emplace_back(name);
+  }
+  if (chosen.size() < 2) return;
+  refuse(settings, chosen[1], chosen[0] + " and " + chosen[1] + " cannot be used together",
+         "choose one of --cpu, --multi_gpu, --tpu, --use_deepspeed and --use_fsdp");
+}
+
+void check_processes(const Settings& settings) {
+  const int processes = settings.integer("num_processes").value_or(1);
+  const int machines = settings.integer("num_machines").value_or(1);
+  const int rank = settings.integer("machine_rank").value_or(0);
+  if (settings["multi_gpu"].source.kind == SourceKind::kFlag && settings.is_on("multi_gpu") &&
+      settings["num_processes"].source.kind == SourceKind::kFlag && processes < 2) {
+    refuse(settings, "num_processes", "--multi_gpu needs at least 2 processes",
+           "--num_processes 2");
+  }
+  if (processes % machines != 0) {
+    refuse(settings, "num_processes",
+           std::to_string(processes) + " processes cannot be shared evenly by " +
+               std::to_string(machines) + " machines",
+           "--num_processes counts the workers of all machines together");
+  }
+  if (rank >= machines) {
+    refuse(settings, "machine_rank",
+           "machine_rank is " + std::to_string(rank) + ", but there are " +
+               std::to_string(machines) + " machines, counted from 0",
+           "--num_machines counts the machines");
+  }
+}
+
+void check_gpu_ids(const Settings& settings) {
+  const std::string ids = settings.text("gpu_ids");
+  if (ids.empty() || ids == "all") return;
+  const std::vector<std::string> parts = list_parts(ids);
+  for (const std::string& part : parts) {
+    const bool is_number = part.find_first_not_of("0123456789") == std::string::npos;
+    if (part.empty() || (!is_number && !part.starts_with("GPU-") && !part.starts_with("MIG-"))) {
+      refuse(settings, "gpu_ids", "gpu_ids cannot be '" + shown_text(ids) + "'",
+             "numbers with commas between, as in 0,1, or all");
+    }
+  }
+  if (settings.is_on("multi_gpu") && parts.size() < 2 &&
+      settings.integer("num_machines").value_or(1) <= 1) {
+    refuse(settings, "gpu_ids", "one GPU is named, but several are to be trained on",
+           "name at least two GPUs, or --gpu_ids all");
+  }
+}
+
+void check_sharding(const Settings& settings) {
+  const bool is_fsdp_2 = settings.is_on("use_fsdp") && settings.text("fsdp_version") == "2";
+  const bool is_deepspeed_file =
+      settings.is_on("use_deepspeed") &&
+      settings["use_parallelism_config"].source.kind == SourceKind::kFile;
+  if (settings.is_on("use_parallelism_config") && !is_fsdp_2 && !is_deepspeed_file) {
+    refuse(settings, "use_parallelism_config",
+           "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",
+           "--use_fsdp --fsdp_version 2 --use_parallelism_config");
+  }
+  if (settings.is_on("use_fsdp") && settings.is_on("fsdp_cpu_ram_efficient_loading") &&
+      !settings.is_on("fsdp_sync_module_states")) {
+    refuse(settings, "fsdp_sync_module_states",
+           "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: the other ranks get "
+           "their weights from rank 0",
+           "--fsdp_sync_module_states true");
+  }
+}
+
+}  // namespace
+
+void check_together(const Settings& settings) {
+  check_program(settings);
+  check_paradigm(settings);
+  check_processes(settings);
+  check_gpu_ids(settings);
+  check_sharding(settings);
+}
+
+}  // namespace accelerate::config

@@ -1,0 +1,201 @@
+#include "config/value.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+#include "accelerate/errors.h"
+#include "config/nearest_name.h"
+#include "config/shown_text.h"
+
+namespace accelerate::config {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+std::string upper(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return result;
+}
+
+bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
+  return std::any_of(words.begin(), words.end(),
+                     [&](std::string_view word) { return lower(word) == lower(text); });
+}
+
+std::string enumeration(std::span<const std::string_view> words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+std::string describe(const Source& source) {
+  if (source.kind == SourceKind::kVariable) return "environment variable " + source.where;
+  return source.where;
+}
+
+[[noreturn]] void refuse(const Setting& setting, std::string_view text, const Source& source,
+                         const std::string& allowed, std::string hint = {}) {
+  throw ConfigError({.what = std::string(setting.name) + " cannot be '" + shown_text(text) +
+                             "': it is " + allowed,
+                     .where = describe(source),
+                     .hint = std::move(hint)});
+}
+
+// "3", "1.5", without the zeros that std::to_string appends.
+std::string plain_number(double number) {
+  if (number == std::floor(number) && std::abs(number) < 1e15) {
+    return std::to_string(static_cast<long long>(number));
+  }
+  std::string text = std::to_string(number);
+  while (text.back() == '0') text.pop_back();
+  return text;
+}
+
+std::string allowed_numbers(const Setting& setting) {
+  std::string text = setting.kind == Kind::kInt ? "a whole number" : "a number";
+  const bool has_least = std::isfinite(setting.least);
+  const bool has_most = std::isfinite(setting.most);
+  if (has_least && has_most) {
+    text += " from " + plain_number(setting.least) + " to " + plain_number(setting.most);
+  } else if (has_least) {
+    text += " not below " + plain_number(setting.least);
+  }
+  if (!setting.words.empty()) text += ", or " + enumeration(setting.words);
+  return text;
+}
+
+template <class Number>
+std::optional<double> parse_number(std::string_view text) {
+  if (text.starts_with("+")) text.remove_prefix(1);
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return static_cast<double>(number);
+}
+
+std::string checked_number(const Setting& setting, std::string_view text, const Source& source) {
+  if (is_one_of(text, setting.words)) return lower(text);
+  const std::optional<double> number =
+      setting.kind == Kind::kInt ? parse_number<int64_t>(text) : parse_number<double>(text);
+  if (!number || !std::isfinite(*number) || *number < setting.least || *number > setting.most) {
+    refuse(setting, text, source, allowed_numbers(setting));
+  }
+  const bool looks_whole = text.find_first_not_of("+-0123456789") == std::string_view::npos;
+  // Python writes the whole number 1 of a float as 1.0, and so do the variables of workers.
+  return std::string(text) + (setting.kind == Kind::kFloat && looks_whole ? ".0" : "");
+}
+
+std::string checked_choice(const Setting& setting, std::string_view text, const Source& source) {
+  if (is_one_of(text, setting.choices)) return std::string(text);
+  const bool takes_truth = is_one_of("true", setting.choices);
+  if (const auto truth = truth_of(text); truth && takes_truth) return *truth ? "true" : "false";
+  std::vector<std::string> names;
+  for (const std::string_view choice : setting.choices) names.emplace_back(choice);
+  const std::string nearest = nearest_name(lower(text), names);
+  const std::string nearest_upper = nearest_name(upper(text), names);
+  const std::string& best = nearest.empty() ? nearest_upper : nearest;
+  refuse(setting, text, source, enumeration(setting.choices), best.empty() ? "" : best + "?");
+}
+
+std::string checked_truths(const Setting& setting, std::string_view text, const Source& source) {
+  std::string result;
+  std::vector<std::string> parts = list_parts(text);
+  if (parts.size() == 1) parts.assign(3, parts[0]);  // one for all
+  for (const std::string& part : parts) {
+    const auto truth = truth_of(part);
+    if (!truth || parts.size() != 3) {
+      refuse(setting, text, source, "three of true and false, with commas between");
+    }
+    result += std::string(result.empty() ? "" : ",") + (*truth ? "true" : "false");
+  }
+  if (result.empty()) refuse(setting, text, source, "three of true and false");
+  return result;
+}
+
+}  // namespace
+
+std::optional<bool> truth_of(std::string_view text) {
+  const std::string word = lower(text);
+  for (const char* yes : {"y", "yes", "t", "true", "on", "1"}) {
+    if (word == yes) return true;
+  }
+  for (const char* no : {"n", "no", "f", "false", "off", "0"}) {
+    if (word == no) return false;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> list_parts(std::string_view text) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view part = text.substr(0, comma);
+    while (!part.empty() && part.front() == ' ') part.remove_prefix(1);
+    while (!part.empty() && part.back() == ' ') part.remove_suffix(1);
+    parts.emplace_back(part);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return parts;
+}
+
+std::string checked_value(const Setting& setting, std::string_view text, const Source& source) {
+  switch (setting.kind) {
+    case Kind::kSwitch:
+    case Kind::kBool: {
+      const auto truth = truth_of(text);
+      if (!truth) refuse(setting, text, source, "true or false");
+      return *truth ? "true" : "false";
+    }
+    case Kind::kInt:
+    case Kind::kFloat:
+      return checked_number(setting, text, source);
+    case Kind::kChoice:
+      return checked_choice(setting, text, source);
+    case Kind::kList:
+      return setting.spelling == Spelling::kTypedDigit ? checked_truths(setting, text, source)
+                                                       : std::string(text);
+    case Kind::kText:
+    case Kind::kPath:
+      return std::string(text);
+  }
+  return std::string(text);
+}
+
+std::string spelled_value(const Setting& setting, std::string_view value, SourceKind source) {
+  const auto truth =
+      setting.kind == Kind::kSwitch || setting.kind == Kind::kBool ? truth_of(value) : std::nullopt;
+  const char* in_python = truth.value_or(false) ? "True" : "False";
+  const bool is_from_file = source == SourceKind::kFile;
+  switch (setting.spelling) {
+    case Spelling::kAsIs:
+      return std::string(value);
+    case Spelling::kLower:
+      return lower(value);
+    case Spelling::kUpper:
+      return upper(value);
+    case Spelling::kPython:
+      return truth ? in_python : std::string(value);
+    case Spelling::kDigit:
+      return truth ? (*truth ? "1" : "0") : std::string(value);
+    case Spelling::kTyped:
+      return truth && is_from_file ? in_python : std::string(value);
+    case Spelling::kTypedDigit:
+      if (!truth) return std::string(value);
+      return is_from_file ? in_python : *truth ? "1" : "0";
+  }
+  return std::string(value);
+}
+
+}  // namespace accelerate::config

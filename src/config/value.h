@@ -1,0 +1,39 @@
+// Values as text: checked against a setting where they enter, read as what they are where they are
+// used.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/setting.h"
+
+namespace accelerate::config {
+
+enum class SourceKind { kFlag, kVariable, kFile, kDetected, kPreset };
+
+// Who gave a value. `where` names the flag, the variable or file:line; for what was detected it
+// says from what.
+struct Source {
+  SourceKind kind = SourceKind::kPreset;
+  std::string where{};
+};
+
+// y, yes, t, true, on, 1 or n, no, f, false, off, 0, in any case; nothing for another word.
+std::optional<bool> truth_of(std::string_view text);
+
+// `text` as `setting` writes it: true or false for every word that means it; numbers, names and
+// lists as they were given. Throws ConfigError that names `source`, what is allowed and, for a
+// mistyped name, the nearest right one.
+std::string checked_value(const Setting& setting, std::string_view text, const Source& source);
+
+// As a variable of a worker holds it. Python's launcher hands on what was typed as it was typed,
+// but writes what it read from a file in its own way; some readers may compare.
+std::string spelled_value(const Setting& setting, std::string_view value,
+                          SourceKind source = SourceKind::kFlag);
+
+// The parts of a comma-separated list, without spaces around them; none of an empty text.
+std::vector<std::string> list_parts(std::string_view text);
+
+}  // namespace accelerate::config

@@ -1,0 +1,58 @@
+#include "config/variable_names.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "accelerate/errors.h"
+#include "config/nearest_name.h"
+#include "config/schema.h"
+
+namespace accelerate::config {
+namespace {
+
+constexpr size_t kTypingError = 2;  // letters
+
+// Read by the library or by Python's, and no settings of the launcher.
+constexpr std::array<std::string_view, 16> kOthers = {"ACCELERATE_TORCH_DEVICE",
+                                                      "ACCELERATE_LOG_LEVEL",
+                                                      "ACCELERATE_CONFIG_DS_FIELDS",
+                                                      "ACCELERATE_INIT_INCLUDE_BUFFERS",
+                                                      "ACCELERATE_BYPASS_DEVICE_MAP",
+                                                      "ACCELERATE_ALLOW_CP_STANDALONE",
+                                                      "ACCELERATE_ENABLE_RICH",
+                                                      "ACCELERATE_DEBUG_RDV_FILE",
+                                                      "ACCELERATE_IN_TPU_POD",
+                                                      "ACCELERATE_USE_SAGEMAKER",
+                                                      "ACCELERATE_DOWNCAST_BF16",
+                                                      "ACCELERATE_FP8_OVERRIDE_FPROP",
+                                                      "ACCELERATE_FP8_OVERRIDE_DGRAD",
+                                                      "ACCELERATE_FP8_OVERRIDE_WGRAD",
+                                                      "ACCELERATE_FP8_USE_MXFP8_BLOCK_SCALING",
+                                                      "ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE"};
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+void refuse_mistyped_variables(const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const Setting* setting : all_settings()) {
+    std::string variable = variable_of(*setting);
+    if (!variable.empty()) known.push_back(std::move(variable));
+  }
+  for (const std::string& name : names) {
+    if (!name.starts_with("ACCELERATE_") && !name.starts_with("FSDP_")) continue;
+    if (contains(known, name)) continue;
+    if (std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end()) continue;
+    const std::string nearest = nearest_name(name, known, kTypingError);
+    if (nearest.empty()) continue;
+    throw ConfigError({.what = "no setting has the variable " + name,
+                       .where = "environment variable " + name,
+                       .hint = nearest + "? (unset it if another program needs it)"});
+  }
+}
+
+}  // namespace accelerate::config

@@ -1,0 +1,54 @@
+#include "estimate/architectures.h"
+
+#include <algorithm>
+#include <map>
+
+#include "files/json_text.h"
+
+namespace accelerate::estimate {
+namespace {
+
+using Describe = Architecture (*)(const ModelConfig&);
+
+const std::map<std::string, Describe>& describers() {
+  static const std::map<std::string, Describe> table = {
+      {"bert", bert_architecture},       {"distilbert", distilbert_architecture},
+      {"gpt2", gpt2_architecture},       {"llama", llama_architecture},
+      {"roberta", roberta_architecture}, {"t5", t5_architecture},
+  };
+  return table;
+}
+
+template <typename Range, typename Name>
+std::string joined(const Range& range, Name name) {
+  std::string text;
+  for (const auto& value : range) text += (text.empty() ? "" : ", ") + name(value);
+  return text;
+}
+
+}  // namespace
+
+std::string known_class(const ModelConfig& config, const std::vector<std::string>& known) {
+  const std::string name = config.architecture();
+  if (name.empty()) return known.front();
+  if (std::find(known.begin(), known.end(), name) == known.end()) {
+    config.refuse("the class " + files::in_quotes(name) + " is not known",
+                  "known are " + joined(known, [](const std::string& word) { return word; }) +
+                      "; of any other model name the .safetensors files");
+  }
+  return name;
+}
+
+Architecture architecture_of(const ModelConfig& config) {
+  const std::string type = config.text("model_type", "");
+  const auto found = describers().find(type);
+  if (found == describers().end()) {
+    config.refuse(type.empty() ? "the file does not say model_type"
+                               : "the model_type " + files::in_quotes(type) + " is not known",
+                  "known are " + joined(describers(), [](const auto& pair) { return pair.first; }) +
+                      "; of any other model name the .safetensors files");
+  }
+  return found->second(config);
+}
+
+}  // namespace accelerate::estimate

@@ -1,0 +1,56 @@
+// Models whose parameters follow from their config.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "estimate/model_config.h"
+#include "estimate/parameter_list.h"
+
+namespace accelerate::estimate {
+
+// A run of equal blocks, as far as memory of activations depends on it.
+struct BlockDimensions {
+  uint64_t layers = 0;
+  uint64_t hidden = 0;       // width of what goes from block to block
+  uint64_t heads = 0;        // of queries
+  uint64_t query_width = 0;  // heads times their size
+  uint64_t key_width = 0;    // the same of keys, and of values
+  uint64_t inner = 0;        // width of the feed-forward layer
+  bool is_gated = false;     // two projections into that width, multiplied
+  bool has_dropout = true;
+  bool attends_encoder = false;  // a second attention, over the output of the encoder
+};
+
+struct Architecture {
+  std::string name{};  // "BertForSequenceClassification"
+  std::vector<Parameter> parameters{};
+  std::vector<BlockDimensions> blocks{};
+  // Numbers that come out for each token: the vocabulary of a language model, else 0.
+  uint64_t logits_per_token = 0;
+};
+
+// The model that `config` describes. Throws ConfigError that lists what is known if its model_type
+// or its class is not.
+Architecture architecture_of(const ModelConfig& config);
+
+// One file each. Called by architecture_of() with a config of their model_type.
+Architecture bert_architecture(const ModelConfig& config);
+Architecture distilbert_architecture(const ModelConfig& config);
+Architecture gpt2_architecture(const ModelConfig& config);
+Architecture llama_architecture(const ModelConfig& config);
+Architecture roberta_architecture(const ModelConfig& config);
+Architecture t5_architecture(const ModelConfig& config);
+
+// The class that the config names, which must be one of `known`; the first of them if it names
+// none.
+std::string known_class(const ModelConfig& config, const std::vector<std::string>& known);
+
+// BERT's encoder below `prefix`, which RoBERTa shares: embeddings, layers and, if asked for, the
+// pooler.
+void add_bert_encoder(ParameterList& list, const std::string& prefix, const ModelConfig& config,
+                      uint64_t vocabulary, bool has_pooler);
+BlockDimensions bert_blocks(const ModelConfig& config);
+
+}  // namespace accelerate::estimate

@@ -1,0 +1,130 @@
+#include "estimate/model_config.h"
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "files/json_text.h"
+
+namespace accelerate::estimate {
+namespace {
+
+using nlohmann::json;
+
+constexpr uint64_t kMostBytes = 16 << 20;  // vocabularies of labels make some of them long
+constexpr uint64_t kMostSize = uint64_t{1} << 31;
+constexpr uint64_t kMostLayers = 4096;
+constexpr int kMostDepth = 64;
+
+// Nothing in such a file is deeply nested; a text that is could exhaust the stack later.
+bool keep_shallow(int depth, json::parse_event_t /*event*/, json& /*value*/) {
+  if (depth > kMostDepth) throw std::runtime_error("it is nested too deeply");
+  return true;
+}
+
+}  // namespace
+
+ModelConfig::ModelConfig(json values, std::string where)
+    : values_(std::move(values)), where_(std::move(where)) {}
+
+ModelConfig ModelConfig::parse(const std::string& text, const std::string& where) {
+  json values;
+  try {
+    values = json::parse(text, keep_shallow);
+  } catch (const json::parse_error& error) {
+    throw ConfigError({.what = "the file is no JSON: " + files::json_complaint(error, error.byte),
+                       .where = where,
+                       .hint = "name the config.json of a model, or its .safetensors files"});
+  } catch (const std::runtime_error& error) {
+    throw ConfigError(
+        {.what = "the file is no configuration of a model: " + std::string(error.what()),
+         .where = where,
+         .hint = "name the config.json of a model, or its .safetensors files"});
+  }
+  if (!values.is_object()) {
+    throw ConfigError({.what = "the file is no configuration of a model: it holds no JSON object",
+                       .where = where,
+                       .hint = "name the config.json of a model, or its .safetensors files"});
+  }
+  return {std::move(values), where};
+}
+
+ModelConfig ModelConfig::read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (!file) {
+    throw ConfigError({.what = "the configuration of the model cannot be read",
+                       .where = path.string(),
+                       .hint = "is it a file that you may read?"});
+  }
+  const std::string content = text.str();
+  if (content.size() > kMostBytes) {
+    throw ConfigError({.what = "the file is too large to be the configuration of a model",
+                       .where = path.string(),
+                       .hint = "name the config.json of a model, or its .safetensors files"});
+  }
+  return parse(content, path.string());
+}
+
+void ModelConfig::refuse(const std::string& what, const std::string& hint) const {
+  throw ConfigError({.what = what, .where = where_, .hint = hint});
+}
+
+uint64_t ModelConfig::size(const char* key, uint64_t preset) const {
+  const auto found = values_.find(key);
+  if (found == values_.end() || found->is_null()) return preset;
+  const bool is_size = found->is_number_unsigned() && found->get<uint64_t>() > 0 &&
+                       found->get<uint64_t>() <= kMostSize;
+  if (!is_size) {
+    refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)) +
+               ", which is no size",
+           "it is a whole number from 1 to 2147483648");
+  }
+  return found->get<uint64_t>();
+}
+
+uint64_t ModelConfig::layers(const char* key, uint64_t preset) const {
+  const uint64_t count = size(key, preset);
+  if (count > kMostLayers) {
+    refuse(std::string(key) + " is " + std::to_string(count) + ", more layers than any model has",
+           "it is a whole number from 1 to " + std::to_string(kMostLayers));
+  }
+  return count;
+}
+
+bool ModelConfig::flag(const char* key, bool preset) const {
+  const auto found = values_.find(key);
+  if (found == values_.end() || found->is_null()) return preset;
+  if (!found->is_boolean()) {
+    refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)),
+           "it is true or false");
+  }
+  return found->get<bool>();
+}
+
+std::string ModelConfig::text(const char* key, const std::string& preset) const {
+  const auto found = values_.find(key);
+  if (found == values_.end() || found->is_null()) return preset;
+  if (!found->is_string()) {
+    refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)),
+           "it is a text");
+  }
+  return found->get<std::string>();
+}
+
+std::string ModelConfig::architecture() const {
+  const auto found = values_.find("architectures");
+  const bool is_named =
+      found != values_.end() && found->is_array() && !found->empty() && found->front().is_string();
+  return is_named ? found->front().get<std::string>() : "";
+}
+
+uint64_t ModelConfig::labels() const {
+  const auto found = values_.find("id2label");
+  if (found != values_.end() && found->is_object() && !found->empty()) return found->size();
+  return size("num_labels", 2);
+}
+
+}  // namespace accelerate::estimate

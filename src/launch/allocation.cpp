@@ -1,0 +1,71 @@
+// What SLURM says of the place of this process.
+#include <charconv>
+#include <cstdlib>
+
+#include "accelerate/errors.h"
+#include "base/slurm_names.h"
+#include "launch/job.h"
+
+namespace accelerate::launch {
+namespace {
+
+// The first of the variables that is set, or "".
+std::string first_of(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
+int number_of(std::initializer_list<const char*> names, int otherwise) {
+  const std::string text = first_of(names);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : otherwise;
+}
+
+}  // namespace
+
+int port_of_name(const std::string& name) {
+  constexpr uint32_t kFirstPort = 20000;
+  constexpr uint32_t kPorts = 10000;
+  uint32_t hash = 2166136261U;
+  for (const char byte : name) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619U;
+  return static_cast<int>(kFirstPort + hash % kPorts);
+}
+
+Allocation find_allocation() {
+  const std::string job = first_of({"SLURM_JOB_ID", "SLURM_JOBID"});
+  if (job.empty()) return {};
+  Allocation found;
+  const std::string step = first_of({"SLURM_STEP_ID"});
+  const bool in_step = !step.empty() && !first_of({"SLURM_PROCID"}).empty();
+  found.run_id = "slurm-" + job + (in_step ? "." + step : "");
+  found.main_port = port_of_name(found.run_id);
+  const std::string nodes = in_step ? first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})
+                                    : first_of({"SLURM_JOB_NODELIST"});
+  found.main_address = slurm_first_host(nodes);
+  if (in_step) {
+    found.num_machines = number_of({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}, 1);
+    const int tasks = number_of({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}, 1);
+    if (tasks != found.num_machines) {
+      throw ConfigError(
+          {.what = "srun started " + std::to_string(tasks) + " launchers on " +
+                   std::to_string(found.num_machines) + " machine(s)",
+           .where = "SLURM_STEP_NUM_TASKS",
+           .hint = "srun --ntasks-per-node=1 accelerate launch ..., or srun your program itself"});
+    }
+    found.one_task_a_machine = true;
+    found.machine_rank = number_of({"SLURM_NODEID"}, 0);
+  } else {
+    found.num_machines = number_of({"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}, 1);
+    const int tasks = number_of({"SLURM_NTASKS"}, 0);
+    if (tasks > found.num_machines) found.num_processes = tasks;
+  }
+  const int gpus = number_of({"SLURM_GPUS_ON_NODE"}, 0);
+  if (gpus > 0) found.num_processes = gpus * found.num_machines;
+  return found;
+}
+
+}  // namespace accelerate::launch

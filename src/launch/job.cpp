@@ -1,0 +1,295 @@
+#include "launch/job.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include "accelerate/errors.h"
+#include "launch/command_line.h"
+#include "launch/hostfile.h"
+#include "launch/job_runner.h"
+#include "launch/main_control.h"
+#include "launch/member_control.h"
+#include "launch/mpirun_command.h"
+#include "launch/remote_plan.h"
+#include "launch/shell_words.h"
+#include "launch/worker_environment.h"
+
+namespace accelerate::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDefaultPort = 29500;  // torchrun's
+
+std::string made_up_run_id() {
+  std::random_device random;
+  char text[32];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return text;
+}
+
+void say(const LaunchPlan& plan, const std::string& text) {
+  if (plan.quiet) return;
+  const std::string line = "accelerate launch: " + text + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+void require_shares(const LaunchPlan& plan) {
+  if (plan.num_machines < 1 || plan.machine_rank < 0 || plan.machine_rank >= plan.num_machines) {
+    throw ConfigError({.what = "--machine_rank " + std::to_string(plan.machine_rank) +
+                               " is not below --num_machines " + std::to_string(plan.num_machines),
+                       .where = "--machine_rank",
+                       .hint = "machines count from 0"});
+  }
+  if (plan.num_processes >= 1 && plan.num_processes % plan.num_machines == 0) return;
+  throw ConfigError({.what = std::to_string(plan.num_processes) +
+                             " processes cannot be shared out evenly among " +
+                             std::to_string(plan.num_machines) + " machines",
+                     .where = "--num_processes",
+                     .hint = "it counts the processes of all machines together"});
+}
+
+// The machines of the host file that take part; fills in what follows from them.
+std::vector<Host> choose_hosts(LaunchPlan& plan) {
+  if (plan.hostfile.empty()) return {};
+  std::vector<Host> hosts = read_hostfile(plan.hostfile);
+  if (plan.num_machines > static_cast<int>(hosts.size())) {
+    throw ConfigError({.what = "--num_machines " + std::to_string(plan.num_machines) +
+                               ", but the host file names " + std::to_string(hosts.size()),
+                       .where = plan.hostfile.string(),
+                       .hint = "add machines to it, or ask for fewer"});
+  }
+  if (plan.num_machines > 1) hosts.resize(static_cast<size_t>(plan.num_machines));
+  plan.num_machines = static_cast<int>(hosts.size());
+  if (plan.num_processes == 0) {
+    for (const Host& host : hosts) plan.num_processes += host.slots;
+  }
+  if (plan.main_address.empty() && hosts.size() > 1) plan.main_address = address_of(hosts.front());
+  return hosts;
+}
+
+// Checks the plan and fills in what is left open. `hosts` are those of its host file.
+LaunchPlan complete(LaunchPlan plan, std::vector<Host>& hosts) {
+  hosts = choose_hosts(plan);
+  if (plan.num_processes == 0) plan.num_processes = plan.num_machines;
+  require_shares(plan);
+  const bool by_hand = plan.launcher == LauncherKind::kLocal;
+  if (plan.num_machines > 1 && by_hand && plan.main_address.empty()) {
+    throw ConfigError({.what = "--num_machines " + std::to_string(plan.num_machines) +
+                               " needs the address of the machine with --machine_rank 0",
+                       .where = "--main_process_ip",
+                       .hint = "--main_process_ip 10.0.0.1 --main_process_port 29500, on every "
+                               "machine alike"});
+  }
+  if (plan.launcher == LauncherKind::kSsh && hosts.empty()) {
+    throw ConfigError({.what = "--launcher ssh needs the list of machines",
+                       .where = "--mpirun_hostfile",
+                       .hint = "a file with one machine a line, such as: node1 slots=2"});
+  }
+  // Members of a job learn its name from the main machine.
+  const bool is_main = plan.machine_rank == 0;
+  if (plan.run_id.empty() && is_main) plan.run_id = made_up_run_id();
+  if (plan.num_machines > 1 && plan.main_port == 0) {
+    plan.main_port = by_hand ? kDefaultPort : port_of_name(plan.run_id);
+  }
+  return plan;
+}
+
+// Streams that are shown in part must go somewhere whole.
+void give_log_dir(LaunchPlan& plan) {
+  if (!plan.tee || !plan.log_dir.empty()) return;
+  const char* base = std::getenv("TMPDIR");
+  std::string folder =
+      std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/accelerate_XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) {
+    throw ConfigError({.what = "cannot make " + folder + ": " + std::strerror(errno),
+                       .where = "--tee",
+                       .hint = "name a folder with --log_dir"});
+  }
+  plan.log_dir = folder;
+  say(plan, "the output of all ranks goes to " + folder);
+}
+
+std::vector<std::string> starter_words(const LaunchPlan& plan, const std::string& name,
+                                       std::vector<std::string> flags = {}) {
+  std::vector<std::string> words = split_words(plan.launcher_command);
+  if (words.empty()) {
+    words = {name};
+    words.insert(words.end(), flags.begin(), flags.end());
+  }
+  words.front() = worker_command(ProgramKind::kAsIs, words.front(), {}).front();
+  return words;
+}
+
+std::string own_path() {
+  std::error_code error;
+  const fs::path path = fs::read_symlink("/proc/self/exe", error);
+  return error ? "accelerate" : path.string();
+}
+
+RemotePlan remote_plan(const LaunchPlan& plan) {
+  RemotePlan remote{.plan = plan, .environment = environment_to_carry()};
+  std::error_code error;
+  remote.folder = fs::current_path(error).string();
+  // The path of a program that was found here from the present folder must hold there too.
+  std::string& program = remote.plan.command.front();
+  program = fs::absolute(program, error).string();
+  if (!plan.log_dir.empty()) remote.plan.log_dir = fs::absolute(plan.log_dir, error);
+  return remote;
+}
+
+LaunchPlan through_mpirun(LaunchPlan plan) {
+  const std::vector<std::string> mpirun = starter_words(plan, "mpirun");
+  std::vector<std::string> names = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+                                    "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"};
+  for (const auto& [name, value] : setting_variables(plan)) names.push_back(name);
+  plan.command = mpirun_command(plan, find_mpi_kind(mpirun), mpirun, names);
+  plan.prefix_output = false;
+  plan.num_processes = plan.num_machines = 1;
+  return plan;
+}
+
+LaunchPlan through_srun(LaunchPlan plan) {
+  RemotePlan remote = remote_plan(plan);
+  remote.environment.clear();  // srun hands it down itself
+  remote.place_from_slurm = true;
+  const std::string machines = std::to_string(plan.num_machines);
+  std::vector<std::string> command = starter_words(plan, "srun");
+  for (const std::string& word :
+       {"--nodes=" + machines, "--ntasks=" + machines, std::string("--ntasks-per-node=1"),
+        std::string("--cpu-bind=quiet,none"), std::string("--mpi=none"),
+        std::string("--input=none"), std::string("--kill-on-bad-exit=0"), own_path(),
+        std::string("node-agent"), encode_remote_plan(remote)}) {
+    command.push_back(word);
+  }
+  plan.command = command;
+  plan.prefix_output = false;
+  plan.log_dir.clear();
+  plan.tee.reset();
+  plan.max_restarts = 0;  // the launchers that it starts see to that
+  plan.num_processes = plan.num_machines = 1;
+  plan.main_port = 0;
+  return plan;
+}
+
+LaunchPlan through_ssh(LaunchPlan plan, const std::vector<Host>& hosts) {
+  RemotePlan remote = remote_plan(plan);
+  remote.has_lifeline = true;
+  const std::vector<std::string> ssh =
+      starter_words(plan, "ssh", {"-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"});
+  for (size_t machine = 0; machine < hosts.size(); ++machine) {
+    remote.plan.machine_rank = static_cast<int>(machine);
+    std::vector<std::string> command = ssh;
+    command.push_back(hosts[machine].name);
+    // ssh joins its words with blanks and gives the line to a shell on the other side.
+    command.push_back("exec " + shell_line({own_path(), "node-agent", encode_remote_plan(remote)}));
+    plan.programs.push_back(std::move(command));
+  }
+  plan.prefix_output = false;
+  plan.log_dir.clear();
+  plan.tee.reset();
+  plan.max_restarts = 0;
+  plan.num_processes = static_cast<int>(hosts.size());
+  plan.num_machines = 1;
+  plan.main_port = 0;
+  return plan;
+}
+
+// The plan of this machine alone, and what its workers are called.
+struct LocalPart {
+  LaunchPlan plan;
+  std::string workers = kRanks;
+};
+
+LocalPart local_part(const LaunchPlan& asked) {
+  std::vector<Host> hosts;
+  const LaunchPlan plan = complete(asked, hosts);
+  switch (plan.launcher) {
+    case LauncherKind::kLocal:
+      return {plan};
+    case LauncherKind::kMpirun:
+      return {through_mpirun(plan), "mpirun"};
+    case LauncherKind::kSlurm:
+      return {through_srun(plan), "srun"};
+    case LauncherKind::kSsh:
+      return {through_ssh(plan, hosts), "ssh to machine"};
+  }
+  return {plan};
+}
+
+int run_here(const LaunchPlan& plan, const std::string& workers, int lifeline) {
+  if (plan.machine_rank == 0) {
+    MainControl control(plan, workers);
+    return run_machine(plan, control, lifeline);
+  }
+  MemberControl control(plan);
+  return run_machine(plan, control, lifeline);
+}
+
+void set_environment(const std::vector<std::string>& variables) {
+  for (const std::string& variable : variables) {
+    const size_t equals = variable.find('=');
+    if (equals == std::string::npos) continue;
+    setenv(variable.substr(0, equals).c_str(), variable.substr(equals + 1).c_str(), 1);
+  }
+}
+
+// Frees descriptor 0 for the workers and returns what was there.
+int move_input_away() {
+  const int lifeline = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+  const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (lifeline < 0 || null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0) {
+    throw CommError({.what = "cannot set descriptors up: " + std::string(std::strerror(errno)),
+                     .hint = "raise the limit on open files (ulimit -n)"});
+  }
+  close(null_fd);
+  return lifeline;
+}
+
+}  // namespace
+
+int run_job(const LaunchPlan& asked) {
+  LaunchPlan plan = asked;
+  give_log_dir(plan);
+  const LocalPart part = local_part(plan);
+  if (plan.debug) say(plan, describe_job(plan));
+  return run_here(part.plan, part.workers, -1);
+}
+
+std::string describe_job(const LaunchPlan& plan) {
+  const LocalPart part = local_part(plan);
+  if (part.plan.programs.empty()) return shell_line(part.plan.command);
+  std::string text;
+  for (const auto& program : part.plan.programs) {
+    text += (text.empty() ? "" : "\n") + shell_line(program);
+  }
+  return text;
+}
+
+int run_node_agent(const std::string& plan_text) {
+  RemotePlan remote = decode_remote_plan(plan_text);
+  LaunchPlan& plan = remote.plan;
+  set_environment(remote.environment);
+  if (chdir(remote.folder.c_str()) != 0) {
+    throw ConfigError({.what = "cannot work in " + remote.folder + ": " + std::strerror(errno),
+                       .where = "this machine",
+                       .hint = "run from a folder that all machines share"});
+  }
+  if (remote.place_from_slurm) {
+    const Allocation allocation = find_allocation();
+    plan.machine_rank = allocation.machine_rank;
+    if (plan.main_address.empty() && plan.num_machines > 1) {
+      plan.main_address = allocation.main_address;
+    }
+  }
+  require_shares(plan);
+  return run_here(plan, kRanks, remote.has_lifeline ? move_input_away() : -1);
+}
+
+}  // namespace accelerate::launch

@@ -1,0 +1,49 @@
+// A job from its plan to its exit code, whatever starts the workers.
+#pragma once
+
+#include <string>
+
+#include "launch/launch_outcome.h"
+#include "launch/launch_plan.h"
+
+namespace accelerate::launch {
+
+// Runs `plan` to its end and returns the exit code of the program `accelerate`: 0, the status of
+// the worker that failed first, 128 plus a signal, or kLostMachineExitCode. What went wrong is
+// written to descriptor 2. Reserves the port, restarts what failed, meets the other machines.
+//
+// Called once, from a process with one thread whose descriptors 0, 1 and 2 are open; blocks until
+// no process of the job is left on this machine. Throws ConfigError, ProgramError or CommError
+// before any worker runs.
+int run_job(const LaunchPlan& plan);
+
+// What run_job() would execute, as shell words: the command of mpirun, srun or one ssh a machine,
+// one a line; the command of the worker itself for LauncherKind::kLocal. Starts nothing. Throws as
+// run_job() does.
+std::string describe_job(const LaunchPlan& plan);
+
+// What the scheduler around this process says of the job; all zero or "" where there is none.
+struct Allocation {
+  int num_machines = 0;             // 0: this process runs in no allocation
+  int machine_rank = 0;             // which of them this is
+  int num_processes = 0;            // workers that the scheduler was asked for; 0: it was not
+  std::string main_address{};       // the first machine
+  int main_port = 0;                // drawn from the number of the job: the same on all machines
+  bool one_task_a_machine = false;  // this process was started on every machine (by srun)
+  std::string run_id{};
+};
+
+// Reads SLURM's variables. Throws ConfigError if srun started several launchers on one machine.
+//
+// How a command line uses it, for what the user left open: inside an allocation of several machines
+// LauncherKind::kSlurm if !one_task_a_machine, else kLocal with these values.
+Allocation find_allocation();
+
+// A port from 20000 to 29999 that follows from `name`, the same on all machines.
+int port_of_name(const std::string& name);
+
+// The hidden command `accelerate node-agent PLAN`, by which ssh and srun start a launcher on
+// another machine: `plan_text` is what describe_job() shows. Returns its exit code.
+int run_node_agent(const std::string& plan_text);
+
+}  // namespace accelerate::launch

@@ -1,0 +1,178 @@
+#include "launch/job_director.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "launch/failure_report.h"
+
+namespace accelerate::launch {
+
+std::string list_machines(const std::vector<int>& machines) {
+  std::string text = machines.size() == 1 ? "machine " : "machines ";
+  for (size_t i = 0; i < machines.size(); ++i) {
+    if (i > 0) text += i + 1 == machines.size() ? " and " : ", ";
+    text += std::to_string(machines[i]);
+  }
+  return text;
+}
+
+JobDirector::JobDirector(const LaunchPlan& plan, std::string workers, PortOfAttempt port_of_attempt,
+                         Clock::time_point now)
+    : plan_(plan),
+      workers_(std::move(workers)),
+      port_of_attempt_(std::move(port_of_attempt)),
+      machines_(static_cast<size_t>(plan.num_machines)) {
+  gather(now);
+}
+
+void JobDirector::gather(Clock::time_point now) {
+  phase_ = Phase::kGathering;
+  join_deadline_ = now + plan_.join_timeout;
+}
+
+std::vector<int> JobDirector::missing_machines() const {
+  std::vector<int> missing;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    if (!machines_[i].joined) missing.push_back(static_cast<int>(i));
+  }
+  return missing;
+}
+
+void JobDirector::join(int machine, const std::string& host) {
+  Machine& state = machines_[static_cast<size_t>(machine)];
+  state = {.joined = true, .running = false, .host = host};
+  begin_if_complete();
+}
+
+void JobDirector::begin_if_complete() {
+  if (phase_ != Phase::kGathering || !missing_machines().empty()) return;
+  phase_ = Phase::kRunning;
+  outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .workers = workers_};
+  for (Machine& machine : machines_) machine.running = true;
+  send_all({.kind = Order::Kind::kStart,
+            .attempt = attempt_,
+            .main_address = plan_.main_address,
+            .main_port = port_of_attempt_(attempt_),
+            .run_id = plan_.run_id});
+}
+
+void JobDirector::lose(int machine, const std::string& why, Clock::time_point now) {
+  Machine& state = machines_[static_cast<size_t>(machine)];
+  if (!state.joined) return;
+  const std::string text =
+      "machine " + std::to_string(machine) + " (" + state.host + ") was lost: " + why;
+  const bool had_workers = state.running;
+  state = Machine{};
+  if (phase_ != Phase::kRunning && phase_ != Phase::kStopping) return;
+  if (!had_workers) return;
+  if (phase_ == Phase::kRunning) {
+    outcome_.lost_machine = text;
+    stop_all(0);
+  }
+  conclude_if_ended(now);
+}
+
+void JobDirector::handle(int machine, const Event& event, Clock::time_point now) {
+  if (phase_ == Phase::kFinished) return;
+  if (event.kind == Event::Kind::kSignal) {
+    if (phase_ == Phase::kGathering) {
+      outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .stop_signal = event.signal};
+      finish(outcome_.exit_code(), failure_report(outcome_), failure_summary(outcome_));
+    } else if (outcome_.stop_signal) {
+      if (event.signal == SIGINT) send_all({.kind = Order::Kind::kKill});
+    } else {
+      outcome_.stop_signal = event.signal;
+      if (phase_ == Phase::kRunning) stop_all(event.signal);
+    }
+    return;
+  }
+  if (event.attempt != attempt_ || !machines_[static_cast<size_t>(machine)].running) return;
+  take_ends(event);
+  if (event.kind == Event::Kind::kFailed) {
+    if (phase_ == Phase::kRunning) stop_all(0);
+    return;
+  }
+  machines_[static_cast<size_t>(machine)].running = false;
+  outcome_.grace = std::max(outcome_.grace, event.grace);
+  conclude_if_ended(now);
+}
+
+void JobDirector::take_ends(const Event& event) {
+  for (const WorkerEnd& end : event.ends) {
+    const bool known = std::any_of(outcome_.ends.begin(), outcome_.ends.end(),
+                                   [&](const WorkerEnd& other) { return other.rank == end.rank; });
+    if (!known) outcome_.ends.push_back(end);
+  }
+}
+
+void JobDirector::stop_all(int signal) {
+  phase_ = Phase::kStopping;
+  send_all({.kind = Order::Kind::kStop, .attempt = attempt_, .signal = signal});
+}
+
+void JobDirector::conclude_if_ended(Clock::time_point now) {
+  const bool still_running = std::any_of(machines_.begin(), machines_.end(),
+                                         [](const Machine& machine) { return machine.running; });
+  if (still_running) return;
+  const std::string report = failure_report(outcome_);
+  const bool may_restart = attempt_ < plan_.max_restarts && !outcome_.stop_signal;
+  if (outcome_.succeeded() || !may_restart) {
+    finish(outcome_.exit_code(), report, failure_summary(outcome_));
+    return;
+  }
+  ++attempt_;
+  const std::string restart = "accelerate launch: starting anew, restart " +
+                              std::to_string(attempt_) + " of " +
+                              std::to_string(plan_.max_restarts) + "\n";
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (!has_joined(machine)) continue;
+    const std::string text = machine == 0 ? report : failure_summary(outcome_);
+    orders_.push_back({machine, {.kind = Order::Kind::kNote, .text = text + restart}});
+  }
+  gather(now);
+  begin_if_complete();
+}
+
+void JobDirector::handle_time(Clock::time_point now) {
+  if (phase_ != Phase::kGathering || now < join_deadline_) return;
+  std::string text = "error: " + list_machines(missing_machines()) + " did not come within " +
+                     describe_duration(plan_.join_timeout) + "\n";
+  if (!outcome_.lost_machine.empty()) text += "  " + outcome_.lost_machine + "\n";
+  for (const std::string& refusal : refusals_) text += "  refused: " + refusal + "\n";
+  text +=
+      "  try  run accelerate launch on every machine, with the same --main_process_ip and "
+      "--main_process_port\n";
+  finish(kLostMachineExitCode, text, text);
+}
+
+void JobDirector::finish(int exit_code, const std::string& text,
+                         const std::string& text_for_others) {
+  phase_ = Phase::kFinished;
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (!has_joined(machine)) continue;
+    orders_.push_back({machine,
+                       {.kind = Order::Kind::kFinish,
+                        .exit_code = exit_code,
+                        .text = machine == 0 ? text : text_for_others}});
+  }
+}
+
+void JobDirector::send_all(const Order& order) {
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (has_joined(machine)) orders_.push_back({machine, order});
+  }
+}
+
+std::optional<std::pair<int, Order>> JobDirector::next_order() {
+  if (orders_.empty()) return std::nullopt;
+  auto next = std::move(orders_.front());
+  orders_.pop_front();
+  return next;
+}
+
+std::optional<JobDirector::Clock::time_point> JobDirector::deadline() const {
+  return phase_ == Phase::kGathering ? std::optional(join_deadline_) : std::nullopt;
+}
+
+}  // namespace accelerate::launch

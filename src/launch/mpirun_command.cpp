@@ -1,0 +1,71 @@
+#include "launch/mpirun_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "accelerate/errors.h"
+#include "launch/shell_words.h"
+
+namespace accelerate::launch {
+namespace {
+
+// What the command `words` --version says, at most a few lines of it.
+std::string version_text(const std::vector<std::string>& words) {
+  std::vector<std::string> command = words;
+  command.push_back("--version");
+  const std::string line = shell_line(command) + " 2>&1 < /dev/null";
+  FILE* pipe = popen(line.c_str(), "re");
+  if (pipe == nullptr) return "";
+  std::string text;
+  char buffer[512];
+  while (const size_t count = fread(buffer, 1, sizeof buffer, pipe)) {
+    if (text.size() < 4096) text.append(buffer, count);
+  }
+  pclose(pipe);
+  return text;
+}
+
+}  // namespace
+
+MpiKind find_mpi_kind(const std::vector<std::string>& words) {
+  const std::string text = version_text(words);
+  const auto says = [&](const char* name) { return text.find(name) != std::string::npos; };
+  if (says("Open MPI") || says("OpenRTE") || says("PRRTE")) return MpiKind::kOpenMpi;
+  if (says("HYDRA") || says("Intel(R) MPI") || says("MPICH")) return MpiKind::kHydra;
+  if (says("mvapich") || says("MVAPICH")) return MpiKind::kMvapich;
+  throw ConfigError({.what = "'" + shell_line(words) + " --version' names no MPI that is known: " +
+                             text.substr(0, text.find('\n')),
+                     .where = "--launcher mpirun",
+                     .hint = "install Open MPI, MPICH, Intel MPI or MVAPICH, or name its mpirun"});
+}
+
+std::vector<std::string> mpirun_command(const LaunchPlan& plan, MpiKind kind,
+                                        const std::vector<std::string>& words,
+                                        const std::vector<std::string>& variables) {
+  std::vector<std::string> command = words;
+  const auto add = [&](std::initializer_list<std::string> more) {
+    command.insert(command.end(), more);
+  };
+  const bool open_mpi = kind == MpiKind::kOpenMpi;
+  add({"-n", std::to_string(plan.num_processes)});
+  if (!plan.hostfile.empty()) {
+    add({open_mpi ? "--hostfile" : "-f", plan.hostfile.string()});
+    add({open_mpi ? "--npernode" : "-ppn", std::to_string(plan.processes_per_machine())});
+  }
+  if (open_mpi) {
+    if (plan.hostfile.empty()) add({"--oversubscribe"});
+    add({"--bind-to", "socket"});
+    if (geteuid() == 0) add({"--allow-run-as-root"});
+    if (plan.prefix_output) add({"--tag-output"});
+    for (const std::string& name : variables) add({"-x", name});
+  } else {
+    if (plan.prefix_output) add({"-prepend-rank"});
+    add({"-genvall"});
+  }
+  command.insert(command.end(), plan.command.begin(), plan.command.end());
+  return command;
+}
+
+}  // namespace accelerate::launch

@@ -1,0 +1,36 @@
+// Sockets as launchers on several machines need them.
+#pragma once
+
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "launch/unique_fd.h"
+
+namespace accelerate::launch {
+
+// A socket that listens to `port` on all addresses and does not block. Throws ConfigError, naming
+// --main_process_port, if the port is in use.
+UniqueFd listen_everywhere(int port);
+
+// An attempt to connect, under way or done: poll it for POLLOUT. The socket is empty, and error
+// says why, if it cannot even begin.
+struct Connecting {
+  UniqueFd socket{};
+  std::string error{};
+};
+// Resolving a name may block as long as the resolver does.
+std::vector<Connecting> begin_connecting(const std::string& host, int port);
+// "" if the socket is connected, else what went wrong.
+std::string connection_error(int socket);
+
+// "10.0.0.2", without the port.
+std::string address_text(const sockaddr_storage& address);
+
+// Throws ConfigError, naming --main_process_ip and the addresses that there are, if `host` is not
+// an address of this machine.
+void require_own_address(const std::string& host);
+
+}  // namespace accelerate::launch

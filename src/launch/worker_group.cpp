@@ -1,0 +1,273 @@
+#include "launch/worker_group.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "accelerate/errors.h"
+#include "launch/core_shares.h"
+#include "launch/machine.h"
+
+namespace accelerate::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr StreamKind kStreams[] = {StreamKind::kOut, StreamKind::kErr};
+
+milliseconds since(Clock::time_point moment) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - moment);
+}
+
+// Where the log files of `rank` go: those of a later attempt do not replace those of an earlier.
+std::filesystem::path log_folder(const LaunchPlan& plan, const Attempt& attempt, int rank) {
+  if (plan.log_dir.empty()) return {};
+  std::filesystem::path folder = plan.log_dir;
+  if (attempt.restarts > 0) folder /= "restart_" + std::to_string(attempt.restarts);
+  return folder / ("rank_" + std::to_string(rank));
+}
+
+struct Pipe {
+  UniqueFd read_end;
+  UniqueFd write_end;
+};
+
+Pipe open_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    throw CommError({.what = "cannot start a worker: " + std::string(std::strerror(errno)),
+                     .hint = "raise the limit on open files (ulimit -n)"});
+  }
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+std::vector<std::vector<int>> shares_of_plan(const LaunchPlan& plan) {
+  if (!plan.cpu_affinity) return {};
+  const std::vector<int> near_gpus = plan.use_cpu ? std::vector<int>{} : gpu_nodes();
+  return share_cores(allowed_cores(), plan.processes_per_machine(), near_gpus);
+}
+
+}  // namespace
+
+struct WorkerGroup::Worker {
+  int rank;
+  std::unique_ptr<WorkerOutput> output;
+  WorkerProcess process;
+  UniqueFd lifeline{};  // to a launcher on another machine: signals go this way, and its end too
+  bool killed = false;  // it had its time to stop
+};
+
+WorkerGroup::WorkerGroup(const LaunchPlan& plan, const Attempt& attempt,
+                         const GroupSurroundings& around)
+    : plan_(plan),
+      attempt_(attempt),
+      around_(around),
+      host_(host_name()),
+      core_shares_(shares_of_plan(plan)) {
+  const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (!null_fd) {
+    throw CommError(
+        {.what = "cannot open /dev/null: " + std::string(std::strerror(errno)),
+         .hint = "give the container a /dev, or raise the limit on open files (ulimit -n)"});
+  }
+  const WorkerSurroundings surroundings{.inherited = current_environment(),
+                                        .cores = available_cores()};
+  const int workers = plan.processes_per_machine();
+  workers_.reserve(static_cast<size_t>(workers));
+  for (int local_rank = 0; local_rank < workers; ++local_rank) {
+    workers_.push_back(start_worker(local_rank, surroundings, null_fd.get()));
+  }
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    workers_[i].process.confirm_started(command_of(static_cast<int>(i)).front());
+  }
+}
+
+const std::vector<std::string>& WorkerGroup::command_of(int local_rank) const {
+  return plan_.programs.empty() ? plan_.command : plan_.programs[static_cast<size_t>(local_rank)];
+}
+
+WorkerGroup::~WorkerGroup() = default;
+
+std::optional<cpu_set_t> WorkerGroup::cores_of(int local_rank) const {
+  if (core_shares_.empty()) return std::nullopt;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : core_shares_[static_cast<size_t>(local_rank)]) CPU_SET(cpu, &set);
+  return set;
+}
+
+WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
+                                              const WorkerSurroundings& surroundings, int null_fd) {
+  const int rank = plan_.machine_rank * plan_.processes_per_machine() + local_rank;
+  const int shown = plan_.tee ? plan_.tee->streams_of(local_rank) : Tee::kOut | Tee::kErr;
+  auto output = std::make_unique<WorkerOutput>(
+      OutputOptions{.rank = rank,
+                    .num_processes = plan_.num_processes,
+                    .prefix = plan_.prefix_output,
+                    .shown = {(shown & Tee::kOut) != 0, (shown & Tee::kErr) != 0},
+                    .log_folder = log_folder(plan_, attempt_, rank)},
+      around_.sinks);
+  // Only the first process reads what the launcher could. One in another group than the terminal's
+  // may not read from it, so that one stays in ours.
+  Pipe lifeline = plan_.programs.empty() ? Pipe() : open_pipe();
+  const bool reads_input = rank == 0 && !lifeline.read_end;
+  const bool reads_terminal = reads_input && isatty(STDIN_FILENO);
+  // mpirun, srun and ssh have ranks of their own to end.
+  const bool is_starter = plan_.launcher != LauncherKind::kLocal;
+  WorkerSurroundings own = surroundings;
+  if (!core_shares_.empty()) {
+    own.cores = static_cast<int>(core_shares_[static_cast<size_t>(local_rank)].size()) *
+                plan_.processes_per_machine();
+  }
+  std::vector<std::string> environment = worker_environment(plan_, local_rank, own, attempt_);
+  std::erase_if(environment, [](const std::string& variable) {
+    return variable.starts_with(std::string(JobGuard::kMarkName) + "=");
+  });
+  environment.push_back(around_.guard.mark());
+  WorkerProcess process({.command = command_of(local_rank),
+                         .environment = std::move(environment),
+                         .stdin_fd = lifeline.read_end ? lifeline.read_end.get()
+                                     : reads_input     ? STDIN_FILENO
+                                                       : null_fd,
+                         .stdout_fd = output->worker_fd(StreamKind::kOut),
+                         .stderr_fd = output->worker_fd(StreamKind::kErr),
+                         .signal_mask = around_.signal_mask,
+                         .cores = cores_of(local_rank),
+                         .death_signal = is_starter ? SIGTERM : SIGKILL,
+                         .own_group = !reads_terminal});
+  if (process.has_own_group()) {
+    around_.guard.watch(process.pid(),
+                        is_starter ? JobGuard::Manner::kAskThenKill : JobGuard::Manner::kKill);
+  }
+  output->close_worker_fds();
+  return Worker{rank, std::move(output), std::move(process), std::move(lifeline.write_end)};
+}
+
+void WorkerGroup::add_descriptors(std::vector<pollfd>& fds) const {
+  for (const Worker& worker : workers_) {
+    for (const StreamKind kind : kStreams) {
+      const bool readable =
+          worker.output->fd(kind) >= 0 && !around_.sinks[static_cast<size_t>(kind)].is_full();
+      fds.push_back({readable ? worker.output->fd(kind) : -1, POLLIN, 0});
+    }
+  }
+}
+
+void WorkerGroup::handle_descriptors(const pollfd* fds, size_t count) {
+  for (size_t i = 0; i < count && i / 2 < workers_.size(); ++i) {
+    if (fds[i].fd >= 0 && fds[i].revents != 0) workers_[i / 2].output->read(kStreams[i % 2]);
+  }
+}
+
+bool WorkerGroup::all_ended() const { return ends_.size() == workers_.size(); }
+
+std::optional<Clock::time_point> WorkerGroup::deadline() const {
+  return state_ == State::kStopping && !all_ended() ? std::optional(kill_at_) : std::nullopt;
+}
+
+void WorkerGroup::handle_time() {
+  if (state_ == State::kStopping && Clock::now() >= kill_at_) kill_all();
+}
+
+bool WorkerGroup::reap(pid_t pid) {
+  const auto worker = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& each) {
+    return !each.process.is_reaped() && each.process.pid() == pid;
+  });
+  if (worker == workers_.end()) return false;
+  record_end(*worker);
+  return true;
+}
+
+void WorkerGroup::record_end(Worker& worker) {
+  const int status = worker.process.reap();
+  around_.guard.forget(worker.process.pid());
+  worker.output->finish();
+  const WorkerFate fate = fate_of(worker, status);
+  ends_.push_back({.rank = worker.rank,
+                   .host = host_,
+                   .pid = worker.process.pid(),
+                   .wait_status = status,
+                   .after = since(began_),
+                   .fate = fate,
+                   .unasked = !is_stopping(),
+                   .exception = worker.output->exception(),
+                   .last_lines = worker.output->last_lines()});
+}
+
+void WorkerGroup::stop_after_failure() {
+  const bool failed = std::any_of(ends_.begin(), ends_.end(), [](const WorkerEnd& end) {
+    return end.fate == WorkerFate::kFailed;
+  });
+  if (failed) stop(SIGTERM, plan_.failure_grace, Audience::kAll);
+}
+
+WorkerFate WorkerGroup::fate_of(const Worker& worker, int wait_status) const {
+  if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) {
+    return is_stopping() && !stop_was_ordered_ ? WorkerFate::kStopped : WorkerFate::kSucceeded;
+  }
+  if (!is_stopping()) return WorkerFate::kFailed;
+  if (worker.killed) return WorkerFate::kKilled;
+  if (stop_was_ordered_) return WorkerFate::kStopped;
+  const bool obeyed = (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGTERM) ||
+                      (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 128 + SIGTERM);
+  return obeyed ? WorkerFate::kStopped : WorkerFate::kFailed;
+}
+
+void WorkerGroup::stop(int signal, milliseconds grace, Audience audience) {
+  if (state_ != State::kRunning) return;
+  state_ = State::kStopping;
+  stop_began_ = Clock::now();
+  kill_at_ = stop_began_ + grace;
+  send(signal, audience);
+}
+
+void WorkerGroup::kill_all() {
+  if (state_ == State::kRunning) stop_began_ = Clock::now();
+  state_ = State::kKilling;
+  grace_ = since(stop_began_);
+  for (Worker& worker : workers_) {
+    if (!worker.process.is_reaped()) worker.killed = true;
+  }
+  send(SIGKILL, Audience::kAll);
+}
+
+void WorkerGroup::send(int signal, Audience audience) const {
+  // srun takes the first SIGINT for a question, and passes SIGTERM on.
+  if (plan_.launcher == LauncherKind::kSlurm && signal == SIGINT) signal = SIGTERM;
+  for (const Worker& worker : workers_) {
+    if (audience == Audience::kOtherGroups && !worker.process.has_own_group()) continue;
+    const bool over_lifeline = worker.lifeline && signal != SIGKILL && signal != SIGSTOP &&
+                               signal != SIGCONT && !worker.process.is_reaped();
+    if (!over_lifeline) {
+      worker.process.send(signal);
+      continue;
+    }
+    const char byte = static_cast<char>(signal);
+    // Full or broken: then its end tells.
+    [[maybe_unused]] const ssize_t written = write(worker.lifeline.get(), &byte, 1);
+  }
+}
+
+std::vector<std::pair<int, pid_t>> WorkerGroup::pids() const {
+  std::vector<std::pair<int, pid_t>> pids;
+  for (const Worker& worker : workers_) pids.emplace_back(worker.rank, worker.process.pid());
+  return pids;
+}
+
+void WorkerGroup::copy_terminal_size() {
+  for (Worker& worker : workers_) worker.output->copy_terminal_size();
+}
+
+void WorkerGroup::drop_streams_without_reader() {
+  for (const StreamKind kind : kStreams) {
+    if (!around_.sinks[static_cast<size_t>(kind)].is_broken()) continue;
+    for (Worker& worker : workers_) worker.output->lose_reader(kind);
+  }
+}
+
+}  // namespace accelerate::launch

@@ -1,0 +1,61 @@
+// What models need of memory, against the reference and against files of real models.
+#include <filesystem>
+#include <map>
+
+#include "estimate/architectures.h"
+#include "estimate/model_source.h"
+#include "estimate/training_memory.h"
+#include "golden/case_log.h"
+#include "golden/reference_data.h"
+
+namespace accelerate::test {
+namespace {
+
+using estimate::Parameter;
+using nlohmann::json;
+
+TEST(EstimateVectors, EstimateTrainingUsage) {
+  LOAD_VECTORS_OR_SKIP(all, "estimate_training_usage.json");
+  CaseLog log;
+  for (const json& recorded : all) {
+    log.run(recorded, [&] {
+      const auto usage = estimate::reference_usage(recorded.at("bytes"), recorded.at("precision"));
+      const json result =
+          usage ? json{{"model", usage->model},
+                       {"optimizer", usage->optimizer},
+                       {"gradients", usage->gradients},
+                       {"step", usage->step}}
+                : json{{"model", -1}, {"optimizer", -1}, {"gradients", -1}, {"step", -1}};
+      log.expect_equal("usage", result, recorded.at("expected"));
+    });
+  }
+  log.report();
+}
+
+std::map<std::string, std::vector<uint64_t>> shapes_of(const std::vector<Parameter>& parameters) {
+  std::map<std::string, std::vector<uint64_t>> shapes;
+  for (const Parameter& parameter : parameters) shapes[parameter.name] = parameter.shape;
+  return shapes;
+}
+
+TEST(EstimateFixtures, AConfigurationTellsEveryTensorOfTheModel) {
+  const std::filesystem::path models = fixtures_folder().path / "hf_models";
+  if (!std::filesystem::is_directory(models)) GTEST_SKIP() << "there is no " << models;
+  int compared = 0;
+  for (const auto& model : std::filesystem::directory_iterator(models)) {
+    if (!model.is_directory()) continue;
+    const auto stored = shapes_of(estimate::find_model(model.path().string()).parameters);
+    for (const char* name : {"config.json", "config_v4.json"}) {
+      const std::filesystem::path config = model.path() / name;
+      if (!std::filesystem::exists(config)) continue;
+      const auto described = estimate::find_model(config.string()).parameters;
+      EXPECT_EQ(shapes_of(described), stored) << config;
+      EXPECT_EQ(described.size(), stored.size()) << config;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 19);
+}
+
+}  // namespace
+}  // namespace accelerate::test

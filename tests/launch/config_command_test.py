@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""`accelerate config default|update|show|docs`, `to-fsdp2`, `env` and the manual."""
+
+import json
+import re
+import shutil
+import subprocess
+import unittest
+from pathlib import Path
+
+from config_program import DEADLINE_S, ProgramTest
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+class Default(ProgramTest):
+    def test_writes_a_file_for_this_machine(self):
+        result = self.run_program("config", "default", "--mixed-precision", "bf16", environment=WITHOUT_GPU)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(result.stdout, f"configuration written to {self.default_file}\n")
+        self.assertIn("mixed_precision: bf16\n", self.default_file.read_text())
+
+    def test_is_content_with_a_file_that_says_so_already(self):
+        for _ in range(2):
+            result = self.run_program("config", "default", environment=WITHOUT_GPU)
+            self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stdout, f"{self.default_file} says so already\n")
+
+    def test_never_replaces_another_file(self):
+        path = self.write("mine.yaml", "distributed_type: 'NO'\nnum_processes: 7\n")
+        result = self.run_program("config", "default", "--config_file", path)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("error: the file exists and says something else; it is not replaced\n", result.stderr)
+        self.assertEqual(path.read_text(), "distributed_type: 'NO'\nnum_processes: 7\n")
+
+    def test_refuses_a_precision_that_there_is_not(self):
+        result = self.run_program("config", "default", "--mixed_precision", "fp12")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("try  accelerate config default --help", result.stderr)
+        self.assertFalse(self.default_file.exists())
+
+
+class UpdateAndShow(ProgramTest):
+    OLD = "distributed_type: MULTI_GPU\nfp16: true\ndynamo_backend: INDUCTOR\nnum_processes: 2\n"
+
+    def test_update_rewrites_old_keys(self):
+        path = self.write("old.yaml", self.OLD)
+        self.assertEqual(self.run_program("config", "update", "--config_file", path).returncode, 0)
+        text = path.read_text()
+        self.assertIn("mixed_precision: fp16\n", text)
+        self.assertIn("dynamo_config:\n  dynamo_backend: INDUCTOR\n", text)
+        self.assertNotIn("\nfp16", text)
+        again = self.run_program("config", "update", "--config_file", path)
+        self.assertEqual(again.returncode, 0)
+        self.assertEqual(path.read_text(), text)
+
+    def test_update_leaves_a_file_that_it_does_not_understand(self):
+        path = self.write("bad.yaml", self.OLD + "frobnicate: 1\n")
+        self.assertEqual(self.run_program("config", "update", "--config_file", path).returncode, 2)
+        self.assertEqual(path.read_text(), self.OLD + "frobnicate: 1\n")
+
+    def test_show_prints_what_is_understood(self):
+        path = self.write("old.yaml", self.OLD)
+        result = self.run_program("config", "show", "--config_file", path)
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(result.stdout.startswith(f"# {path}\n"))
+        self.assertIn("num_machines: 1\n", result.stdout)
+        self.assertEqual(path.read_text(), self.OLD)
+
+    def test_show_without_a_file_says_where_it_would_be(self):
+        result = self.run_program("config", "show")
+        self.assertEqual(result.stdout, f"no configuration file; accelerate config would write {self.default_file}\n")
+
+
+class ToFsdp2(ProgramTest):
+    OLD = "distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_use_orig_params: true\n"
+
+    def test_converts_into_another_file_and_names_what_it_leaves_out(self):
+        path = self.write("one.yaml", self.OLD)
+        result = self.run_program("to-fsdp2", "--config_file", path, "--output_file", "two.yaml")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("fsdp_use_orig_params is left out", result.stderr)
+        self.assertEqual(
+            (self.folder / "two.yaml").read_text(),
+            "distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: false\n  fsdp_version: 2\n",
+        )
+        self.assertEqual(path.read_text(), self.OLD)
+
+    def test_replaces_only_when_told_to(self):
+        path = self.write("one.yaml", self.OLD)
+        self.assertEqual(self.run_program("to-fsdp2", "--config_file", path).returncode, 2)
+        self.assertEqual(self.run_program("to-fsdp2", "--config_file", path, "--output_file", path).returncode, 2)
+        self.assertEqual(path.read_text(), self.OLD)
+        self.assertEqual(self.run_program("to-fsdp2", "--config_file", path, "--overwrite").returncode, 0)
+        self.assertIn("fsdp_version: 2", path.read_text())
+
+
+class Env(ProgramTest):
+    def test_json_holds_the_facts_and_the_configuration(self):
+        path = self.write("c.yaml", "distributed_type: 'NO'\nmixed_precision: bf16\n")
+        result = self.run_program("env", "--json", "--config_file", path)
+        facts = json.loads(result.stdout)
+        self.assertEqual(facts["configuration"], str(path))
+        self.assertIn("mixed_precision: bf16", facts["settings"])
+        self.assertIn("gloo", facts["backends"][:1] or ["gloo"])
+        self.assertIn("logical cores", facts["processor"])
+
+    def test_a_file_that_cannot_be_used_is_a_fact_too(self):
+        path = self.write("c.yaml", "distributed_type: 'NO'\nfrob: 1\n")
+        result = self.run_program("env", "--config_file", path)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(f"cannot be used: configuration files have no key frob at {path}:2\n", result.stdout)
+
+
+class Pages(ProgramTest):
+    def test_the_settings_page_is_current(self):
+        page = self.run_program("config", "docs").stdout
+        kept = (ROOT / "docs" / "configuration.md").read_text()
+        self.assertEqual(page, kept, "run: accelerate config docs > docs/configuration.md")
+
+    @unittest.skipUnless(shutil.which("groff"), "this machine has no groff")
+    def test_the_manual_is_read_without_complaint(self):
+        page = self.run_program("man").stdout
+        result = subprocess.run(
+            ["groff", "-man", "-Tutf8", "-ww", "-P-c"], input=page, capture_output=True, text=True, timeout=DEADLINE_S
+        )
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        text = re.sub(".\b", "", result.stdout).replace("‐", "-").replace("−", "-")
+        self.assertIn("--num_processes N\n", text)
+        self.assertIn("ACCELERATE_MIXED_PRECISION\n", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""`accelerate estimate-memory` as a user runs it."""
+
+import json
+import unittest
+from pathlib import Path
+
+from config_program import ProgramTest
+
+BERT = json.dumps({"model_type": "bert", "vocab_size": 28996})
+
+
+class EstimateMemory(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.config = self.write("config.json", BERT)
+
+    def estimate(self, *arguments):
+        return self.run_program("estimate-memory", self.config, *arguments, environment={"PATH": "/nonexistent"})
+
+    def estimate_json(self, *arguments):
+        result = self.estimate("--json", *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_the_table_of_types(self):
+        result = self.estimate()
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn("108.31 M parameters in 199 tensors; the largest layer is embeddings.word_embeddings\n", result.stdout)
+        self.assertIn(
+            "DTYPE     LARGEST LAYER  TOTAL SIZE      ADAM         SGD  8-BIT ADAM\n"
+            "float32       84.95 MiB  413.17 MiB  1.61 GiB  826.34 MiB    1.01 GiB\n",
+            result.stdout,
+        )
+        self.assertIn("int4          10.62 MiB   51.65 MiB         -           -           -\n", result.stdout)
+        self.assertIn("No GPU was found here", result.stdout)
+
+    def test_types_and_ranks_can_be_chosen(self):
+        document = self.estimate_json("--dtypes", "bfloat16", "int8", "--ranks", "3,5")
+        self.assertEqual([row["dtype"] for row in document["dtypes"]], ["bfloat16", "int8"])
+        self.assertEqual(sorted({row["ranks"] for row in document["ranks"]}), [3, 5])
+        self.assertEqual(len(document["ranks"]), 4 * 2)
+
+    def test_json_is_exact(self):
+        document = self.estimate_json()
+        self.assertEqual(document["parameters"], 108310272)
+        self.assertEqual(document["dtypes"][0]["training"]["adam"]["total"], 16 * 108310272)
+        self.assertEqual(document["dtypes"][0]["reference"]["peak"], 16 * 108310272)
+        self.assertIsNone(document["dtypes"][3]["training"])
+        self.assertIsNone(document["gpus"])
+
+    def test_activations_and_gpus(self):
+        document = self.estimate_json("--batch", "8", "--sequence", "512", "--gpu_memory", "24GiB", "--gpus", "2")
+        self.assertEqual(document["dtypes"][1]["activations"], 8 * 512 * 768 * (12 * 34 + 2))
+        self.assertEqual(document["gpus"]["count"], 2)
+        self.assertEqual(document["gpus"]["memory"], 24 << 30)
+        self.assertIn({"dtype": "float32", "strategy": "DDP", "gpus": 1}, document["gpus"]["fits"])
+
+    def test_gpus_of_nvidia_smi_are_used(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        smi = tools / "nvidia-smi"
+        smi.write_text("#!/bin/sh\necho '81559 MiB'\n")
+        smi.chmod(0o755)
+        result = self.run_program("estimate-memory", self.config, environment={"PATH": f"{tools}:/bin:/usr/bin"})
+        self.assertEqual(result.returncode, 0)
+        has_gpu = any(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*"))
+        # Without a device of the driver nobody is asked.
+        told = "What fits on 1 GPU of 79.65 GiB (nvidia-smi)" if has_gpu else "No GPU was found here"
+        self.assertIn(told, result.stdout)
+
+    def test_errors_say_what_to_do(self):
+        missing = self.run_program("estimate-memory", "org/nowhere")
+        self.assertEqual(missing.returncode, 2)
+        self.assertIn("error: there is no model org/nowhere\n", missing.stderr)
+        half = self.estimate("--batch", "8")
+        self.assertEqual(half.returncode, 2)
+        self.assertIn("--batch and --sequence go together", half.stderr)
+        self.assertEqual(self.estimate("--gpus", "2").returncode, 2)
+        self.assertEqual(self.estimate("--gpu_memory", "much").returncode, 2)
+        self.assertEqual(self.estimate("--ranks", "0").returncode, 2)
+        broken = self.run_program("estimate-memory", self.write("w.safetensors", "short"))
+        self.assertEqual(broken.returncode, 1)
+        self.assertIn("w.safetensors", broken.stderr)
+
+    def test_options_of_the_reference_are_named_as_without_effect(self):
+        result = self.estimate("--library_name", "transformers", "--trust-remote-code")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("without effect", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,170 @@
+// Two machines, played by two network namespaces with a cable between them. Needs root.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "launch/command_line.h"
+#include "launch/machines.h"
+
+namespace accelerate::test {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class Network : public Machines {
+ protected:
+  void SetUp() override {
+    if (launch::find_in_path("ip").empty()) GTEST_SKIP() << "ip (iproute2) is not installed";
+    if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
+    const std::string number = std::to_string(getpid());
+    names_ = {"acc" + number + "a", "acc" + number + "b"};
+    if (!ip("netns add " + names_[0]) || !ip("netns add " + names_[1])) {
+      GTEST_SKIP() << "this machine has no network namespaces";
+    }
+    if (!ip("link add cable netns " + names_[0] + " type veth peer name cable netns " +
+            names_[1])) {
+      GTEST_SKIP() << "this machine has no veth devices";
+    }
+    for (int machine = 0; machine < 2; ++machine) {
+      const std::string in = "-n " + names_[static_cast<size_t>(machine)] + " ";
+      ASSERT_TRUE(ip(in + "addr add 10.213.7." + std::to_string(machine + 1) + "/24 dev cable"));
+      ASSERT_TRUE(ip(in + "link set lo up"));
+      ASSERT_TRUE(ip(in + "link set cable up"));
+    }
+    address_ = "10.213.7.1";
+    port_ = 29'500;  // nobody else is there
+  }
+  void TearDown() override {
+    Machines::TearDown();
+    for (const std::string& name : names_) ip("netns del " + name);
+  }
+
+  static bool ip(const std::string& words) {
+    return std::system(("ip " + words + " 2> /dev/null").c_str()) == 0;
+  }
+  void set_cable(const std::string& state) {
+    ASSERT_TRUE(ip("-n " + names_[1] + " link set cable " + state));
+  }
+
+  std::unique_ptr<LauncherRun> start_there(int machine, const Setup& setup,
+                                           const std::vector<std::string>& program) {
+    return start_machine(
+        machine, setup, program,
+        {.through = {"ip", "netns", "exec", names_[static_cast<size_t>(machine)]}});
+  }
+
+  std::vector<std::string> names_;
+};
+
+TEST_F(Network, ProgramsOfTheLibraryMeetAcrossTheCable) {
+  const Setup setup{.machines = 2, .processes = 4, .flags = {"--same_network"}};
+  auto main = start_there(0, setup, {RANK_PROGRAM, "sum"});
+  auto other = start_there(1, setup, {RANK_PROGRAM, "sum"});
+  const RunResult on_main = main->wait();
+  EXPECT_THAT(sorted_lines(on_main.out),
+              ElementsAre("rank 0 of 4, local 0 of 2, node 0, restart 0, by torchrun: sum 10",
+                          "rank 1 of 4, local 1 of 2, node 0, restart 0, by torchrun: sum 10"))
+      << on_main.err;
+  EXPECT_THAT(sorted_lines(other->wait().out),
+              ElementsAre("rank 2 of 4, local 0 of 2, node 1, restart 0, by torchrun: sum 10",
+                          "rank 3 of 4, local 1 of 2, node 1, restart 0, by torchrun: sum 10"));
+}
+
+TEST_F(Network, AMainMachineThatComesLateIsWaitedFor) {
+  const Setup setup{.machines = 2, .processes = 2};
+  auto other = start_there(1, setup, script("echo $RANK"));
+  other->wait_for_error("accelerate launch: waiting for the main machine at 10.213.7.1:29500");
+  auto main = start_there(0, setup, script("echo $RANK"));
+  EXPECT_EQ(main->wait().out, "0\n");
+  EXPECT_EQ(other->wait().out, "1\n");
+}
+
+TEST_F(Network, ACutCableIsNamedOnBothSides) {
+  const Setup setup{.machines = 2, .processes = 2, .flags = {"--rdzv_conf", "machine_timeout=2"}};
+  const std::vector<std::string> program = {RANK_PROGRAM, "steps", "100000"};
+  auto main = start_there(0, setup, program);
+  auto other = start_there(1, setup, program);
+  main->wait_for_output("begins");
+  other->wait_for_output("begins");
+  set_cable("down");
+  const RunResult on_main = main->wait();
+  const RunResult on_other = other->wait();
+  EXPECT_EQ(on_main.exit_code, 75) << on_main.err;
+  EXPECT_THAT(on_main.err,
+              ContainsRegex("error: machine 1 .[^ ]+. was lost: no sign of life for 2.00 s"));
+  EXPECT_EQ(on_other.exit_code, 75) << on_other.err;
+  EXPECT_THAT(on_other.err,
+              ContainsRegex("error: the main machine at 10.213.7.1:29500 was lost: no "
+                            "sign of life for 2.00 s"));
+}
+
+TEST_F(Network, AJobGoesOnWhenACutCableIsMended) {
+  const Setup setup{.machines = 2,
+                    .processes = 2,
+                    .flags = {"--rdzv_conf", "machine_timeout=1.5", "--max_restarts", "2"}};
+  const auto program = script(
+      "echo restart $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && "
+      "exec sleep 600; exit 0");
+  auto main = start_there(0, setup, program);
+  auto other = start_there(1, setup, program);
+  main->wait_for_output("restart 0");
+  other->wait_for_output("restart 0");
+  set_cable("down");
+  main->wait_for_error("accelerate launch: starting anew, restart 1 of 2");
+  other->wait_for_error("accelerate launch: connecting anew for the next restart");
+  set_cable("up");
+  const RunResult on_main = main->wait();
+  const RunResult on_other = other->wait();
+  EXPECT_EQ(on_main.exit_code, 0) << on_main.err;
+  EXPECT_EQ(on_other.exit_code, 0) << on_other.err;
+  EXPECT_EQ(on_main.out, "restart 0\nrestart 1\n");
+  EXPECT_EQ(on_other.out, "restart 0\nrestart 1\n");
+}
+
+TEST_F(Network, AShortInterruptionIsNoLoss) {
+  const Setup setup{.machines = 2, .processes = 2, .flags = {"--rdzv_conf", "machine_timeout=20"}};
+  const auto program = script("echo ready; until [ -e \"$0.go\" ]; do sleep 0.05; done");
+  auto main = start_there(0, setup, program);
+  auto other = start_there(1, setup, program);
+  main->wait_for_output("ready");
+  other->wait_for_output("ready");
+  set_cable("down");
+  usleep(700'000);
+  set_cable("up");
+  folder_.write("worker.sh.go", "");
+  EXPECT_EQ(main->wait().exit_code, 0);
+  EXPECT_EQ(other->wait().exit_code, 0);
+}
+
+TEST_F(Network, AnAddressThatNobodyHasIsAClearError) {
+  address_ = "10.213.7.99";
+  const Setup setup{.flags = {"--rdzv_conf", "join_timeout=4"}};
+  const RunResult result = start_there(1, setup, script("echo never"))->wait();
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err,
+              ContainsRegex("error: the main machine did not answer at 10.213.7.99:29500 "
+                            "within 4.00 s: No route to host"));
+  EXPECT_THAT(result.err, HasSubstr("check --main_process_ip, the network and the firewall"));
+}
+
+TEST_F(Network, AWrongPortIsAClearError) {
+  auto main = start_there(0, {.flags = {"--rdzv_conf", "join_timeout=4"}}, script("echo never"));
+  port_ = 29'501;
+  const RunResult other =
+      start_there(1, {.flags = {"--rdzv_conf", "join_timeout=1"}}, script("echo never"))->wait();
+  EXPECT_EQ(other.exit_code, 75);
+  EXPECT_THAT(other.err, HasSubstr("did not answer at 10.213.7.1:29501 within 1.00 s: Connection "
+                                   "refused"));
+  EXPECT_THAT(other.err, HasSubstr("the same --main_process_port"));
+  const RunResult on_main = main->wait();
+  EXPECT_EQ(on_main.exit_code, 75);
+  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not come within 4.00 s\n"));
+}
+
+}  // namespace
+}  // namespace accelerate::test

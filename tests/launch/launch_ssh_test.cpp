@@ -1,0 +1,172 @@
+// Launchers started by ssh. A script plays ssh: the machine that it reaches is this one, with an
+// environment as bare as that of a real ssh, outside of its own process group.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <fstream>
+
+#include "launch/command_line.h"
+#include "launch/machines.h"
+
+namespace accelerate::test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class SshRuns : public Machines {
+ protected:
+  void SetUp() override {
+    for (const char* program : {"bash", "setsid"}) {
+      if (launch::find_in_path(program).empty()) GTEST_SKIP() << program << " is not installed";
+    }
+    ssh_ = folder_.write("ssh", R"(#!/bin/bash
+host=$1
+shift
+[ "$host" = unreachable ] && { echo "ssh: connect to host unreachable: No route" >&2; exit 255; }
+exec 3<&0
+setsid --wait env -i PATH=/usr/bin:/bin LAUNCH_TEST_JOB="$LAUNCH_TEST_JOB" FAKE_HOST="$host" \
+  sh -c "$*" < <(cat <&3)
+)",
+                         true);
+  }
+
+  std::unique_ptr<LauncherRun> start_by_ssh(const std::string& hosts, int processes,
+                                            std::vector<std::string> flags,
+                                            const std::vector<std::string>& program) {
+    std::vector<std::string> arguments = {"launch",
+                                          "--cpu",
+                                          "--launcher",
+                                          "ssh",
+                                          "--launcher_command",
+                                          ssh_,
+                                          "--hostfile",
+                                          folder_.write("hosts", hosts),
+                                          "--main_process_ip",
+                                          address_,
+                                          "--main_process_port",
+                                          std::to_string(port_),
+                                          "--num_processes",
+                                          std::to_string(processes)};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    return start(arguments, {.environment = {{"NCCL_DEBUG", "carried along"}}});
+  }
+
+  std::string ssh_;
+};
+
+TEST_F(SshRuns, StartsALauncherOnEachMachineWithTheSameSettings) {
+  const RunResult result =
+      start_by_ssh("a\nb\n", 4, {"--mixed_precision", "bf16"},
+                   script("echo $FAKE_HOST $RANK $LOCAL_RANK $WORLD_SIZE "
+                          "$ACCELERATE_MIXED_PRECISION $NCCL_DEBUG $(pwd) \"$1\""))
+          ->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const std::string here =
+      " 4 bf16 carried along " + std::filesystem::current_path().string() + " ";
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("a 0 0" + here, "a 1 1" + here, "b 2 0" + here, "b 3 1" + here));
+}
+
+TEST_F(SshRuns, ProgramsOfTheLibraryMeet) {
+  const RunResult result = start_by_ssh("a\nb\n", 2, {}, {RANK_PROGRAM, "sum"})->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("rank 0 of 2, local 0 of 1, node 0, restart 0, by torchrun: sum 3",
+                          "rank 1 of 2, local 0 of 1, node 1, restart 0, by torchrun: sum 3"));
+}
+
+TEST_F(SshRuns, ArgumentsArriveUnchanged) {
+  auto program = script("printf '<%s>' \"$@\"; echo");
+  program.insert(program.end(), {"it's", "$HOME", "a  b", "", "*", "\"q\"", "back\\slash"});
+  const RunResult result = start_by_ssh("a\n", 1, {}, program)->wait();
+  EXPECT_EQ(result.out, "<it's><$HOME><a  b><><*><\"q\"><back\\slash>\n") << result.err;
+}
+
+TEST_F(SshRuns, AFailureIsReportedOnceAndItsStatusPassedOn) {
+  const RunResult result =
+      start_by_ssh("a\nb\n", 2, {},
+                   script("[ $RANK = 0 ] && exec sleep 600; echo broken >&2; exit 6"))
+          ->wait();
+  EXPECT_EQ(result.exit_code, 6);
+  EXPECT_THAT(result.err, ContainsRegex("error: rank 1 of 2 on [^ ]+ exited with status 6"));
+  EXPECT_THAT(result.err, HasSubstr("    | broken\n"));
+}
+
+TEST_F(SshRuns, TheJobBeginsAnewOnAllMachines) {
+  const RunResult result = start_by_ssh("a\nb\n", 2, {"--max_restarts", "1"},
+                                        script("echo $FAKE_HOST $TORCHELASTIC_RESTART_COUNT; "
+                                               "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+                                               "[ $RANK = 1 ] && exit 3; exec sleep 600"))
+                               ->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out), ElementsAre("a 0", "a 1", "b 0", "b 1"));
+}
+
+TEST_F(SshRuns, AStopSignalReachesTheWorkersAndTheyMaySaveTheirWork) {
+  auto run = start_by_ssh(
+      "a\nb\n", 2, {},
+      script("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"));
+  run->wait_for_output("ready", 2);
+  run->signal(SIGTERM);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(sorted_lines(result.out),
+            (std::vector<std::string>{"ready", "ready", "saved", "saved"}));
+}
+
+TEST_F(SshRuns, NothingIsLeftOnOtherMachinesWhenTheLauncherIsKilled) {
+  auto run =
+      start_by_ssh("a\nb\n", 4, {"--grace_period", "1"}, script("echo ready; exec sleep 600"));
+  run->wait_for_output("ready", 4);
+  run->signal(SIGKILL);
+  run->wait();
+  expect_no_process_left();
+}
+
+TEST_F(SshRuns, AMachineThatCannotBeReachedEndsTheJob) {
+  const RunResult result =
+      start_by_ssh("a\nunreachable\n", 2, {"--grace_period", "2"}, script("echo never"))->wait();
+  EXPECT_EQ(result.exit_code, 255);
+  EXPECT_THAT(result.err, HasSubstr("ssh: connect to host unreachable: No route\n"));
+  EXPECT_THAT(result.err,
+              ContainsRegex("error: ssh to machine 1 of 2 on [^ ]+ exited with status 255"));
+  EXPECT_EQ(result.out, "");
+}
+
+TEST_F(SshRuns, WithoutSlotsInTheCommandTheHostFileDecides) {
+  const std::string hosts = folder_.write("hosts", "a slots=2\nb slots=2\n");
+  const RunResult result =
+      run({"launch", "--cpu", "--launcher", "ssh", "--launcher_command", ssh_, "--hostfile", hosts,
+           "--main_process_ip", address_, "--main_process_port", std::to_string(port_), "sh",
+           folder_.write("worker.sh", "echo $RANK of $WORLD_SIZE")});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out), ElementsAre("0 of 4", "1 of 4", "2 of 4", "3 of 4"));
+}
+
+TEST_F(SshRuns, TheExampleRuns) {
+  const std::string program_folder = std::filesystem::path(ACCELERATE_PROGRAM).parent_path();
+  const std::string path =
+      folder_.path().string() + ":" + program_folder + ":" + std::getenv("PATH");
+  const std::string hosts = folder_.write("hosts", "localhost slots=1\n127.0.0.1 slots=1\n");
+  folder_.write("ssh", "#!/bin/bash\nshift 4\nshift\nexec sh -c \"$*\"\n", true);  // after -o, -o
+  const RunResult result =
+      run({"bash", CLUSTER_EXAMPLES "/run_ssh.sh", hosts, RANK_PROGRAM, "sum"},
+          {.environment = {{"PATH", path}, {"ACCELERATE_USE_CPU", "true"}}, .as_is = true});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("rank 0 of 2, local 0 of 1, node 0, restart 0, by torchrun: sum 3",
+                          "rank 1 of 2, local 0 of 1, node 1, restart 0, by torchrun: sum 3"));
+}
+
+TEST_F(SshRuns, AHostFileIsNeeded) {
+  const RunResult result = run({"launch", "--launcher", "ssh", "--num_processes", "2", "true"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--launcher ssh needs the list of machines"));
+}
+
+}  // namespace
+}  // namespace accelerate::test

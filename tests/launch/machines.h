@@ -1,0 +1,53 @@
+// Several machines, played by several launchers.
+#pragma once
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/launcher_run.h"
+
+namespace accelerate::test {
+
+// Launchers that meet at one port of this machine. Each test names what differs.
+class Machines : public Launcher {
+ protected:
+  struct Setup {
+    int machines = 2;
+    int processes = 2;
+    std::vector<std::string> flags{};
+  };
+
+  // Starts the launcher of `machine`, which runs `program` with its arguments.
+  std::unique_ptr<LauncherRun> start_machine(int machine, const Setup& setup,
+                                             const std::vector<std::string>& program,
+                                             RunOptions options = {}) {
+    std::vector<std::string> arguments = {"launch",
+                                          "--cpu",
+                                          "--num_machines",
+                                          std::to_string(setup.machines),
+                                          "--machine_rank",
+                                          std::to_string(machine),
+                                          "--num_processes",
+                                          std::to_string(setup.processes),
+                                          "--main_process_ip",
+                                          address_,
+                                          "--main_process_port",
+                                          std::to_string(port_)};
+    arguments.insert(arguments.end(), setup.flags.begin(), setup.flags.end());
+    arguments.insert(arguments.end(), program.begin(), program.end());
+    return start(arguments, std::move(options));
+  }
+  // The same with a shell script as the program.
+  std::vector<std::string> script(const std::string& text) {
+    return {"sh", folder_.write("worker.sh", text)};
+  }
+
+  std::string address_ = "127.0.0.1";
+  // Low ports are not given out to those who ask for any: it stays free until the test takes it.
+  int port_ = 10'000 + static_cast<int>(getpid()) % 9'000;
+};
+
+}  // namespace accelerate::test

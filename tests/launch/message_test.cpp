@@ -1,0 +1,144 @@
+#include "launch/message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "launch/job_control.h"
+#include "launch/remote_plan.h"
+
+namespace accelerate::launch {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Message, ComesBackAsItWas) {
+  std::string all;
+  for (int c = 0; c < 256; ++c) all += static_cast<char>(c);
+  Message message("hello");
+  message.set("text", all).set("number", -7).set("list", std::vector<std::string>{"a\nb", "", all});
+  const std::string line = message.encode();
+  EXPECT_THAT(line, Not(HasSubstr("\n")));
+  const auto back = Message::decode(line);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->name(), "hello");
+  EXPECT_EQ(back->text("text"), all);
+  EXPECT_EQ(back->number("number"), -7);
+  EXPECT_THAT(back->texts("list"), ElementsAre("a\nb", "", all));
+  EXPECT_FALSE(back->has("other"));
+  EXPECT_EQ(back->text("other"), "");
+}
+
+TEST(Message, WhatIsNoMessageIsRefused) {
+  for (const char* line : {"", " ", "name key", "name =v", "name key=%", "name key=%4",
+                           "name key=%zz", "name key=\x01", "GET / HTTP/1.1\r", "name  key=v"}) {
+    EXPECT_FALSE(Message::decode(line)) << line;
+  }
+  EXPECT_FALSE(Message::decode(std::string(Message::kMaxBytes + 1, 'a')));
+}
+
+TEST(Message, DamagedLinesAreReadOrRefusedButDoNoHarm) {
+  const std::string line =
+      Order{.kind = Order::Kind::kStart, .attempt = 3, .main_address = "a b%", .main_port = 7}
+          .message()
+          .encode();
+  std::mt19937 random(7);
+  for (int round = 0; round < 50'000; ++round) {
+    std::string damaged = line;
+    for (int hits = 1 + static_cast<int>(random() % 3); hits > 0; --hits) {
+      const size_t at = random() % damaged.size();
+      if (random() % 4 == 0) {
+        damaged.resize(at + 1);
+      } else {
+        damaged[at] = static_cast<char>(random());
+      }
+    }
+    const auto message = Message::decode(damaged);
+    if (message) EXPECT_EQ(Message::decode(message->encode())->encode(), message->encode());
+  }
+}
+
+TEST(Message, EventsKeepWhatIsKnownOfAFailure) {
+  Event event{.kind = Event::Kind::kFailed, .attempt = 2, .signal = 0, .ends = {}, .grace = {}};
+  event.ends.push_back({.rank = 5,
+                        .host = "node 1",
+                        .pid = 77,
+                        .wait_status = 256,
+                        .after = std::chrono::milliseconds(1234),
+                        .fate = WorkerFate::kFailed,
+                        .exception = "E: 50% of it",
+                        .last_lines = {"one", "", "three = 3"}});
+  const auto line = Message::decode(event.message().encode());
+  ASSERT_TRUE(line);
+  const auto back = Event::from(*line);
+  ASSERT_TRUE(back);
+  EXPECT_EQ(back->attempt, 2);
+  ASSERT_EQ(back->ends.size(), 1U);
+  EXPECT_EQ(back->ends[0].rank, 5);
+  EXPECT_EQ(back->ends[0].host, "node 1");
+  EXPECT_EQ(back->ends[0].wait_status, 256);
+  EXPECT_EQ(back->ends[0].after.count(), 1234);
+  EXPECT_EQ(back->ends[0].exception, "E: 50% of it");
+  EXPECT_THAT(back->ends[0].last_lines, ElementsAre("one", "", "three = 3"));
+}
+
+TEST(Message, OrdersAndEventsAreNotTakenForEachOther) {
+  EXPECT_FALSE(Order::from(Event{}.message()));
+  EXPECT_FALSE(Event::from(Order{}.message()));
+  EXPECT_FALSE(Order::from(Message("alive")));
+}
+
+TEST(RemotePlan, ComesBackFromOneWordThatNoShellTouches) {
+  RemotePlan remote;
+  LaunchPlan& plan = remote.plan;
+  plan.command = {"/a b/train", "--name", "it's $HOME; rm -rf *", ""};
+  plan.num_processes = 6;
+  plan.num_machines = 3;
+  plan.machine_rank = 1;
+  plan.main_address = "fd00::1";
+  plan.main_port = 29501;
+  plan.mixed_precision = "bf16";
+  plan.variables = {{"A", "x=y z"}};
+  plan.gpu_ids = "0,2";
+  plan.num_cpu_threads_per_process = 4;
+  plan.log_dir = "logs/it's";
+  plan.tee = Tee::parse("0:3,1:2");
+  plan.max_restarts = 2;
+  plan.join_timeout = std::chrono::milliseconds(1234);
+  plan.run_id = "job 7";
+  remote.folder = "/home/me";
+  remote.environment = {"PATH=/bin:/usr/bin"};
+  remote.has_lifeline = true;
+
+  const std::string word = encode_remote_plan(remote);
+  EXPECT_EQ(word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                   "%_-./:,+@"),
+            std::string::npos);
+  const RemotePlan back = decode_remote_plan(word);
+  EXPECT_EQ(back.plan.command, plan.command);
+  EXPECT_EQ(back.plan.num_processes, 6);
+  EXPECT_EQ(back.plan.num_machines, 3);
+  EXPECT_EQ(back.plan.machine_rank, 1);
+  EXPECT_EQ(back.plan.main_address, "fd00::1");
+  EXPECT_EQ(back.plan.main_port, 29501);
+  EXPECT_EQ(back.plan.mixed_precision, "bf16");
+  EXPECT_EQ(back.plan.variables, plan.variables);
+  EXPECT_EQ(back.plan.gpu_ids, "0,2");
+  EXPECT_EQ(back.plan.num_cpu_threads_per_process, 4);
+  EXPECT_EQ(back.plan.log_dir, plan.log_dir);
+  EXPECT_EQ(back.plan.tee->streams_of(1), 2);
+  EXPECT_EQ(back.plan.max_restarts, 2);
+  EXPECT_EQ(back.plan.join_timeout, plan.join_timeout);
+  EXPECT_EQ(back.plan.run_id, "job 7");
+  EXPECT_EQ(back.folder, "/home/me");
+  EXPECT_EQ(back.environment, remote.environment);
+  EXPECT_TRUE(back.has_lifeline);
+  EXPECT_FALSE(back.place_from_slurm);
+  EXPECT_EQ(back.plan.launcher, LauncherKind::kLocal);
+}
+
+}  // namespace
+}  // namespace accelerate::launch

@@ -1,0 +1,255 @@
+// The small pieces that a plan is made of: streams to show, timeouts, host files, core shares, the
+// command of mpirun.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "accelerate/errors.h"
+#include "launch/core_shares.h"
+#include "launch/hostfile.h"
+#include "launch/job.h"
+#include "launch/launch_plan.h"
+#include "launch/line_tail.h"
+#include "launch/mpirun_command.h"
+#include "launch/scratch_folder.h"
+#include "launch/shell_words.h"
+
+namespace accelerate::launch {
+namespace {
+
+using test::ScratchFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(TeeSetting, ReadsOneNumberForAllOrOneForEachLocalRank) {
+  EXPECT_EQ(Tee::parse("0").streams_of(3), 0);
+  EXPECT_EQ(Tee::parse("1").streams_of(0), Tee::kOut);
+  EXPECT_EQ(Tee::parse("3").streams_of(7), Tee::kOut | Tee::kErr);
+  const Tee some = Tee::parse("0:3,2:2");
+  EXPECT_EQ(some.streams_of(0), 3);
+  EXPECT_EQ(some.streams_of(1), 0);
+  EXPECT_EQ(some.streams_of(2), Tee::kErr);
+}
+
+TEST(TeeSetting, RefusesWhatItCannotRead) {
+  for (const char* text : {"", "4", "-1", "x", "0:", "0:4", ":1", "0:1,", "1,2", "0:1;1:2"}) {
+    EXPECT_THROW(Tee::parse(text), ConfigError) << text;
+  }
+}
+
+TEST(RendezvousSettings, SetTimeouts) {
+  LaunchPlan plan;
+  apply_rendezvous_settings("join_timeout=1.5,machine_timeout=7", plan);
+  EXPECT_EQ(plan.join_timeout.count(), 1500);
+  EXPECT_EQ(plan.machine_timeout.count(), 7000);
+  apply_rendezvous_settings("timeout=900", plan);
+  EXPECT_EQ(plan.join_timeout.count(), 900'000);
+  apply_rendezvous_settings("keep_alive_interval=2,keep_alive_max_attempt=4", plan);
+  EXPECT_EQ(plan.machine_timeout.count(), 8000);
+  const LaunchPlan before = plan;
+  apply_rendezvous_settings("", plan);
+  EXPECT_EQ(plan.join_timeout, before.join_timeout);
+}
+
+TEST(RendezvousSettings, RefuseWhatTheyDoNotKnow) {
+  LaunchPlan plan;
+  for (const char* text : {"joint_timeout=1", "join_timeout", "join_timeout=0", "join_timeout=-1",
+                           "join_timeout=x", "join_timeout=nan", "keep_alive_max_attempt=0", ","}) {
+    EXPECT_THROW(apply_rendezvous_settings(text, plan), ConfigError) << text;
+  }
+}
+
+TEST(HostFile, ReadsTheFormsOfOpenMpiAndMpich) {
+  ScratchFolder folder;
+  const auto hosts = read_hostfile(folder.write("hosts",
+                                                "# the cluster\n"
+                                                "node1 slots=4 max_slots=8\n"
+                                                "\n"
+                                                "node2:2   # half of it\n"
+                                                "me@node3\n"
+                                                "fd00::5 slots=3\n"));
+  ASSERT_EQ(hosts.size(), 4U);
+  EXPECT_EQ(hosts[0].name, "node1");
+  EXPECT_EQ(hosts[0].slots, 4);
+  EXPECT_EQ(hosts[1].name, "node2");
+  EXPECT_EQ(hosts[1].slots, 2);
+  EXPECT_EQ(hosts[2].name, "me@node3");
+  EXPECT_EQ(address_of(hosts[2]), "node3");
+  EXPECT_EQ(hosts[2].slots, 1);
+  EXPECT_EQ(hosts[3].name, "fd00::5");
+}
+
+TEST(HostFile, RefusesWithFileAndLine) {
+  ScratchFolder folder;
+  const auto error_of = [&](const std::string& text) -> std::string {
+    try {
+      read_hostfile(folder.write("hosts", text));
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of("node1\nnode2 slots=0\n"), HasSubstr("hosts:2"));
+  EXPECT_THAT(error_of("node1 slots=x\n"), HasSubstr("'x' is not a number of workers"));
+  EXPECT_THAT(error_of("node1 gpus=4\n"), HasSubstr("'gpus=4' is not known"));
+  EXPECT_THAT(error_of("-oProxyCommand=x\n"), HasSubstr("is not the name of a machine"));
+  EXPECT_THAT(error_of("a;b\n"), HasSubstr("is not the name of a machine"));
+  EXPECT_THAT(error_of("# none\n"), HasSubstr("names no machine"));
+  EXPECT_THROW(read_hostfile(folder.path() / "missing"), ConfigError);
+}
+
+TEST(CoreShares, AreEqualDisjointAndInOneNode) {
+  // Two packages, two cores each, two threads a core, numbered as Linux does.
+  std::vector<Core> cores;
+  for (int cpu = 0; cpu < 8; ++cpu) {
+    cores.push_back({.cpu = cpu, .node = cpu / 2 % 2, .core = cpu % 2, .package = cpu / 2 % 2});
+  }
+  EXPECT_THAT(share_cores(cores, 2, {}),
+              ElementsAre(ElementsAre(0, 4, 1, 5), ElementsAre(2, 6, 3, 7)));
+  EXPECT_THAT(share_cores(cores, 4, {}), ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5),
+                                                     ElementsAre(2, 6), ElementsAre(3, 7)));
+}
+
+TEST(CoreShares, FollowTheGpus) {
+  const std::vector<Core> cores = {
+      {.cpu = 0, .node = 0}, {.cpu = 1, .node = 0}, {.cpu = 2, .node = 1}, {.cpu = 3, .node = 1}};
+  EXPECT_THAT(share_cores(cores, 2, {1, 0}), ElementsAre(ElementsAre(2, 3), ElementsAre(0, 1)));
+  EXPECT_THAT(share_cores(cores, 3, {1, 1, 0}),
+              ElementsAre(ElementsAre(2), ElementsAre(3), ElementsAre(0, 1)));
+  EXPECT_THAT(share_cores(cores, 2, {-1, -1}), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+}
+
+TEST(CoreShares, MoreWorkersThanCoresShareThem) {
+  const std::vector<Core> cores = {{.cpu = 4}, {.cpu = 9}};
+  for (const auto& share : share_cores(cores, 5, {})) EXPECT_EQ(share.size(), 1U);
+}
+
+TEST(CoreShares, ThisMachineHasCores) {
+  const std::vector<Core> cores = allowed_cores();
+  EXPECT_FALSE(cores.empty());
+  EXPECT_THAT(gpu_nodes("/no/such/folder"), IsEmpty());
+}
+
+LaunchPlan mpi_plan() {
+  LaunchPlan plan;
+  plan.command = {"/bin/train", "--lr", "0.1"};
+  plan.num_processes = 4;
+  plan.num_machines = 2;
+  plan.hostfile = "hosts";
+  return plan;
+}
+
+TEST(MpirunCommand, IsAsOpenMpiTakesIt) {
+  auto words = mpirun_command(mpi_plan(), MpiKind::kOpenMpi, {"mpirun"}, {"MASTER_PORT"});
+  std::erase(words, "--allow-run-as-root");
+  EXPECT_EQ(shell_line(words),
+            "mpirun -n 4 --hostfile hosts --npernode 2 --bind-to socket -x MASTER_PORT "
+            "/bin/train --lr 0.1");
+}
+
+TEST(MpirunCommand, IsAsMpichAndIntelTakeIt) {
+  EXPECT_EQ(shell_line(mpirun_command(mpi_plan(), MpiKind::kHydra, {"mpiexec"}, {"MASTER_PORT"})),
+            "mpiexec -n 4 -f hosts -ppn 2 -genvall /bin/train --lr 0.1");
+}
+
+TEST(ShellLine, QuotesWhatAShellWouldTouch) {
+  EXPECT_EQ(shell_line({"a", "b c", "it's", "", "$x"}), "a 'b c' 'it'\\''s' '' '$x'");
+}
+
+class Allocated : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    for (const std::string& name : set_) unsetenv(name.c_str());
+  }
+  void set(const std::string& name, const std::string& value) {
+    setenv(name.c_str(), value.c_str(), 1);
+    set_.push_back(name);
+  }
+
+ private:
+  std::vector<std::string> set_;
+};
+
+TEST_F(Allocated, NothingIsFoundOutsideOfAScheduler) {
+  if (getenv("SLURM_JOB_ID") != nullptr) GTEST_SKIP() << "this test runs inside a SLURM job";
+  EXPECT_EQ(find_allocation().num_machines, 0);
+}
+
+TEST_F(Allocated, ABatchScriptKnowsItsMachinesButIsNotOnAllOfThem) {
+  set("SLURM_JOB_ID", "42");
+  set("SLURM_JOB_NUM_NODES", "3");
+  set("SLURM_JOB_NODELIST", "node[07-09]");
+  set("SLURM_NTASKS", "6");
+  set("SLURM_PROCID", "0");
+  const Allocation found = find_allocation();
+  EXPECT_EQ(found.num_machines, 3);
+  EXPECT_EQ(found.num_processes, 6);
+  EXPECT_EQ(found.main_address, "node07");
+  EXPECT_FALSE(found.one_task_a_machine);
+  EXPECT_EQ(found.run_id, "slurm-42");
+}
+
+TEST_F(Allocated, AStepWithOneTaskAMachineTellsWhichMachineThisIs) {
+  set("SLURM_JOB_ID", "42");
+  set("SLURM_STEP_ID", "1");
+  set("SLURM_PROCID", "2");
+  set("SLURM_NODEID", "2");
+  set("SLURM_STEP_NUM_NODES", "3");
+  set("SLURM_STEP_NUM_TASKS", "3");
+  set("SLURM_STEP_NODELIST", "rack[1-2]n[01-03]");
+  set("SLURM_GPUS_ON_NODE", "4");
+  const Allocation found = find_allocation();
+  EXPECT_TRUE(found.one_task_a_machine);
+  EXPECT_EQ(found.machine_rank, 2);
+  EXPECT_EQ(found.num_processes, 12);
+  EXPECT_EQ(found.main_address, "rack1n01");
+  EXPECT_EQ(found.run_id, "slurm-42.1");
+  EXPECT_EQ(found.main_port, port_of_name("slurm-42.1"));
+}
+
+TEST_F(Allocated, SeveralLaunchersOnOneMachineAreRefused) {
+  set("SLURM_JOB_ID", "42");
+  set("SLURM_STEP_ID", "0");
+  set("SLURM_PROCID", "1");
+  set("SLURM_STEP_NUM_NODES", "1");
+  set("SLURM_STEP_NUM_TASKS", "4");
+  EXPECT_THROW(find_allocation(), ConfigError);
+}
+
+std::string exception_in(const std::string& text) {
+  LineTail tail;
+  tail.append(StreamKind::kErr, text);
+  return tail.exception();
+}
+
+TEST(ExceptionOfAWorker, IsWhatTerminateOrPythonSays) {
+  EXPECT_EQ(exception_in("step 1\n"
+                         "terminate called after throwing an instance of 'std::runtime_error'\n"
+                         "  what():  no such shard\n"),
+            "std::runtime_error: no such shard");
+  EXPECT_EQ(exception_in("terminate called after throwing an instance of 'accelerate::CommError'\n"
+                         "  what():  [rank 1 of 2] CommError: rank 0 was lost\n"),
+            "[rank 1 of 2] CommError: rank 0 was lost");
+  EXPECT_EQ(exception_in("terminate called after throwing an instance of 'int'\n"), "int");
+  EXPECT_EQ(exception_in("Traceback (most recent call last):\n"
+                         "  File \"train.py\", line 3, in <module>\n"
+                         "    main()\n"
+                         "ValueError: bad batch"),
+            "ValueError: bad batch");
+  EXPECT_EQ(exception_in("[rank 3 of 8] DataError: empty\n"), "[rank 3 of 8] DataError: empty");
+  EXPECT_EQ(exception_in("loss 0.5\nError: is the word of others\n"), "");
+}
+
+TEST(ExceptionOfAWorker, IsKeptHoweverMuchComesAfterIt) {
+  std::string text =
+      "terminate called after throwing an instance of 'std::bad_alloc'\n"
+      "  what():  std::bad_alloc\n";
+  for (int i = 0; i < 1000; ++i) text += "frame " + std::to_string(i) + "\n";
+  EXPECT_EQ(exception_in(text), "std::bad_alloc: std::bad_alloc");
+}
+
+}  // namespace
+}  // namespace accelerate::launch

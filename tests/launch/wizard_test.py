@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""`accelerate config`, asked in a terminal and through pipes."""
+
+import os
+import signal
+import termios
+import unittest
+
+from config_program import ProgramTest, Terminal
+
+UP, DOWN, ENTER, CTRL_C = "\x1b[A", "\x1b[B", "\r", "\x03"
+FIRST = "What do you train on?"
+
+
+class InATerminal(ProgramTest):
+    def test_arrow_keys_move_the_choice_and_enter_takes_it(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect(FIRST)
+        terminal.expect("several GPUs")
+        terminal.type(DOWN + DOWN + UP + ENTER)
+        terminal.expect("How many machines take part [1]: ")
+        terminal.type("\r")
+        terminal.expect("Shall mpirun start the processes?")
+        terminal.type(ENTER)
+        terminal.expect("How many processes")
+        terminal.type("4\r")
+        terminal.expect("Compare every collective")
+        terminal.type("1" + ENTER)
+        terminal.expect("Mixed precision?")
+        terminal.type("jj" + ENTER)
+        terminal.expect("configuration written to " + str(self.default_file))
+        self.assertEqual(terminal.wait(), 0)
+        text = self.default_file.read_text()
+        for line in ("distributed_type: MULTI_CPU", "num_processes: 4", "debug: true", "mixed_precision: bf16"):
+            self.assertIn(line + "\n", text)
+
+    def test_up_from_the_first_is_the_last(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type(UP + ENTER)
+        terminal.expect("How many machines")
+        terminal.type(CTRL_C)
+        terminal.wait()
+        self.assertIn("  several GPUs\r\n", terminal.seen[-200:])
+
+    def test_a_wrong_answer_is_asked_again_with_the_reason(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type(DOWN + ENTER)
+        terminal.expect("How many machines")
+        terminal.type("none\r")
+        terminal.expect("num_machines cannot be 'none': it is a whole number from 1 to 4096")
+        terminal.expect("How many machines")
+        terminal.type(CTRL_C)
+        self.assertEqual(terminal.wait(), -signal.SIGINT)
+
+    def test_ctrl_c_in_a_menu_leaves_nothing_and_the_terminal_as_it_was(self):
+        terminal = Terminal(self.folder, "config")
+        before = termios.tcgetattr(terminal.fd)
+        terminal.expect("several GPUs")
+        self.assertNotEqual(termios.tcgetattr(terminal.fd)[3], before[3] | 0)
+        terminal.type(CTRL_C)
+        terminal.expect("\x1b[?25h")
+        after = termios.tcgetattr(terminal.fd)
+        self.assertTrue(after[3] & termios.ICANON and after[3] & termios.ECHO)
+        self.assertEqual(terminal.wait(), 130)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_stop_signal_in_a_menu_brings_the_terminal_back(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        os.kill(terminal.pid, signal.SIGTERM)
+        terminal.expect("\x1b[?25h")
+        self.assertEqual(terminal.wait(), 130)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_file_that_exists_is_replaced_only_when_told_to(self):
+        path = self.write("mine.yaml", "distributed_type: 'NO'\n")
+        terminal = Terminal(self.folder, "config", "--config-file", str(path))
+        terminal.expect("exists. Replace it?")
+        terminal.type(ENTER)
+        terminal.expect("stays as it was")
+        self.assertEqual(terminal.wait(), 0)
+        self.assertEqual(path.read_text(), "distributed_type: 'NO'\n")
+
+
+class ThroughPipes(ProgramTest):
+    def test_numbers_names_and_empty_lines_are_answers(self):
+        result = self.run_program("config", input="1\n\nno\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("  1  several processes on CPUs\n", result.stdout)
+        self.assertNotIn("\x1b", result.stdout)
+        self.assertIn("num_processes: 6\n", self.default_file.read_text())
+        self.assertIn("mixed_precision: bf16\n", self.default_file.read_text())
+
+    def test_what_is_no_answer_is_asked_again(self):
+        result = self.run_program("config", input="7\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("'7' is none of them.\n", result.stdout)
+
+    def test_an_input_that_ends_early_leaves_nothing(self):
+        result = self.run_program("config", input="1\n2\n")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("error: the input ended before the last question; nothing was written\n", result.stderr)
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_an_ending_of_json_is_written_as_json(self):
+        result = self.run_program("config", "--config_file", "c.json", input="0\nno\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn('"distributed_type": "NO"', (self.folder / "c.json").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()

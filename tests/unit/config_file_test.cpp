@@ -1,0 +1,242 @@
+// Configuration files: reading, refusing, writing.
+#include "config/config_file.h"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "accelerate/errors.h"
+#include "config/config_path.h"
+#include "launch/scratch_folder.h"
+
+namespace accelerate::config {
+namespace {
+
+using test::ScratchFolder;
+using ::testing::HasSubstr;
+
+ConfigFile read(const std::string& text) {
+  return interpret_config(parse_config_text(text, "c.yaml"), "c.yaml");
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.message() + " | " + error.where() + " | " + error.hint();
+  }
+  return "taken";
+}
+
+std::string value_of(const ConfigFile& file, const std::string& name) {
+  for (const FileValue& value : file.values) {
+    if (value.setting->name == name) return value.text + "@" + std::to_string(value.line);
+  }
+  return "";
+}
+
+TEST(ConfigFiles, ValuesKnowTheirLine) {
+  const ConfigFile file = read(
+      "distributed_type: FSDP\n"
+      "fsdp_config:\n"
+      "  fsdp_version: 2\n"
+      "  offload_params: true\n"
+      "mixed_precision: 'no'\n"
+      "gpu_ids: null\n");
+  EXPECT_EQ(value_of(file, "fsdp_version"), "2@3");
+  EXPECT_EQ(value_of(file, "fsdp_offload_params"), "true@4");
+  EXPECT_EQ(value_of(file, "mixed_precision"), "no@5");
+  EXPECT_EQ(value_of(file, "gpu_ids"), "");
+}
+
+TEST(ConfigFiles, NullSaysAsLittleAsAKeyThatIsNotThere) {
+  EXPECT_THAT(refusal("distributed_type: null\n"),
+              HasSubstr("a configuration file must name a distributed_type"));
+  const std::string missing =
+      yaml_text(complete_document(read("distributed_type: 'NO'\nfp16: true\n")));
+  const std::string null = yaml_text(complete_document(
+      read("distributed_type: 'NO'\nfp16: true\nmixed_precision: null\nuse_cpu: ~\n"
+           "num_processes: null\nsame_network:\ncompute_environment: null\n")));
+  EXPECT_EQ(null, missing);
+  EXPECT_EQ(yaml_text(complete_document(read(null))), null);
+}
+
+TEST(ConfigFiles, MessagesCannotSteerATerminal) {
+  EXPECT_THAT(refusal("distributed_type: 'NO'\n\"a\\e[2Jb\": 1\n"),
+              HasSubstr("configuration files have no key a?[2Jb |"));
+  EXPECT_THAT(refusal("distributed_type: \"\\x07\"\n"), HasSubstr("cannot be '?'"));
+  const std::string long_key =
+      refusal("distributed_type: 'NO'\n" + std::string(900, 'k') + ": 1\n");
+  EXPECT_THAT(long_key, HasSubstr("no key " + std::string(200, 'k') + "... |"));
+}
+
+TEST(ConfigFiles, JsonIsReadUnderAnyName) {
+  const ConfigFile file = read("{\n\t\"distributed_type\": \"NO\",\n\t\"num_processes\": 3\n}\n");
+  EXPECT_EQ(value_of(file, "num_processes"), "3@3");
+}
+
+TEST(ConfigFiles, UnknownKeysAreRefusedWithLineAndNearestName) {
+  EXPECT_EQ(refusal("distributed_type: 'NO'\nmixed_precison: bf16\n"),
+            "configuration files have no key mixed_precison | c.yaml:2 | mixed_precision?");
+  EXPECT_EQ(refusal("distributed_type: FSDP\nfsdp_config:\n  fsdp_versoin: 2\n"),
+            "configuration files have no key fsdp_versoin in fsdp_config | c.yaml:3 | "
+            "fsdp_version?");
+  EXPECT_EQ(refusal("distributed_type: 'NO'\nfrobnicate: 1\n"),
+            "configuration files have no key frobnicate | c.yaml:2 | accelerate config docs lists "
+            "the keys");
+}
+
+TEST(ConfigFiles, WrongValuesAreRefusedWithLineAndNearestName) {
+  EXPECT_EQ(refusal("distributed_type: MULTI_GPUS\n"),
+            "distributed_type cannot be 'MULTI_GPUS': it is NO, MULTI_CPU, MULTI_GPU, MULTI_NPU, "
+            "MULTI_MLU, MULTI_SDAA, MULTI_MUSA, MULTI_XPU, MULTI_HPU, MULTI_NEURON, DEEPSPEED, "
+            "FSDP, XLA, MEGATRON_LM, DATA_PARALLEL or MODEL_PARALLEL | c.yaml:1 | MULTI_GPU?");
+  EXPECT_EQ(refusal("distributed_type: 'NO'\nnum_processes: [1, 2]\n"),
+            "num_processes holds one value | c.yaml:2 | ");
+  EXPECT_EQ(refusal("distributed_type: 'NO'\nfsdp_config: 3\n"),
+            "fsdp_config holds settings of its own, not one value | c.yaml:2 | ");
+}
+
+TEST(ConfigFiles, WhatIsNoConfigurationIsRefused) {
+  EXPECT_THAT(refusal("distributed_type: [NO\n"), HasSubstr("the file is no YAML"));
+  EXPECT_THAT(refusal("- 1\n- 2\n"), HasSubstr("the file holds no settings | c.yaml"));
+  EXPECT_THAT(refusal(""), HasSubstr("the file holds no settings"));
+  EXPECT_THAT(refusal("num_processes: 1\n"), HasSubstr("must name a distributed_type"));
+  EXPECT_EQ(refusal("distributed_type: 'NO'\ndebug: true\ndebug: false\n"),
+            "the key debug stands in the file twice | c.yaml:3 | ");
+  EXPECT_THAT(refusal("distributed_type: !!python/object/apply:os.system ['true']\n"),
+              HasSubstr("which is no configuration | c.yaml:1"));
+}
+
+TEST(ConfigFiles, AliasesThatUnfoldWithoutEndAreRefused) {
+  std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
+  for (char c = 'b'; c < 'k'; ++c) {
+    const std::string previous(1, static_cast<char>(c - 1));
+    bomb += std::string(1, c) + ": &" + c + " [";
+    for (int i = 0; i < 10; ++i) bomb += (i > 0 ? ", *" : "*") + previous;
+    bomb += "]\n";
+  }
+  EXPECT_THAT(refusal(bomb), HasSubstr("more than a configuration could"));
+  EXPECT_THAT(refusal(std::string(5000, '[')), HasSubstr("c.yaml"));
+}
+
+TEST(ConfigFiles, MissingAndEndlessFilesAreRefused) {
+  EXPECT_THROW(load_config_file("/nowhere/c.yaml"), ConfigError);
+  EXPECT_THROW(load_config_file("/dev/zero"), ConfigError);
+  ScratchFolder folder;
+  EXPECT_THROW(load_config_file(folder.write("long.yaml", std::string(2 << 20, ' '))), ConfigError);
+}
+
+TEST(ConfigFiles, SagemakerFilesAreRecognised) {
+  const ConfigFile file = read(
+      "compute_environment: AMAZON_SAGEMAKER\ndistributed_type: DATA_PARALLEL\n"
+      "ec2_instance_type: ml.p3.2xlarge\niam_role_name: role\nadditional_args: {a: 1}\n");
+  EXPECT_TRUE(file.is_sagemaker);
+  EXPECT_THAT(yaml_text(complete_document(file)), HasSubstr("region: us-east-1\n"));
+}
+
+TEST(ConfigFiles, NamesThatLookLikeTruthsAreQuotedWhenRewritten) {
+  const ConfigFile file = read("distributed_type: NO\nmixed_precision: no\ngpu_ids: 0\n");
+  const std::string text = yaml_text(complete_document(file));
+  EXPECT_THAT(text, HasSubstr("distributed_type: 'NO'\n"));
+  EXPECT_THAT(text, HasSubstr("mixed_precision: 'no'\n"));
+  EXPECT_THAT(text, HasSubstr("gpu_ids: '0'\n"));
+}
+
+TEST(ConfigFiles, RetiredKeysAreReadAndLeftOutWhenRewritten) {
+  const ConfigFile file = read(
+      "distributed_type: MULTI_CPU\nipex_config: {ipex: true}\nmpirun_config: {mpirun_ccl: '1'}\n");
+  EXPECT_EQ(value_of(file, "ipex"), "true@2");
+  const std::string text = yaml_text(complete_document(file));
+  EXPECT_EQ(text.find("ipex"), std::string::npos);
+  EXPECT_EQ(text.find("mpirun"), std::string::npos);
+}
+
+TEST(ConfigTexts, WhatIsWrittenIsReadAgainAsItWas) {
+  FileNode document = FileNode::map();
+  const char* texts[] = {"",     "no",   "1",    "1.5",       "null", "~",        "a b",   " a",
+                         "a: b", "a #b", "#a",   "-",         "- a",  "it's",     "\"x\"", "a\nb",
+                         "\x01", "1:30", "0x1f", "1e5",       "=",    "10.0.0.1", "[a]",   "{a}",
+                         "a:",   "*a",   "&a",   "!a",        "%a",   "@a",       "`a",    "é",
+                         "?",    "? a",  ".inf", "2024-01-01"};
+  for (size_t i = 0; i < std::size(texts); ++i) {
+    document.set("key" + std::to_string(i), FileNode::string(texts[i]));
+  }
+  for (const std::string& text : {yaml_text(document), json_text(document)}) {
+    const FileNode again = parse_config_text(text, "again.yaml");
+    for (size_t i = 0; i < std::size(texts); ++i) {
+      const FileNode* node = again.find("key" + std::to_string(i));
+      ASSERT_NE(node, nullptr) << texts[i];
+      EXPECT_EQ(node->text, texts[i]) << text;
+      EXPECT_EQ(node->kind, FileNode::Kind::kScalar) << texts[i];
+    }
+  }
+}
+
+TEST(ConfigTexts, MapsAndListsKeepTheirShape) {
+  const std::string text =
+      "a:\n  b: 1\n  c:\n  - x\n  - u: 2\n    v: 3\n  - - 4\n    - 5\nd: {}\ne: []\n";
+  EXPECT_EQ(yaml_text(parse_config_text(text, "t.yaml")), text);
+  EXPECT_EQ(json_text(parse_config_text("a: [1, true, 'x', null, 0x10]\n", "t.yaml")),
+            "{\n  \"a\": [\n    1,\n    true,\n    \"x\",\n    null,\n    \"0x10\"\n  ]\n}\n");
+}
+
+class ConfigPaths : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"HF_HOME", "XDG_CACHE_HOME"}) unsetenv(name);
+    setenv("HOME", "/home/somebody", 1);
+  }
+};
+
+TEST_F(ConfigPaths, TheDefaultFollowsTheVariablesOfTheReference) {
+  EXPECT_EQ(default_config_path(),
+            "/home/somebody/.cache/huggingface/accelerate/default_config.yaml");
+  setenv("XDG_CACHE_HOME", "/cache", 1);
+  EXPECT_EQ(default_config_path(), "/cache/huggingface/accelerate/default_config.yaml");
+  setenv("HF_HOME", "~/hf", 1);
+  EXPECT_EQ(default_config_path(), "/home/somebody/hf/accelerate/default_config.yaml");
+  setenv("HF_HOME", "", 1);
+  EXPECT_EQ(default_config_path(), "/cache/huggingface/accelerate/default_config.yaml");
+}
+
+std::string contents(const std::filesystem::path& path) {
+  std::ifstream stream(path);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+TEST(ReplaceFile, MakesFoldersKeepsTheModeAndFollowsLinks) {
+  ScratchFolder folder;
+  const auto path = folder.path() / "a" / "b" / "c.yaml";
+  replace_file(path, "one");
+  EXPECT_EQ(contents(path), "one");
+  chmod(path.c_str(), 0600);
+  const auto link = folder.path() / "link.yaml";
+  std::filesystem::create_symlink(path, link);
+  replace_file(link, "two");
+  EXPECT_EQ(contents(path), "two");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  struct stat status {};
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+}
+
+TEST(ReplaceFile, LeavesNothingBehindWhereItCannotWrite) {
+  ScratchFolder folder;
+  std::filesystem::create_directory(folder.path() / "c.yaml");
+  EXPECT_THROW(replace_file(folder.path() / "c.yaml", "text"), ConfigError);
+  int entries = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_EQ(entry.path().filename(), "c.yaml");
+    ++entries;
+  }
+  EXPECT_EQ(entries, 1);
+  EXPECT_THROW(replace_file(folder.write("file", "") + "/c.yaml", "text"), ConfigError);
+}
+
+}  // namespace
+}  // namespace accelerate::config
