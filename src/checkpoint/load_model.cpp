@@ -8,6 +8,7 @@
 #include "accelerate/model_files.h"
 #include "checkpoint/load_plan.h"
 #include "checkpoint/load_source.h"
+#include "checkpoint/state_names.h"
 
 namespace accelerate {
 namespace {
@@ -79,9 +80,8 @@ LoadReport load_checkpoint_and_dispatch(torch::nn::Module& module, const fs::pat
   std::set<std::string> devices;
   for (const auto& [name, device] : options.device_map) devices.insert(device.str());
   if (devices.size() > 1) {
-    std::string all;
-    for (const std::string& device : devices) all += (all.empty() ? "" : ", ") + device;
-    throw UsageError({.what = "the device map names more than one device: " + all,
+    throw UsageError({.what = "the device map names more than one device: " +
+                              checkpoint::name_list({devices.begin(), devices.end()}),
                       .hint = "use load_checkpoint_in_model() and move the activations yourself"});
   }
   LoadPlan places(get_state_dict(module), options);

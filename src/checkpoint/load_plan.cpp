@@ -9,18 +9,13 @@
 
 #include "accelerate/errors.h"
 #include "checkpoint/shared_tensors.h"
+#include "checkpoint/state_names.h"
 #include "files/json_text.h"
 
 namespace accelerate::checkpoint {
 namespace {
 
 using files::in_quotes;
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
 
 std::string shape_text(at::IntArrayRef shape) {
   std::string text = "[";
@@ -126,8 +121,8 @@ LoadReport LoadPlan::check(const std::string& where) const {
 void LoadPlan::check_keys(const LoadReport& report, const std::string& where) const {
   if (report.missing_keys.empty() && report.unexpected_keys.empty()) return;
   std::string what = "the checkpoint does not hold the tensors of the model";
-  if (!report.missing_keys.empty()) what += "; missing: " + joined(report.missing_keys);
-  if (!report.unexpected_keys.empty()) what += "; unexpected: " + joined(report.unexpected_keys);
+  if (!report.missing_keys.empty()) what += "; missing: " + name_list(report.missing_keys);
+  if (!report.unexpected_keys.empty()) what += "; unexpected: " + name_list(report.unexpected_keys);
   throw CheckpointError({.what = what,
                          .where = where,
                          .hint = "load it into the model that was saved, rename with key_mapping, "
@@ -149,7 +144,7 @@ void LoadPlan::check_tensors(const std::string& where) const {
     }
   }
   if (!wrong.empty()) {
-    throw CheckpointError({.what = "the checkpoint does not fit the model: " + joined(wrong),
+    throw CheckpointError({.what = "the checkpoint does not fit the model: " + name_list(wrong),
                            .where = where,
                            .hint = "load it into the model that was saved"});
   }
@@ -172,7 +167,7 @@ void LoadPlan::check_devices(const std::vector<std::string>& names) const {
     if (!lookup(options_.device_map, name)) without.push_back(name);
   }
   if (!without.empty()) {
-    throw UsageError({.what = "the device map gives no device to " + joined(without),
+    throw UsageError({.what = "the device map gives no device to " + name_list(without),
                       .hint = "add \"\" for all that is not named"});
   }
   for (const auto& [other, first] : tied_) {

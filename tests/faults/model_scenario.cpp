@@ -12,7 +12,7 @@ using accelerate::SaveModelOptions;
 using std::filesystem::path;
 
 // Two tensors, each in a shard of its own.
-constexpr uint64_t kShardBytes = 1100;
+constexpr uint64_t kShardBytes = 1050;
 
 // From shards of archives to shards of safetensors, and those over shards of the same names.
 class ModelScenario final : public Scenario {

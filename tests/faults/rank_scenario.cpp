@@ -118,7 +118,7 @@ class Numbered : public Scenario {
     check_folder(folder / "checkpoints", outcome);
     require_tidy(folder, outcome, kLeftover);
     Training training(project(folder));
-    go_on(training, folder / "checkpoints");
+    go_on(training, folder / "checkpoints", *numbers_in(folder / "checkpoints").rbegin());
   }
 
  protected:
@@ -142,16 +142,17 @@ class Numbered : public Scenario {
     }
   }
 
-  // Whatever happened, the next run goes on from the newest and leaves the folder tidy.
-  static void go_on(Training& training, const path& checkpoints) {
-    const int64_t newest = *numbers_in(checkpoints).rbegin();
+  // Whatever happened, the next run goes on from `newest` and leaves the folder tidy.
+  static void go_on(Training& training, const path& checkpoints, int64_t newest) {
     training.accelerator.load_state();
     require(training.is(newest), "the newest checkpoint was not loaded, or is a mix");
-    training.become(newest + 1);
+    const int64_t next = training.accelerator.save_iteration();
+    training.become(next);
     training.accelerator.save_state();
     if (training.accelerator.is_local_main_process()) {
       require_tidy(checkpoints, {});
-      require(numbers_in(checkpoints) == std::set{newest, newest + 1}, "there should be two");
+      const std::set<int64_t> numbers = numbers_in(checkpoints);
+      require(numbers.size() == 2 && *numbers.rbegin() == next, "the next one and one other stay");
     }
     training.accelerator.wait_for_everyone();
   }
@@ -168,17 +169,25 @@ class EachNode : public Numbered {
   Nodes nodes() const override { return Nodes::kOneEach; }
 
   void check(const path& folder, const Outcome& outcome) const override {
+    std::vector<std::set<int64_t>> of_nodes;
     for (const std::string node : {"0", "1"}) {
       check_folder(folder / node / "checkpoints", outcome);
+      of_nodes.push_back(numbers_in(folder / node / "checkpoints"));
     }
+    // A node may have one that the other lost before it was visible there.
+    const int64_t newest = std::min(*of_nodes[0].rbegin(), *of_nodes[1].rbegin());
     require_tidy(folder, outcome, kLeftover);
     const auto ends =
         run_ranks(2, nodes(), folder.string() + ".check", std::chrono::seconds(30), [&](int rank) {
           Training training(project(folder));
-          go_on(training, folder / std::to_string(rank) / "checkpoints");
+          go_on(training, folder / std::to_string(rank) / "checkpoints", newest);
           return 0;
         });
-    for (const RankEnd& end : ends) require(end.exit_code() == 0, "the next run: " + end.output);
+    std::string said;
+    for (const RankEnd& end : ends) said += end.exit_code() == 0 ? "" : "\n" + end.output;
+    require(said.empty(), "the next run ended with" + said);
+    for (const char* rank : {".0", ".1"})
+      std::filesystem::remove(folder.string() + ".check" + rank);
   }
 
  protected:
@@ -238,8 +247,9 @@ void require_tidy(const path& folder, const Outcome& outcome, const std::string&
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(".") && !name.ends_with(".partial")) continue;
-    // The lock file is harmless, and stays where locking or removing it is what went wrong.
-    if (name.ends_with(".lock") && outcome.hit.ends_with("/" + name)) continue;
+    // Harmless, where removing it (or locking a lock file) is what went wrong.
+    const bool is_harmless = name.ends_with(".lock") || name.ends_with(".partial");
+    if (is_harmless && outcome.hit.ends_with("/" + name)) continue;
     if (name == leftover && outcome.kind == Outcome::Kind::kFailed) continue;
     throw std::runtime_error("left behind: " + name);
   }
