@@ -120,8 +120,8 @@ void SaveJob::write(Communicator& ranks) {
           for (const std::string& sentence : writer_->finish().left_over) {
             log(LogLevel::kWarning, sentence);
           }
+          writer_.reset();  // gives the lock back before anybody returns
         }));
-  writer_.reset();
 }
 
 void SaveJob::take_back() {
