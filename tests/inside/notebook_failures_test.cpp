@@ -49,6 +49,15 @@ std::string usage_error(Launch launch) {
   return {};
 }
 
+// Whether the two processes end by themselves; if not they are killed, so that none is left.
+bool both_end(SharedNumbers& pids) {
+  const bool ended = comes_true([&] { return !is_running(pids[0]) && !is_running(pids[1]); });
+  for (const size_t i : {0, 1}) {
+    if (is_running(pids[i])) kill(pids[i], SIGKILL);
+  }
+  return ended;
+}
+
 TEST(NotebookFailure, AnExceptionComesBackWithItsTypeItsTextAndItsRank) {
   const WorkerError error = worker_error([] {
     notebook_launcher(
@@ -154,7 +163,7 @@ TEST(NotebookFailure, WhatAWorkerStartedEndsWithIt) {
         while (pids[static_cast<size_t>(own_rank())] == 0) std::this_thread::yield();
       },
       kTwo);
-  EXPECT_TRUE(comes_true([&] { return !is_running(pids[0]) && !is_running(pids[1]); }));
+  EXPECT_TRUE(both_end(pids));
 }
 
 TEST(NotebookFailure, WorkersDieWithTheirCaller) {
@@ -174,7 +183,7 @@ TEST(NotebookFailure, WorkersDieWithTheirCaller) {
   ASSERT_TRUE(comes_true([&] { return pids[0] != 0 && pids[1] != 0; }));
   kill(caller, SIGKILL);
   EXPECT_EQ(waitpid(caller, nullptr, 0), caller);
-  EXPECT_TRUE(comes_true([&] { return !is_running(pids[0]) && !is_running(pids[1]); }));
+  EXPECT_TRUE(both_end(pids));
 }
 
 TEST(NotebookFailure, AFailedLaunchIsRepeatedAsOftenAsAsked) {
