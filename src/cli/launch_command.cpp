@@ -208,7 +208,9 @@ LaunchPlan make_launch_plan(const Settings& settings, const LaunchArguments& arg
   return plan;
 }
 
-int run_launch(const std::vector<std::string>& words) {
+namespace {
+
+int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) {
   const LaunchArguments arguments = parse_launch_arguments(words);
   if (arguments.help != HelpWanted::kNo) {
     print(stdout, launch_help(arguments.help));
@@ -224,7 +226,8 @@ int run_launch(const std::vector<std::string>& words) {
     throw UsageError({.what = "accelerate launch needs a program to run",
                       .hint = "accelerate launch --num_processes 2 ./train"});
   }
-  const LaunchPlan plan = make_launch_plan(settings, arguments);
+  LaunchPlan plan = make_launch_plan(settings, arguments);
+  plan.repeat_last_lines = repeat_last_lines;
   if (!plan.quiet) name_what_has_no_effect(settings);
   if (settings.is_on("dry_run")) {
     print(stdout, dry_run_text(plan));
@@ -232,5 +235,11 @@ int run_launch(const std::vector<std::string>& words) {
   }
   return launch::run_job(plan);
 }
+
+}  // namespace
+
+int run_launch(const std::vector<std::string>& words) { return launch_words(words, true); }
+
+int run_own_program(const std::vector<std::string>& words) { return launch_words(words, false); }
 
 }  // namespace accelerate::cli

@@ -16,6 +16,10 @@ namespace accelerate::cli {
 // any worker runs.
 int run_launch(const std::vector<std::string>& arguments);
 
+// The same for a program of our own, whose output says by itself what failed: the report of the
+// launcher does not repeat its last lines.
+int run_own_program(const std::vector<std::string>& arguments);
+
 // The configuration file of a run: the one that is named, else the default one if it exists.
 // Throws ConfigError as config::load_config_file().
 std::optional<config::ConfigFile> find_config_file(const std::string& named);

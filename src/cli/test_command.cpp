@@ -64,7 +64,7 @@ int run(const Options& options, const std::vector<std::string>& launch_flags) {
   if (options.json) words.emplace_back("--json");
   if (!options.timeout.empty()) words.insert(words.end(), {"--timeout", options.timeout});
   if (!options.folder.empty()) words.insert(words.end(), {"--folder", options.folder});
-  return run_launch(words);
+  return run_own_program(words);
 }
 
 }  // namespace

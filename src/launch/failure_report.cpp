@@ -187,7 +187,7 @@ std::string failure_report(const LaunchOutcome& outcome) {
     report = "accelerate launch: stopped by " + signal_name(outcome.stop_signal.value_or(0)) + "\n";
   } else {
     report = first_line(outcome, *first) + exception_line(*first);
-    if (outcome.workers == kRanks) append_last_lines(report, *first);
+    if (outcome.workers == kRanks && outcome.repeat_last_lines) append_last_lines(report, *first);
   }
   for (const WorkerEnd& end : outcome.ends) {
     const bool is_cause = &end == first && outcome.lost_machine.empty();

@@ -48,7 +48,9 @@ void JobDirector::join(int machine, const std::string& host) {
 void JobDirector::begin_if_complete() {
   if (phase_ != Phase::kGathering || !missing_machines().empty()) return;
   phase_ = Phase::kRunning;
-  outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .workers = workers_};
+  outcome_ = LaunchOutcome{.world_size = plan_.num_processes,
+                           .workers = workers_,
+                           .repeat_last_lines = plan_.repeat_last_lines};
   for (Machine& machine : machines_) machine.running = true;
   send_all({.kind = Order::Kind::kStart,
             .attempt = attempt_,

@@ -39,6 +39,7 @@ struct LaunchOutcome {
   std::optional<int> stop_signal{};    // the launcher was told to stop by this signal
   std::string lost_machine{};          // a machine went silent: which and since when
   std::chrono::milliseconds grace{0};  // how long the others were given
+  bool repeat_last_lines = true;       // of the first failure, in the report
 
   // The worker that failed before all others, or nothing. Of those that nobody had asked to stop,
   // one that only lost the connection to another is not the first if there is a better explanation.

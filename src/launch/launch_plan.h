@@ -69,6 +69,7 @@ struct LaunchPlan {
   std::filesystem::path log_dir{};  // rank_N/stdout.log and stderr.log go here; "": no files
   std::optional<Tee> tee{};         // unset: all is shown
   bool quiet = false;               // nothing from the launcher but errors
+  bool repeat_last_lines = true;    // of the worker that failed, in the report
   bool debug = false;               // tell what is started and how
 
   // --- failure and end

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`accelerate test`, with a stand-in for the program that it runs."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -68,7 +69,9 @@ class Selftest(ProgramTest):
         self.stand_in(self.bin)
         result = self.run_test("--cpu", "--num_processes", "2", environment={"FAILING_RANK": "1"})
         self.assertEqual(result.returncode, 3)
-        self.assertIn("rank 1 of 2", result.stderr)
+        self.assertRegex(result.stderr, r"^error: rank 1 of 2 on \S+ exited with status 3 ")
+        # What it said is on the screen already.
+        self.assertNotIn("its last lines", result.stderr)
 
     def test_its_own_flags_reach_the_program(self):
         self.stand_in(self.bin)
@@ -95,6 +98,20 @@ class Selftest(ProgramTest):
         result = self.run_test("--cpu")
         self.assertEqual(result.returncode, 2)
         self.assertIn("error: the program accelerate-selftest is missing\n", result.stderr)
+
+
+@unittest.skipUnless((Path(PROGRAM).parent / "accelerate-selftest").exists(), "accelerate-selftest is not built")
+class RealSelftest(ProgramTest):
+    def test_two_processes_of_this_machine_pass(self):
+        result = self.run_program("test", "--cpu", "--num_processes", "2", "--json")
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        results = json.loads(result.stdout)
+        self.assertTrue(results["passed"])
+        self.assertEqual(results["world_size"], 2)
+
+    def test_a_failed_check_is_the_exit_code(self):
+        result = self.run_program("test", "--cpu", "--num_processes", "2", "--folder", self.folder / "nowhere")
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
 
 
 if __name__ == "__main__":
