@@ -10,8 +10,8 @@
 #include "accelerate/idx.h"
 #include "data/byte_scaling.h"
 #include "data/idx_format.h"
-#include "files/mapped_file.h"
 #include "data/row_copy.h"
+#include "files/mapped_file.h"
 
 namespace accelerate {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "accelerate/detail/dataset_access.h"
 #include "accelerate/errors.h"
-#include "files/mapped_file.h"
 #include "data/npy_format.h"
 #include "data/row_copy.h"
+#include "files/mapped_file.h"
 
 namespace accelerate {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "files/mapped_file.h"
 #include "data/row_copy.h"
 #include "data/token_format.h"
+#include "files/mapped_file.h"
 
 namespace accelerate {
 namespace {

@@ -182,7 +182,8 @@ TEST_F(MergeWeights, RefusesHostileAndDamagedSourcesAndLeavesNoTarget) {
   fs::create_symlink(folder_ / "outside.safetensors", folder_ / "in/link.safetensors");
   for (const auto& [index, why] : std::map<std::string, std::string>{
            {R"({"a":"../outside.safetensors"})", "../outside.safetensors"},
-           {R"({"a":")" + (folder_ / "outside.safetensors").string() + R"("})", "is not a name inside the folder"},
+           {R"({"a":")" + (folder_ / "outside.safetensors").string() + R"("})",
+            "is not a name inside the folder"},
            {R"({"a":"link.safetensors"})", "is a link out of the folder"},
            {R"({"a":"none.safetensors"})", "cannot be opened"},
            {R"({"a":"cut.safetensors"})", "no valid safetensors file"},
