@@ -9,9 +9,16 @@
 namespace accelerate::test {
 namespace {
 
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
+// Asked in a rank: the test program itself must not start the threads of a GPU's driver.
+struct GpuRanks : Ranks {
+  void SetUp() override {
+    run(1, [](const Rank&) {
+      if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) {
+        GTEST_SKIP() << "no GPU";
+      }
+    });
+  }
+};
 
 constexpr int kMicroBatches = 9;
 
@@ -19,7 +26,7 @@ std::vector<double> rest(const std::vector<double>& losses, int done) {
   return {losses.begin() + done, losses.end()};
 }
 
-struct CudaResume : Ranks, testing::WithParamInterface<std::tuple<int, ResumeCase>> {};
+struct CudaResume : GpuRanks, testing::WithParamInterface<std::tuple<int, ResumeCase>> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Ranks, CudaResume,
@@ -34,7 +41,6 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST_P(CudaResume, FromAnyMicroBatchIsTheSameAsNotHavingStopped) {
-  REQUIRE_GPU();
   const auto& [ranks, what] = GetParam();
   const StateFolder folder;
   run(ranks, [&folder, what = what](const Rank&) {
@@ -54,7 +60,6 @@ TEST_P(CudaResume, FromAnyMicroBatchIsTheSameAsNotHavingStopped) {
 }
 
 TEST_P(CudaResume, AnAsynchronousSaveHoldsTheStateOfTheMoment) {
-  REQUIRE_GPU();
   const auto& [ranks, what] = GetParam();
   const StateFolder folder;
   run(ranks, [&folder, what = what](const Rank&) {
@@ -76,7 +81,7 @@ TEST_P(CudaResume, AnAsynchronousSaveHoldsTheStateOfTheMoment) {
   });
 }
 
-struct CudaCheckpoint : Ranks {};
+struct CudaCheckpoint : GpuRanks {};
 
 // What the state says about a training that may go on on another kind of device.
 std::vector<double> carried_over(ResumeTraining& training) {
@@ -93,7 +98,6 @@ std::vector<double> carried_over(ResumeTraining& training) {
 }
 
 TEST_F(CudaCheckpoint, StatesMoveBetweenGpuAndCpu) {
-  REQUIRE_GPU();
   for (const bool from_gpu : {true, false}) {
     const StateFolder folder;
     const auto saved = run_collect(1, [&](const Rank&) {
@@ -113,7 +117,6 @@ TEST_F(CudaCheckpoint, StatesMoveBetweenGpuAndCpu) {
 }
 
 TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
-  REQUIRE_GPU();
   run(1, [](const Rank&) {
     const at::Tensor values = torch::randn({1000, 1000}, at::kCUDA);
     checkpoint::Snapshot snapshot(true);
@@ -135,7 +138,6 @@ TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
 }
 
 TEST_F(CudaCheckpoint, ModelsGoFromTheGpuIntoFilesAndBack) {
-  REQUIRE_GPU();
   const StateFolder folder;
   run(1, [&](const Rank&) {
     torch::manual_seed(1);
