@@ -140,6 +140,7 @@ TEST_F(Ranks, TheMainProcessOfEachMachineGoesBeforeTheOthersThere) {
 TEST_F(Ranks, AMainProcessThatDiesInItsBlockEndsTheWaitOfTheOthers) {
   spawn(3, [](const Rank& rank) {
     Group group;
+    group.comm.barrier();  // until then a rank may still be connecting to the one that dies
     const auto turn = main_process_first(group.state, group.comm);
     rank.reach(kInside);
     if (rank.rank == 0) rank.wait_for(1, kPassed);  // which never happens: it is killed
