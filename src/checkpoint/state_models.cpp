@@ -80,7 +80,8 @@ class ModelFile {
       throw CheckpointError({.what = problems,
                              .where = where_,
                              .hint = "prepare the model that was saved; {.strict = false} passes "
-                                     "over names, not over shapes"});
+                                     "over names, not over shapes, and an optimizer must have the "
+                                     "parameters that were saved in any case"});
     }
     note_casts(module, name, reader);
   }

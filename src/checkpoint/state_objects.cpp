@@ -42,7 +42,7 @@ class ObjectsPart final : public StatePart {
   void save(Snapshot& snapshot) const override {
     if (!snapshot.writes_shared_files()) return;
     for (size_t i = 0; i < objects_.size(); ++i) {
-      snapshot.add(object_file(i), to_torch_value(objects_[i].state_dict()));
+      snapshot.add(object_file(i), to_torch_value(state_of(i, object_file(i))));
     }
   }
 
@@ -58,13 +58,14 @@ class ObjectsPart final : public StatePart {
 
   void try_apply() override {
     for (size_t i = 0; i < states_.size(); ++i) {
-      before_.push_back(cloned(objects_[i].state_dict()));  // it may change in place
+      const std::string file = (directory_ / object_file(i)).string();
+      before_.push_back(cloned(state_of(i, file)));  // it may change in place
       try {
         objects_[i].load_state_dict(states_[i]);
       } catch (const std::exception& error) {
         throw CheckpointError({.what = "registered object " + std::to_string(i) +
                                        " refuses its state: " + error.what(),
-                               .where = (directory_ / object_file(i)).string(),
+                               .where = file,
                                .hint = "register the objects that were saved, in the same order"});
       }
     }
@@ -85,6 +86,19 @@ class ObjectsPart final : public StatePart {
   void apply() override {}
 
  private:
+  // Of an object of the user, who is told which of them has thrown. `file` is the one it is for.
+  StateDict state_of(size_t number, const std::string& file) const {
+    try {
+      return objects_[number].state_dict();
+    } catch (const std::exception& error) {
+      throw CheckpointError({.what = "registered object " + std::to_string(number) +
+                                     " does not give its state: " + error.what(),
+                             .where = file,
+                             .hint = "see why its state_dict() throws; objects are numbered from 0 "
+                                     "on, in the order of register_for_checkpointing()"});
+    }
+  }
+
   std::vector<CheckpointFunctions> objects_;
   std::vector<StateDict> states_;
   std::vector<StateDict> before_;

@@ -1,5 +1,8 @@
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -29,6 +32,19 @@ std::vector<TorchDict> initial_rates(const torch::optim::Optimizer& optimizer,
   return {};
 }
 
+// The steps that an optimizer has done, by what it keeps for each parameter; none if it counts
+// none, as SGD.
+std::optional<int64_t> steps_done(const TorchValue& state) {
+  std::optional<int64_t> most;
+  for (const auto& [parameter, own] : state.as_dict().at("state").as_dict().entries()) {
+    const TorchValue* step = own.as_dict().find("step");
+    if (step == nullptr || step->is_none()) continue;
+    const double count = step->is_tensor() ? step->as_tensor().item<double>() : step->as_number();
+    most = std::max(most.value_or(0), static_cast<int64_t>(count));
+  }
+  return most;
+}
+
 class OptimizersPart final : public StatePart {
  public:
   OptimizersPart(std::vector<PreparedOptimizer> optimizers, std::vector<Scheduler> schedulers,
@@ -53,12 +69,16 @@ class OptimizersPart final : public StatePart {
     const size_t saved = reader.count(kStem, kExtension);
     reader.require_count("optimizers", saved, with_files_.size());
     if (const auto found = reader.facts().find(kSteps); found != reader.facts().end()) {
-      steps_ = found->get<std::vector<int64_t>>();
+      const auto steps = found->get<std::vector<int64_t>>();
+      for (size_t i = 0; i < steps.size() && i < optimizers_.size(); ++i) steps_[i] = steps[i];
     }
     for (size_t i = 0; i < with_files_.size() && i < saved; ++i) {
       const std::string name = numbered_file(kStem, i, kExtension);
       TorchValue state = reader.archive(name);
       check_optimizer_state(optimizers_[with_files_[i]].optimizer(), state, reader.where(name));
+      if (!reader.is_ours()) {
+        if (const auto steps = steps_done(state)) steps_[with_files_[i]] = *steps;
+      }
       states_.emplace_back(reader.where(name), std::move(state));
     }
   }
@@ -68,9 +88,7 @@ class OptimizersPart final : public StatePart {
       load_optimizer_state(optimizers_[with_files_[i]].optimizer(), states_[i].second,
                            states_[i].first);
     }
-    for (size_t i = 0; i < optimizers_.size() && i < steps_.size(); ++i) {
-      optimizers_[i].set_step_count(steps_[i]);
-    }
+    for (const auto& [index, steps] : steps_) optimizers_[index].set_step_count(steps);
   }
 
  private:
@@ -91,7 +109,7 @@ class OptimizersPart final : public StatePart {
   std::vector<Scheduler> schedulers_;
   std::vector<size_t> with_files_;  // which of them have a file, in the order of the files
   std::vector<std::pair<std::string, TorchValue>> states_;  // file, contents
-  std::vector<int64_t> steps_;
+  std::map<size_t, int64_t> steps_;  // by the number of the optimizer, where they are known
 };
 
 }  // namespace

@@ -22,7 +22,8 @@ std::filesystem::path resolve(const std::filesystem::path& directory) {
   std::error_code error;
   std::filesystem::path path =
       std::filesystem::weakly_canonical(std::filesystem::absolute(directory), error);
-  if (error) throw system_error("the path cannot be followed", directory, error.value());
+  if (error)
+    throw system_error("the path cannot be followed", directory, error.value(), Access::kRead);
   if (!path.has_filename()) path = path.parent_path();
   if (!path.has_filename() || hidden_name(path.filename().string())) {
     throw CheckpointError({.what = "a checkpoint cannot have that name",

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 fs::path resolved(const fs::path& path) {
   std::error_code error;
   fs::path result = fs::weakly_canonical(fs::absolute(path), error);
-  if (error) throw system_error("the path cannot be followed", path, error.value());
+  if (error) throw system_error("the path cannot be followed", path, error.value(), Access::kRead);
   return result.has_filename() ? result : result.parent_path();
 }
 
@@ -74,7 +74,7 @@ void check_target(const Target& target, const MergeSource& source, const MergeOp
                             : entry_kind(target.folder / target.file) != EntryKind::kMissing;
   if (is_taken) {
     misuse(target.folder / target.file, "the target holds a model",
-           "set overwrite to replace it, or name another folder");
+           "set overwrite (--overwrite on the command line) to replace it, or name another folder");
   }
 }
 

@@ -48,9 +48,9 @@ void check_model_file(const fs::path& folder, const std::string& file, const fs:
   }
   const auto [end, rest] = std::mismatch(inside.begin(), inside.end(), path.begin(), path.end());
   if (end != inside.end() && links == Links::kInside) {
-    refuse(
-        where, subject + " is a link out of the folder",
-        "copy the file itself into the folder, or set follow_links if you trust whoever made it");
+    refuse(where, subject + " is a link out of the folder",
+           "copy the file itself into the folder, or set follow_links (--follow_links on the "
+           "command line) if you trust whoever made it");
   }
   if (!fs::is_regular_file(path, error)) {
     refuse(where, subject + " is not a regular file",

@@ -72,7 +72,9 @@ uint64_t parse_shard_size(std::string_view text) {
       return *bytes;
     }
   }
-  refuse(text, "write a number and KB, MB, GB or TB: \"500MB\"");
+  refuse(text,
+         "write a number and KB, MB, GB or TB: \"500MB\", \"0.3KB\"; a number of bytes is an "
+         "integer in the program, not a text");
 }
 
 uint64_t parse_memory_size(std::string_view text) {

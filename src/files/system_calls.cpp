@@ -16,7 +16,7 @@ namespace {
 
 std::string reason_text(int reason) { return std::generic_category().message(reason); }
 
-std::string hint_for(int reason) {
+std::string hint_for(int reason, Access access) {
   switch (reason) {
     case ENOSPC:
     case EDQUOT:
@@ -27,7 +27,9 @@ std::string hint_for(int reason) {
       return "the disk or the network reports a fault: look into the kernel's log, save elsewhere";
     case EACCES:
     case EPERM:
-      return "check who may write to the folder";
+      return access == Access::kRead
+                 ? "check who may read it, and who may enter the folders that it is in"
+                 : "check who may write to the folder";
     case EROFS:
       return "the file system is mounted read-only: save elsewhere";
     case EEXIST:
@@ -62,7 +64,7 @@ struct CloseStream {
 // Takes the descriptor over.
 std::vector<std::string> names_in(Descriptor directory, const std::filesystem::path& path) {
   const std::unique_ptr<DIR, CloseStream> stream(fdopendir(directory.get()));
-  if (!stream) throw system_error("the folder cannot be read", path, errno);
+  if (!stream) throw system_error("the folder cannot be read", path, errno, Access::kRead);
   directory.release();
   std::vector<std::string> names;
   for (;;) {
@@ -72,7 +74,7 @@ std::vector<std::string> names_in(Descriptor directory, const std::filesystem::p
     const std::string_view name = entry->d_name;
     if (name != "." && name != "..") names.emplace_back(name);
   }
-  if (errno != 0) throw system_error("the folder cannot be read", path, errno);
+  if (errno != 0) throw system_error("the folder cannot be read", path, errno, Access::kRead);
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -89,7 +91,7 @@ void remove_entry(int directory, const char* name, const std::filesystem::path& 
       const int number = inner.get();
       try {
         Descriptor again(fcntl(number, F_DUPFD_CLOEXEC, 0));
-        if (!again) throw system_error("the folder cannot be read", path, errno);
+        if (!again) throw system_error("the folder cannot be read", path, errno, Access::kRead);
         for (const std::string& entry : names_in(std::move(again), path)) {
           remove_entry(number, entry.c_str(), path / entry, error);
         }
@@ -107,11 +109,11 @@ void remove_entry(int directory, const char* name, const std::filesystem::path& 
 
 }  // namespace
 
-CheckpointError system_error(const std::string& what, const std::filesystem::path& path,
-                             int reason) {
+CheckpointError system_error(const std::string& what, const std::filesystem::path& path, int reason,
+                             Access access) {
   return CheckpointError({.what = what + ": " + reason_text(reason),
                           .where = path.string(),
-                          .hint = hint_for(reason)});
+                          .hint = hint_for(reason, access)});
 }
 
 Descriptor::~Descriptor() {
@@ -122,7 +124,7 @@ EntryKind entry_kind(const std::filesystem::path& path) {
   struct stat facts {};
   if (uninterrupted([&] { return lstat(path.c_str(), &facts); }) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return EntryKind::kMissing;
-    throw system_error("it cannot be looked at", path, errno);
+    throw system_error("it cannot be looked at", path, errno, Access::kRead);
   }
   if (S_ISREG(facts.st_mode)) return EntryKind::kFile;
   return S_ISDIR(facts.st_mode) ? EntryKind::kDirectory : EntryKind::kOther;
@@ -145,7 +147,7 @@ std::vector<std::string> entry_names(const std::filesystem::path& directory) {
 Descriptor open_directory(const std::filesystem::path& directory) {
   Descriptor opened(
       uninterrupted([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  if (!opened) throw system_error("the folder cannot be opened", directory, errno);
+  if (!opened) throw system_error("the folder cannot be opened", directory, errno, Access::kRead);
   return opened;
 }
 
@@ -163,7 +165,7 @@ OpenedFile open_inside(const Descriptor& directory, const std::string& name,
   }
   struct stat facts {};
   if (!file || fstat(file.get(), &facts) != 0) {
-    throw system_error("the file cannot be opened", path, errno);
+    throw system_error("the file cannot be opened", path, errno, Access::kRead);
   }
   if (!S_ISREG(facts.st_mode)) {
     throw CheckpointError({.what = "this is not a regular file",
@@ -199,7 +201,7 @@ size_t read_some(const Descriptor& file, std::span<std::byte> bytes,
   while (filled < bytes.size()) {
     const ssize_t count = uninterrupted(
         [&] { return read(file.get(), bytes.data() + filled, bytes.size() - filled); });
-    if (count < 0) throw system_error("the file cannot be read", path, errno);
+    if (count < 0) throw system_error("the file cannot be read", path, errno, Access::kRead);
     if (count == 0) break;
     filled += static_cast<size_t>(count);
   }

@@ -15,10 +15,13 @@
 
 namespace accelerate::files {
 
+// What a system call was for: who may not read is told otherwise than who may not write.
+enum class Access { kRead, kWrite };
+
 // The error of a system call: "`what`: No space left on device", with a hint that fits `reason`, a
-// value of errno.
-CheckpointError system_error(const std::string& what, const std::filesystem::path& path,
-                             int reason);
+// value of errno, and `access`.
+CheckpointError system_error(const std::string& what, const std::filesystem::path& path, int reason,
+                             Access access = Access::kWrite);
 
 // A file descriptor with one owner. -1 holds nothing.
 class Descriptor {

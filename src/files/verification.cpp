@@ -20,14 +20,12 @@ std::string bytes_text(uint64_t bytes) {
   return std::to_string(bytes) + (bytes == 1 ? " byte" : " bytes");
 }
 
+// The sizes are those of the file: which tensor is the first without all of its bytes says nothing
+// about them.
 Finding size_finding(const FileRecord& record, uint64_t bytes) {
-  Finding finding{.file = record.name,
-                  .what = "it has " + bytes_text(bytes) + ", the manifest says " +
-                          std::to_string(record.bytes)};
-  const auto is_cut = [&](const PartRecord& part) { return part.offset + part.bytes > bytes; };
-  const auto cut = std::find_if(record.parts.begin(), record.parts.end(), is_cut);
-  if (cut != record.parts.end()) finding.tensor = cut->name;
-  return finding;
+  return {.file = record.name,
+          .what = "it has " + bytes_text(bytes) + ", the manifest says " +
+                  std::to_string(record.bytes)};
 }
 
 // Takes the bytes of a file in order and keeps apart those of each part.

@@ -67,6 +67,19 @@ void expect_random_numbers(CaseLog& log, const json& recorded) {
   expect("torch_randperm10", torch::randperm(10));
 }
 
+// The `step` of the first parameter in a file of torch.save.
+int64_t steps_in(const std::string& name, const char* file) {
+  const TorchValue state = load_torch_archive(folder_of(name) / file);
+  return static_cast<int64_t>(state.as_dict()
+                                  .at("state")
+                                  .as_dict()
+                                  .find(0)
+                                  ->as_dict()
+                                  .at("step")
+                                  .as_tensor()
+                                  .item<float>());
+}
+
 void load_and_go_on(CaseLog& log, const std::string& name, const json& recorded) {
   Accelerator accelerator(on_cpu());
   auto net = recorded_mlp();
@@ -76,6 +89,9 @@ void load_and_go_on(CaseLog& log, const std::string& name, const json& recorded)
   accelerator.load_state(folder_of(name));
   expect_weights(log, *net, recorded.at("weights"), {});
   log.expect_near("lr", scheduler.last_lr(), {recorded.at("lr").get<double>()}, {.relative = 1e-9});
+  const int64_t steps = steps_in(name, "optimizer.bin");
+  EXPECT_GT(steps, 0);
+  log.expect_equal("steps", optimizer.step_count(), steps);
   expect_random_numbers(log, recorded.at("random_numbers_after_load_state"));
   const json& after = recorded.at("after_resume");
   for (size_t i = 0; i < recorded.at("next_batches").size(); ++i) {
@@ -91,6 +107,8 @@ void load_and_go_on(CaseLog& log, const std::string& name, const json& recorded)
     log.expect_near("rate after" + step, scheduler.last_lr(),
                     {after.at("lr_after").at(i).get<double>()}, {.relative = 1e-9});
   }
+  log.expect_equal("steps at the end", optimizer.step_count(),
+                   steps + static_cast<int64_t>(recorded.at("next_batches").size()));
   expect_weights(log, *net, after.at("weights_after"), kResumed);
 }
 
@@ -146,6 +164,8 @@ TEST_F(StateFixtures, TwoModelsAndARegisteredObjectComeBack) {
       log.expect_near("t", flat({recorder.state.at("t").as_tensor()}), {0, 1, 2}, {});
     });
     log.report();
+    EXPECT_EQ(s.step_count(), 0);  // SGD keeps no count
+    EXPECT_EQ(w.step_count(), steps_in("two_models_custom", "optimizer_1.bin"));
     EXPECT_EQ(sgd.state().size(), 4U);
     EXPECT_EQ(adamw.state().size(), 4U);
   });

@@ -75,6 +75,7 @@ class MergeWeights(ProgramTest):
         refused = self.merge("model", "merged")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("the target holds a model", refused.stderr)
+        self.assertIn("--overwrite", refused.stderr)
         self.assertEqual(self.merge("model", "merged", "--overwrite").returncode, 0)
 
     def test_the_source_can_be_removed(self):
@@ -106,7 +107,9 @@ class MergeWeights(ProgramTest):
         blob = self.folder / "blob"
         self.second.rename(blob)
         self.second.symlink_to(blob)
-        self.assertEqual(self.merge("model", "merged").returncode, 1)
+        refused = self.merge("model", "merged")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("--follow_links", refused.stderr)
         self.assertEqual(self.merge("model", "merged", "--follow_links").returncode, 0)
 
 

@@ -37,6 +37,12 @@ struct Stubborn {
   }
 };
 
+// Gives no state.
+struct Silent {
+  StateDict state_dict() const { throw std::runtime_error("nothing to say"); }
+  void load_state_dict(const StateDict&) {}
+};
+
 std::string load_error(Accelerator& accelerator, const std::filesystem::path& directory) {
   return thrown_by<CheckpointError>([&] { accelerator.load_state(directory); });
 }
@@ -140,6 +146,23 @@ TEST_F(StateErrors, AnObjectThatRefusesItsStateLeavesEverythingAsItWas) {
     EXPECT_EQ(first.value, 10);
     EXPECT_EQ(second.value, 20);
     EXPECT_EQ(flat(net->parameters()), before);
+  });
+}
+
+TEST_F(StateErrors, AnObjectThatGivesNoStateIsNamedOnAllRanks) {
+  run(2, [&](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    auto model = accelerator.prepare(std::make_shared<Mlp>());
+    Counter counter;
+    Silent silent;
+    accelerator.register_for_checkpointing(counter, silent);
+    const std::string error =
+        thrown_by<CheckpointError>([&] { accelerator.save_state(folder / "state"); });
+    EXPECT_THAT(error, AllOf(HasSubstr("[rank 0 of 2]"),
+                             HasSubstr("registered object 1 does not give its state: nothing to "
+                                       "say"),
+                             HasSubstr("custom_checkpoint_1.pkl"), HasSubstr("state_dict()")));
+    EXPECT_FALSE(std::filesystem::exists(folder / "state"));
   });
 }
 

@@ -84,10 +84,10 @@ TEST_F(CheckpointDamageTest, EveryTruncationOfEveryFileIsFound) {
   EXPECT_THAT(findings(), IsEmpty());
 }
 
-TEST_F(CheckpointDamageTest, ATruncationNamesTheFirstTensorThatIsCut) {
+TEST_F(CheckpointDamageTest, ATruncationNamesTheFileAndItsSizes) {
   std::filesystem::resize_file(file("model.safetensors"), 100);
-  EXPECT_THAT(findings(), ElementsAre("model.safetensors, tensor weight: it has 100 bytes, the "
-                                      "manifest says 237"));
+  EXPECT_THAT(findings(),
+              ElementsAre("model.safetensors: it has 100 bytes, the manifest says 237"));
 }
 
 TEST_F(CheckpointDamageTest, SeveralFindingsAreAllGiven) {
@@ -95,7 +95,7 @@ TEST_F(CheckpointDamageTest, SeveralFindingsAreAllGiven) {
   std::filesystem::resize_file(file("optimizer.bin"), 1);
   EXPECT_THAT(findings(),
               ElementsAre("model.safetensors: the file cannot be opened: No such file or directory",
-                          "optimizer.bin, tensor weight: it has 1 byte, the manifest says 233"));
+                          "optimizer.bin: it has 1 byte, the manifest says 233"));
 }
 
 TEST_F(CheckpointDamageTest, WithoutChecksumsOnlyTheSizesCount) {

@@ -89,6 +89,21 @@ TEST_F(CheckpointDirectoryTest, AFolderThatMayNotBeLookedIntoHidesNoOther) {
   EXPECT_EQ(newest->name, "checkpoint_1");
 }
 
+TEST_F(CheckpointDirectoryTest, WhoMayNotReadIsToldToLookAtReading) {
+  save(folder() / "best", 1);
+  const std::filesystem::path manifest = folder() / "best" / "manifest.json";
+  std::filesystem::permissions(manifest, std::filesystem::perms::none);
+  std::filesystem::permissions(folder(), std::filesystem::perms::all);
+  constexpr uid_t kNobody = 65534;
+  const bool is_root = geteuid() == 0;  // who may read everything
+  if (is_root) ASSERT_EQ(seteuid(kNobody), 0);
+  const auto error = checkpoint_error([&] { CheckpointDirectory(folder() / "best"); });
+  if (is_root) ASSERT_EQ(seteuid(0), 0);
+  EXPECT_EQ(error.message(), "the file cannot be opened: Permission denied");
+  EXPECT_EQ(error.where(), manifest.string());
+  EXPECT_EQ(error.hint(), "check who may read it, and who may enter the folders that it is in");
+}
+
 TEST_F(CheckpointDirectoryTest, OneCheckpointIsFoundByItsPath) {
   save(folder() / "best", 1);
   std::filesystem::create_directory(folder() / "other");
@@ -112,8 +127,8 @@ TEST_F(CheckpointDirectoryTest, AMissingOrTornCheckpointIsRefusedByName) {
   std::filesystem::resize_file(folder() / "ckpt" / "model.safetensors", 150);
   const auto torn = checkpoint_error([&] { CheckpointDirectory(folder() / "ckpt"); });
   EXPECT_EQ(torn.message(),
-            "the checkpoint is not complete: model.safetensors, tensor bias: it has 150 bytes, the "
-            "manifest says 237");
+            "the checkpoint is not complete: model.safetensors: it has 150 bytes, the manifest "
+            "says 237");
   EXPECT_EQ(torn.where(), (folder() / "ckpt" / "model.safetensors").string());
   std::filesystem::remove(folder() / "ckpt" / "manifest.json");
   EXPECT_EQ(checkpoint_error([&] { CheckpointDirectory(folder() / "ckpt"); }).where(),

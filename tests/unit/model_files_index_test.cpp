@@ -9,6 +9,7 @@ namespace accelerate::files {
 namespace {
 
 using test::error_of;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -206,6 +207,8 @@ TEST(SizeText, OfAShardIsDecimalWhateverTheLetters) {
                 HasSubstr("is not a size"))
         << wrong;
   }
+  EXPECT_THAT(error_of<UsageError>([] { parse_shard_size("300"); }).hint(),
+              AllOf(HasSubstr("KB, MB, GB or TB"), HasSubstr("a number of bytes is an integer")));
 }
 
 }  // namespace
