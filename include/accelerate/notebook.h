@@ -35,7 +35,8 @@ class WorkerError : public Error {
 
 struct NotebookOptions {
   // Workers on this machine; unset: one for each GPU that can be seen, else one. A single worker
-  // (on a single node) is not forked: the function runs in the caller.
+  // (on a single node) is not forked: the function runs in the caller, and what it changes, also
+  // before a restart, stays changed.
   std::optional<int> num_processes{};
   // What an Accelerator uses that is not told otherwise; unset: what the environment says.
   std::optional<MixedPrecision> mixed_precision{};
@@ -50,7 +51,8 @@ struct NotebookOptions {
   int num_nodes = 1;
   int node_rank = 0;
 
-  // How often all workers begin anew after one has failed. One node only.
+  // How often all workers begin anew after one has failed, a single one after an exception. One
+  // node only. ProcessState::restart_count() tells which attempt it is.
   int max_restarts = 0;
   // How long workers may take to end by SIGTERM, once one has failed, before they are killed.
   std::chrono::milliseconds grace{5'000};
@@ -95,8 +97,9 @@ auto launch_inside(std::string_view caller, Function& function, const NotebookOp
 // workers returned (any nested value; tensors arrive on the CPU), by local rank.
 //
 // If a worker fails the others are stopped and WorkerError tells of the first that failed. Nothing
-// is left running, also if the caller is killed. In the caller's process, where one worker runs in
-// place, exceptions pass unchanged.
+// that workers started is left running, also if the caller is killed: a process of its own, forked
+// first, watches over them and all that comes of them. In the caller's process, where one worker
+// runs in place, exceptions pass unchanged.
 //
 // Throws UsageError, and forks nothing, where workers could not run: CUDA was initialised in this
 // process (a forked process cannot use it), this process is itself a rank of several, or another

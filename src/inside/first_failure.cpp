@@ -29,11 +29,18 @@ ErrorInfo describe(const WorkerEnd& end) {
     return info;
   }
   if (end.wait_status && WIFEXITED(*end.wait_status)) {
+    if (WEXITSTATUS(*end.wait_status) == kReportIsLost) {
+      return {.what = "what the worker's function returned or threw is lost",
+              .hint =
+                  "look whether the function closes descriptors that are not its own, and "
+                  "whether memory has run out"};
+    }
     return {.what = "the worker exited with status " +
                     std::to_string(WEXITSTATUS(*end.wait_status)) +
                     " before its function returned"};
   }
-  return {.what = "the worker ended before its function returned"};
+  return {.what = "the worker ended before its function returned",
+          .hint = "the process that watches over the workers was killed"};
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "accelerate/notebook.h"
-#include "inside/forked_worker.h"
+#include "inside/guardian.h"
 
 namespace accelerate::inside {
 

@@ -20,15 +20,6 @@
 namespace accelerate::inside {
 namespace {
 
-constexpr int kReported = 0;
-constexpr int kNotReported = 1;
-
-void flush_output() {
-  std::cout.flush();
-  std::clog.flush();
-  std::fflush(nullptr);
-}
-
 // Signals end a worker, whatever the program or notebook does with them, and none is held back.
 void forget_signal_handlers() {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
@@ -54,19 +45,27 @@ WorkerReport run(const detail::WorkerBody& body, int threads) {
   }
 }
 
-[[noreturn]] void throw_cannot_start(const char* hint) {
-  throw CommError(
-      {.what = "cannot start a worker: " + std::string(std::strerror(errno)), .hint = hint});
+// In a thread of its own: OpenMP keeps its pool with the thread that opened a parallel region, and
+// that of the caller's thread waits for members that fork() has not copied.
+WorkerReport run_in_fresh_thread(const WorkerStart& start) {
+  try {
+    WorkerReport report;
+    std::thread([&] { report = run(start.body, threads_of(start.environment)); }).join();
+    return report;
+  } catch (...) {  // there is no room for a thread
+    return WorkerReport::of_exception(std::current_exception());
+  }
 }
 
 }  // namespace
 
-ForkedWorker::ForkedWorker(const Start& start) : rank_(start.rank) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) throw_cannot_start("raise the limit on open files (ulimit -n)");
-  life_ = launch::UniqueFd(ends[0]);
-  const launch::UniqueFd workers_end(ends[1]);
+void flush_output() {
+  std::cout.flush();
+  std::clog.flush();
+  std::fflush(nullptr);
+}
 
+ForkedWorker::ForkedWorker(const WorkerStart& start) : report_(start.report) {
   std::vector<char*> variables;
   variables.reserve(start.environment.size() + 1);
   for (const std::string& variable : start.environment) {
@@ -74,46 +73,44 @@ ForkedWorker::ForkedWorker(const Start& start) : rank_(start.rank) {
   }
   variables.push_back(nullptr);
 
-  flush_output();  // else the worker would print again what is still in buffers
-  const pid_t caller = getpid();
+  const pid_t parent = getpid();
   pid_ = fork();
   if (pid_ < 0) {
-    end_ = WorkerEnd{};  // nothing to kill
-    throw_cannot_start("start fewer workers, or raise the limit on processes (ulimit -u)");
+    throw CommError({.what = "cannot start a worker: " + std::string(std::strerror(errno)),
+                     .hint = "start fewer workers, or raise the limit on processes (ulimit -u)"});
   }
-  if (pid_ == 0) be_worker(start, variables, caller);
+  if (pid_ == 0) be_worker(start, variables, parent);
   // Also from this side, so that a signal to the group reaches it whoever runs first.
   setpgid(pid_, pid_);
 }
 
-void ForkedWorker::be_worker(const Start& start, const std::vector<char*>& variables,
-                             pid_t caller) const {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != caller) _exit(128 + SIGKILL);  // it died before the line above
-  forget_signal_handlers();
-  empty_standard_input();
-  // Not by setenv(): its lock may be held by a thread that does not exist here.
-  environ = const_cast<char**>(variables.data());
-
-  // In a thread of its own: OpenMP keeps its pool with the thread that opened a parallel region,
-  // and that of the caller's thread waits for members that fork() has not copied.
-  bool reported = false;
-  std::thread([&] {
-    reported = report_.write(run(start.body, threads_of(start.environment)));
-  }).join();
-  flush_output();
-  _exit(reported ? kReported : kNotReported);  // static objects are the caller's business
+// An exception must not leave it: it would go on as a second copy of the program.
+void ForkedWorker::be_worker(const WorkerStart& start, const std::vector<char*>& variables,
+                             pid_t parent) noexcept {
+  try {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(128 + SIGKILL);  // it died before the line above
+    forget_signal_handlers();
+    empty_standard_input();
+    // Not by setenv(): its lock may be held by a thread that does not exist here.
+    environ = const_cast<char**>(variables.data());
+    const bool is_written = start.report.write(run_in_fresh_thread(start));
+    flush_output();
+    _exit(is_written ? 0 : kReportIsLost);  // static objects are the caller's business
+  } catch (...) {
+    _exit(kReportIsLost);
+  }
 }
 
 ForkedWorker::~ForkedWorker() {
-  if (end_) return;
+  if (has_ended()) return;
   stop(SIGKILL);
-  waitpid(pid_, nullptr, 0);
+  collect();
 }
 
 void ForkedWorker::stop(int signal) {
-  if (end_) return;
+  if (has_ended()) return;
   stopped_ = true;
   kill(-pid_, signal);
 }
@@ -122,12 +119,9 @@ void ForkedWorker::collect() {
   // While it is a zombie the number of its group cannot belong to someone else.
   kill(-pid_, SIGKILL);
   int status = 0;
-  pid_t reaped;
-  do {
-    reaped = waitpid(pid_, &status, 0);
-  } while (reaped < 0 && errno == EINTR);
-  end_ = WorkerEnd{.rank = rank_, .report = report_.read(), .stopped = stopped_};
-  if (reaped == pid_) end_->wait_status = status;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  wait_status_ = status;
 }
 
 }  // namespace accelerate::inside

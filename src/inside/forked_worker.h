@@ -9,59 +9,56 @@
 
 #include "accelerate/notebook.h"
 #include "inside/worker_report.h"
-#include "launch/unique_fd.h"
 
 namespace accelerate::inside {
 
-// How a worker ended.
-struct WorkerEnd {
-  int rank = 0;  // among all ranks of the job
-  // As waitpid() gives it; nothing where the program took it before us (SIGCHLD is ignored).
-  std::optional<int> wait_status{};
-  std::optional<WorkerReport> report{};
-  bool stopped = false;  // it was told to end, because another one had failed
-
-  bool succeeded() const { return report && report->kind == WorkerReport::Kind::kResult; }
+// What a worker is to do. `body` and `report` must outlive it.
+struct WorkerStart {
+  int rank;  // among all ranks of the job
+  std::vector<std::string> environment;
+  const detail::WorkerBody& body;
+  const ReportFile& report;
 };
 
-// Forks in its constructor; kills the worker, and what it started, if it still runs when this
-// object goes. The kernel kills it too if this process dies first. Used by one thread.
+// With this status a worker ends whose function is over, but whose report could not be written.
+constexpr int kReportIsLost = 113;
+
+// Writes out what is in the buffers of standard output: else a forked process would print it again.
+void flush_output();
+
+// Forks in its constructor; kills the worker, and its process group, if it still runs when this
+// object goes. The kernel kills it too if this process dies first. Used by one thread, of a process
+// that does not ignore SIGCHLD.
 class ForkedWorker {
  public:
-  struct Start {
-    int rank;
-    std::vector<std::string> environment;
-    const detail::WorkerBody& body;
-  };
-
   // Throws CommError if the system has no room for another process.
-  explicit ForkedWorker(const Start& start);
+  explicit ForkedWorker(const WorkerStart& start);
   ~ForkedWorker();
   ForkedWorker(const ForkedWorker&) = delete;
   ForkedWorker& operator=(const ForkedWorker&) = delete;
 
-  // Becomes readable (end of file) when the worker has ended.
-  int life_fd() const { return life_.get(); }
-  bool has_ended() const { return end_.has_value(); }
+  pid_t pid() const { return pid_; }
+  bool has_ended() const { return wait_status_.has_value(); }
+  // Whether its function returned. Only after collect().
+  bool has_succeeded() const { return report_.holds_result(); }
+  bool was_stopped() const { return stopped_; }
+  // As waitpid() gives it. Only after collect().
+  int wait_status() const { return *wait_status_; }
 
-  // Sends `signal` to the worker and its process group.
+  // Sends `signal` to the worker and its process group, if it has not ended.
   void stop(int signal);
 
-  // After life_fd() became readable: kills what the worker left in its group and takes its status.
+  // When it is a zombie: kills what the worker left in its group and takes its status.
   void collect();
-  // Only after collect().
-  const WorkerEnd& end() const { return *end_; }
 
  private:
-  [[noreturn]] void be_worker(const Start& start, const std::vector<char*>& variables,
-                              pid_t caller) const;
+  [[noreturn]] static void be_worker(const WorkerStart& start, const std::vector<char*>& variables,
+                                     pid_t parent) noexcept;
 
-  int rank_;
-  ReportFile report_;
-  launch::UniqueFd life_;  // the other end is the worker's, for as long as it lives
+  const ReportFile& report_;
   pid_t pid_ = -1;
   bool stopped_ = false;
-  std::optional<WorkerEnd> end_;
+  std::optional<int> wait_status_;
 };
 
 }  // namespace accelerate::inside

@@ -1,23 +1,15 @@
-#include <poll.h>
-#include <signal.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <memory>
 
 #include "accelerate/notebook.h"
 #include "inside/first_failure.h"
 #include "inside/fork_safety.h"
-#include "inside/forked_worker.h"
+#include "inside/guardian.h"
 #include "inside/worker_variables.h"
 #include "launch/machine.h"
 #include "launch/port_reservation.h"
 
 namespace accelerate::detail {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using Workers = std::vector<std::unique_ptr<inside::ForkedWorker>>;
 
 constexpr int kPortOfSeveralNodes = 29500;
 
@@ -66,69 +58,35 @@ std::optional<launch::PortReservation> reserve_port(const NotebookOptions& optio
   }
 }
 
-// Blocks until one more worker has ended or the time is over.
-void wait_for_an_end(const Workers& workers, std::optional<Clock::time_point> until) {
-  std::vector<pollfd> lives;
-  std::vector<inside::ForkedWorker*> living;
-  for (const auto& worker : workers) {
-    if (worker->has_ended()) continue;
-    lives.push_back({.fd = worker->life_fd(), .events = POLLIN, .revents = 0});
-    living.push_back(worker.get());
-  }
-  int timeout = -1;
-  if (until) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now());
-    timeout = static_cast<int>(std::max<int64_t>(0, left.count()));
-  }
-  if (poll(lives.data(), lives.size(), timeout) <= 0) return;  // a signal, or the time is over
-  for (size_t i = 0; i < lives.size(); ++i) {
-    if (lives[i].revents != 0) living[i]->collect();
-  }
-}
-
-void stop_all(const Workers& workers, int signal) {
-  for (const auto& worker : workers) worker->stop(signal);
-}
-
-// Blocks until all workers have ended; stops them once one has failed.
-void supervise(const Workers& workers, std::chrono::milliseconds grace) {
-  std::optional<Clock::time_point> kill_at;
-  bool killed = false;
-  while (true) {
-    const bool all_ended =
-        std::all_of(workers.begin(), workers.end(), [](auto& w) { return w->has_ended(); });
-    if (all_ended) return;
-    const bool one_failed = std::any_of(workers.begin(), workers.end(), [](auto& w) {
-      return w->has_ended() && !w->end().succeeded();
-    });
-    if (one_failed && !kill_at) {
-      stop_all(workers, SIGTERM);
-      kill_at = Clock::now() + grace;
-    }
-    if (kill_at && !killed && Clock::now() >= *kill_at) {
-      stop_all(workers, SIGKILL);
-      killed = true;
-    }
-    wait_for_an_end(workers, killed ? std::nullopt : kill_at);
-  }
-}
-
 std::vector<inside::WorkerEnd> run_attempt(const NotebookOptions& options, int num_processes,
                                            int attempt, const WorkerBody& body) {
   const std::optional<launch::PortReservation> reservation = reserve_port(options);
   const int port =
       reservation ? reservation->port() : options.use_port.value_or(kPortOfSeveralNodes);
-  Workers workers;
+  const std::vector<inside::ReportFile> reports(static_cast<size_t>(num_processes));
+  std::vector<inside::WorkerStart> starts;
   for (int local_rank = 0; local_rank < num_processes; ++local_rank) {
-    workers.push_back(std::make_unique<inside::ForkedWorker>(inside::ForkedWorker::Start{
-        .rank = options.node_rank * num_processes + local_rank,
-        .environment = inside::worker_variables(options, num_processes, port, local_rank, attempt),
-        .body = body}));
+    starts.push_back(
+        {.rank = options.node_rank * num_processes + local_rank,
+         .environment = inside::worker_variables(options, num_processes, port, local_rank, attempt),
+         .body = body,
+         .report = reports[static_cast<size_t>(local_rank)]});
   }
-  supervise(workers, options.grace);
-  std::vector<inside::WorkerEnd> ends;
-  for (const auto& worker : workers) ends.push_back(worker->end());
-  return ends;
+  return inside::run_guarded(starts, options.grace);
+}
+
+// The only worker. An exception passes unchanged once no restart is left.
+PackedValue run_in_place(const NotebookOptions& options, const WorkerBody& body) {
+  for (int attempt = 0; attempt < options.max_restarts; ++attempt) {
+    try {
+      const inside::VariablesInPlace variables(options, attempt);
+      return body();
+    } catch (...) {
+      // Begin anew, as the caller has asked.
+    }
+  }
+  const inside::VariablesInPlace variables(options, options.max_restarts);
+  return body();
 }
 
 }  // namespace
@@ -139,10 +97,7 @@ std::vector<PackedValue> run_workers(std::string_view caller, const NotebookOpti
   const int num_processes = check_options(caller, options);
   const int world_size = num_processes * options.num_nodes;
   inside::require_no_ranks(caller);
-  if (world_size == 1) {
-    const inside::VariablesInPlace variables(options);
-    return {body()};
-  }
+  if (world_size == 1) return {run_in_place(options, body)};
   inside::require_no_cuda(caller);
   for (int attempt = 0;; ++attempt) {
     std::vector<inside::WorkerEnd> ends = run_attempt(options, num_processes, attempt, body);

@@ -58,6 +58,16 @@ bool read_all(int file, void* data, size_t size, uint64_t position) {
   return true;
 }
 
+// Nothing if what should follow is not there, or not all of it.
+std::optional<FileHead> read_head(int file) {
+  struct stat status {};
+  FileHead head;
+  if (fstat(file, &status) != 0 || !read_all(file, &head, sizeof head, 0)) return std::nullopt;
+  const uint64_t size = static_cast<uint64_t>(status.st_size) - sizeof head;
+  if (head.text_bytes > size || head.tensor_bytes != size - head.text_bytes) return std::nullopt;
+  return head;
+}
+
 std::string name_of(const std::type_info& type) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> name(
@@ -116,24 +126,23 @@ bool ReportFile::write(const WorkerReport& report) const {
          (head.tensor_bytes == 0 || write_all(file_.get(), bytes.data_ptr(), head.tensor_bytes));
 }
 
-std::optional<WorkerReport> ReportFile::read() const {
-  struct stat status {};
-  FileHead head;
-  if (fstat(file_.get(), &status) != 0 || !read_all(file_.get(), &head, sizeof head, 0)) {
-    return std::nullopt;
-  }
-  const uint64_t size = static_cast<uint64_t>(status.st_size) - sizeof head;
-  if (head.text_bytes > size || head.tensor_bytes != size - head.text_bytes) return std::nullopt;
+bool ReportFile::holds_result() const {
+  const std::optional<FileHead> head = read_head(file_.get());
+  return head && head->kind == WorkerReport::Kind::kResult;
+}
 
-  std::string text(head.text_bytes, '\0');
-  const at::Tensor bytes = at::empty({static_cast<int64_t>(head.tensor_bytes)}, at::kByte);
-  if (!read_all(file_.get(), text.data(), text.size(), sizeof head) ||
-      !read_all(file_.get(), bytes.data_ptr(), head.tensor_bytes, sizeof head + text.size())) {
+std::optional<WorkerReport> ReportFile::read() const {
+  const std::optional<FileHead> head = read_head(file_.get());
+  if (!head) return std::nullopt;
+  std::string text(head->text_bytes, '\0');
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(head->tensor_bytes)}, at::kByte);
+  if (!read_all(file_.get(), text.data(), text.size(), sizeof *head) ||
+      !read_all(file_.get(), bytes.data_ptr(), head->tensor_bytes, sizeof *head + text.size())) {
     return std::nullopt;
   }
   WorkerReport report{
-      .kind = head.kind, .lost_peer = head.lost_peer, .nanoseconds = head.nanoseconds};
-  if (head.kind == WorkerReport::Kind::kResult) {
+      .kind = head->kind, .lost_peer = head->lost_peer, .nanoseconds = head->nanoseconds};
+  if (head->kind == WorkerReport::Kind::kResult) {
     report.result = {.header = std::move(text), .bytes = bytes};
   } else {
     report.text = std::move(text);

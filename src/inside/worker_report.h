@@ -33,7 +33,9 @@ class ReportFile {
 
   // In the worker, once. False if there is no memory for it.
   bool write(const WorkerReport& report) const;
-  // In the caller, after the worker has ended. Nothing if there is no complete report.
+  // After the worker has ended, in any process that has inherited it.
+  bool holds_result() const;
+  // Nothing if there is no complete report.
   std::optional<WorkerReport> read() const;
 
  private:

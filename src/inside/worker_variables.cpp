@@ -1,5 +1,7 @@
 #include "inside/worker_variables.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -11,6 +13,11 @@
 #include "launch/worker_environment.h"
 
 namespace accelerate::inside {
+namespace {
+
+constexpr int kAnyPort = 29500;  // one process meets nobody
+
+}  // namespace
 
 std::vector<std::string> worker_variables(const NotebookOptions& options, int num_processes,
                                           int port, int local_rank, int attempt) {
@@ -42,14 +49,28 @@ int threads_of(const std::vector<std::string>& environment) {
   return 1;
 }
 
-VariablesInPlace::VariablesInPlace(const NotebookOptions& options) {
+VariablesInPlace::VariablesInPlace(const NotebookOptions& options, int attempt) {
   if (options.mixed_precision) {
     set("ACCELERATE_MIXED_PRECISION", std::string(options.mixed_precision->name()));
   }
   if (options.cpu) set("ACCELERATE_USE_CPU", "true");
+  if (options.num_cpu_threads_per_process) {
+    set("OMP_NUM_THREADS", std::to_string(*options.num_cpu_threads_per_process));
+    threads_before_ = at::get_num_threads();
+    at::set_num_threads(*options.num_cpu_threads_per_process);
+  }
+  if (options.max_restarts == 0) return;
+  // Restarts are counted for ranks alone.
+  for (const char* name : {"RANK", "LOCAL_RANK"}) set(name, "0");
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE"}) set(name, "1");
+  set("MASTER_ADDR", options.master_addr);
+  set("MASTER_PORT", std::to_string(options.use_port.value_or(kAnyPort)));
+  set("TORCHELASTIC_RESTART_COUNT", std::to_string(attempt));
+  set("TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts));
 }
 
 VariablesInPlace::~VariablesInPlace() {
+  if (threads_before_) at::set_num_threads(*threads_before_);
   for (const auto& [name, value] : before_) {
     if (value) {
       setenv(name.c_str(), value->c_str(), 1);

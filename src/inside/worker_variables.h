@@ -18,11 +18,11 @@ std::vector<std::string> worker_variables(const NotebookOptions& options, int nu
 // CPU threads that this environment asks for; at least 1.
 int threads_of(const std::vector<std::string>& environment);
 
-// Sets what the options say about precision and device while it lives, for a function that runs in
-// this process.
+// Sets what the options say about precision, device, CPU threads and restarts while it lives, for a
+// function that runs in this process. `attempt` counts the restarts.
 class VariablesInPlace {
  public:
-  explicit VariablesInPlace(const NotebookOptions& options);
+  VariablesInPlace(const NotebookOptions& options, int attempt);
   ~VariablesInPlace();
   VariablesInPlace(const VariablesInPlace&) = delete;
   VariablesInPlace& operator=(const VariablesInPlace&) = delete;
@@ -31,6 +31,7 @@ class VariablesInPlace {
   void set(const char* name, const std::string& value);
 
   std::vector<std::pair<std::string, std::optional<std::string>>> before_;
+  std::optional<int> threads_before_;
 };
 
 }  // namespace accelerate::inside

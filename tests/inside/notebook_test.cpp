@@ -159,6 +159,35 @@ TEST(NotebookLauncher, OneProcessRunsInTheCaller) {
   EXPECT_EQ(variable("ACCELERATE_MIXED_PRECISION"), "unset");
 }
 
+TEST(NotebookLauncher, OneProcessHasTheThreadsThatAreAskedFor) {
+  const int before = at::get_num_threads();
+  const auto inside = notebook_launcher(
+      [] { return variable("OMP_NUM_THREADS") + " " + std::to_string(at::get_num_threads()); },
+      {.num_processes = 1, .num_cpu_threads_per_process = before + 2});
+  const std::string asked = std::to_string(before + 2);
+  EXPECT_THAT(inside, ElementsAre(asked + " " + asked));
+  EXPECT_EQ(at::get_num_threads(), before);
+}
+
+TEST(NotebookLauncher, OneProcessBeginsAnewAsOftenAsAsked) {
+  int runs = 0;
+  const auto fail_until = [&](int run) {
+    return [&runs, run] {
+      const int restarts = ProcessState::from_environment({.cpu = true}).restart_count();
+      EXPECT_EQ(restarts, runs);
+      if (++runs < run) throw std::out_of_range("run " + std::to_string(runs));
+      return runs;
+    };
+  };
+  const NotebookOptions twice{.num_processes = 1, .cpu = true, .max_restarts = 1};
+  EXPECT_THAT(notebook_launcher(fail_until(2), twice), ElementsAre(2));
+  EXPECT_EQ(variable("RANK"), "unset");
+  EXPECT_EQ(variable("TORCHELASTIC_RESTART_COUNT"), "unset");
+  runs = 0;
+  EXPECT_THROW(notebook_launcher(fail_until(3), twice), std::out_of_range);
+  EXPECT_EQ(runs, 2);
+}
+
 TEST(DebugLauncher, RunsTwoProcessesOnTheCpuWithoutMixedPrecision) {
   setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
   const auto seen = debug_launcher([] {
