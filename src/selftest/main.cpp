@@ -18,8 +18,9 @@ constexpr int kWrongArguments = 2;
 
 int run_all(const Arguments& arguments) {
   const ProcessState state = ProcessState::from_environment();
+  // A rank that has failed waits for the verdicts of those that still wait for it in the check.
   Communicator control(state,
-                       {.timeout = arguments.timeout, .rendezvous_timeout = arguments.timeout});
+                       {.timeout = 2 * arguments.timeout, .rendezvous_timeout = arguments.timeout});
   Runner runner(control, arguments.timeout);
   TickList ticks(state.world_size(), wants_colours(STDOUT_FILENO));
   std::vector<CheckResult> results;

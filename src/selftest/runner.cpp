@@ -24,9 +24,11 @@ Verdict failed(std::string text, bool lost_peer = false) {
   return {.status = Status::kFailed, .lost_peer = lost_peer, .text = std::move(text)};
 }
 
-Verdict verdict_of(const Check& check, Accelerator& accelerator) {
+// `accelerator` gives the one for the check, and may fail as the check may.
+template <class GetAccelerator>
+Verdict verdict_of(const Check& check, GetAccelerator accelerator) {
   try {
-    Findings findings = check.run(accelerator);
+    Findings findings = check.run(accelerator());
     return {.text = std::move(findings.detail), .metrics = std::move(findings.metrics)};
   } catch (const Skipped& reason) {
     return {.status = Status::kSkipped, .text = reason.what()};
@@ -81,7 +83,7 @@ Accelerator& Runner::accelerator_for(const Check& check) {
 
 CheckResult Runner::run(const Check& check) {
   const auto start = std::chrono::steady_clock::now();
-  const Verdict own = verdict_of(check, accelerator_for(check));
+  const Verdict own = verdict_of(check, [&]() -> Accelerator& { return accelerator_for(check); });
   const auto duration = std::chrono::steady_clock::now() - start;
   // Others may wait for this rank inside the check: closed connections let them go.
   if (own.status == Status::kFailed) accelerator_.reset();

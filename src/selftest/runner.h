@@ -38,7 +38,8 @@ struct CheckResult {
 // verdicts travel over `control`, which no check uses.
 class Runner {
  public:
-  // `control` must outlive it. `timeout` is the most that a rank waits for another.
+  // `control` must outlive it and wait longer than `timeout`, the most that a rank waits for
+  // another in a check.
   Runner(Communicator& control, std::chrono::milliseconds timeout)
       : control_(control), timeout_(timeout) {}
 

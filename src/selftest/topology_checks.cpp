@@ -107,12 +107,13 @@ Findings check_devices(Accelerator& accelerator) {
   const at::Tensor one = at::ones({4}, at::TensorOptions().device(accelerator.device()));
   expect_equal("sum of four ones on " + accelerator.device().str(), one.sum().item<double>(), 4.0);
 
-  const bool cuda = accelerator.device().is_cuda();
+  const bool nccl = accelerator.device().is_cuda() &&
+                    plain_options().process_group.cuda_backend == CudaBackend::kNccl;
   std::string detail = accelerator.device().str();
   if (accelerator.num_processes() == 1) {
     detail += ", one process needs no backend";
   } else {
-    detail += cuda ? ", nccl between them" : ", gloo between them";
+    detail += nccl ? ", nccl between them" : ", gloo between them";
   }
   return {.detail = detail + ", " +
                     count(static_cast<size_t>(at::get_num_threads()), "CPU thread") + " each"};

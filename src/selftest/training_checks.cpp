@@ -31,7 +31,7 @@ at::Tensor trained_alone(Accelerator& accelerator) {
   return flat(net->parameters());
 }
 
-// The same by all processes, each with its own rows, in `windows` micro-batches a step.
+// The same by all processes, each with its own rows, in `micro_batches` parts a step.
 at::Tensor trained_together(Accelerator& accelerator, int64_t micro_batches) {
   const at::TensorOptions like = at::TensorOptions(accelerator.device()).dtype(at::kDouble);
   // Other weights on each rank: preparing the model gives all of them those of rank 0.

@@ -100,6 +100,31 @@ TEST_F(SelftestRunner, ARankThatThrowsDoesNotHoldUpThoseThatWaitForIt) {
   });
 }
 
+TEST_F(SelftestRunner, ARankThatCannotMakeItsAcceleratorFailsTheCheckAndLeavesNobodyWaiting) {
+  run(3, [](const Rank& rank) {
+    Bench bench;
+    AcceleratorOptions options = selftest::plain_options();
+    options.cpu = true;
+    options.gradient_accumulation.steps = rank.rank == 1 ? 0 : 1;
+    const auto wait = [](Accelerator& accelerator) -> Findings {
+      accelerator.wait_for_everyone();
+      return {};
+    };
+    for (const bool shares : {false, true}) {
+      const CheckResult result = bench.runner.run({.family = "family",
+                                                   .name = "name",
+                                                   .options = options,
+                                                   .run = wait,
+                                                   .shares_accelerator = shares});
+      EXPECT_EQ(result.status, Status::kFailed);
+      EXPECT_THAT(failing_ranks(result), ElementsAre(1));
+      EXPECT_EQ(result.failures[0].text,
+                "a window of gradient accumulation has at least 1 step, got 0");
+      EXPECT_EQ(bench.run(wait).status, Status::kPassed);
+    }
+  });
+}
+
 TEST_F(SelftestRunner, RanksThatThrowInTheMiddleOfTrainingLetTheOthersGo) {
   run(2, [](const Rank& rank) {
     const CheckResult result = Bench().run([&](Accelerator& accelerator) -> Findings {
