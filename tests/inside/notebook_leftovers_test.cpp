@@ -24,6 +24,8 @@ const NotebookOptions kTwo{.num_processes = 2, .cpu = true};
 
 // How long a process that nobody ends is there: long enough to be seen, not for ever.
 constexpr unsigned kLifeOfALeftover = 60;
+// In place of its number, if it lived as long.
+constexpr int kNobodyEndedIt = -1;
 
 // The text of the WorkerError that the launch throws; empty if it throws none.
 template <class Launch>
@@ -42,20 +44,22 @@ void leave_behind(std::atomic<int>& pid) {
     setsid();
     pid = getpid();
     sleep(kLifeOfALeftover);
+    pid = kNobodyEndedIt;
     _exit(0);
   }
   while (pid == 0) std::this_thread::yield();
 }
 
-// Whether none of the first two processes runs; ends those that do.
-bool both_are_gone(SharedNumbers& pids) {
-  bool gone = true;
+// Whether the first two processes were ended by somebody; ends those that run.
+bool both_were_ended(SharedNumbers& pids) {
+  bool ended = true;
   for (const size_t i : {0, 1}) {
-    if (pids[i] == 0 || !is_running(pids[i])) continue;
-    gone = false;
-    kill(pids[i], SIGKILL);
+    const pid_t pid = pids[i];
+    if (pid > 0 && !is_running(pid)) continue;
+    ended = false;
+    if (pid > 0) kill(pid, SIGKILL);
   }
-  return gone;
+  return ended;
 }
 
 // New threads of this process, and of those forked from it, get stacks that no machine has room
@@ -94,7 +98,7 @@ TEST(NotebookLeftovers, AWorkerWithoutRoomForItsThreadIsAFailureAndEnds) {
 TEST(NotebookLeftovers, AProcessInASessionOfItsOwnDoesNotHoldTheLaunchUpAndEndsWithIt) {
   SharedNumbers pids;
   notebook_launcher([&] { leave_behind(pids[own_rank()]); }, kTwo);
-  EXPECT_TRUE(both_are_gone(pids));
+  EXPECT_TRUE(both_were_ended(pids));
 }
 
 TEST(NotebookLeftovers, AProcessInASessionOfItsOwnEndsWithAKilledWorker) {
@@ -109,7 +113,7 @@ TEST(NotebookLeftovers, AProcessInASessionOfItsOwnEndsWithAKilledWorker) {
         kTwo);
   });
   EXPECT_EQ(text, "the worker was killed by signal 9 (Killed)");
-  EXPECT_TRUE(both_are_gone(pids));
+  EXPECT_TRUE(both_were_ended(pids));
 }
 
 TEST(NotebookLeftovers, AProcessInASessionOfItsOwnEndsWithAKilledCaller) {
@@ -129,7 +133,7 @@ TEST(NotebookLeftovers, AProcessInASessionOfItsOwnEndsWithAKilledCaller) {
   kill(caller, SIGKILL);
   EXPECT_EQ(waitpid(caller, nullptr, 0), caller);
   EXPECT_TRUE(comes_true([&] { return !is_running(pids[0]) && !is_running(pids[1]); }));
-  EXPECT_TRUE(both_are_gone(pids));
+  EXPECT_TRUE(both_were_ended(pids));
 }
 
 TEST(NotebookLeftovers, ProcessesOfTheCallerAreLeftAlone) {
