@@ -29,6 +29,7 @@
 #include "accelerate/model_files.h"
 #include "accelerate/nested.h"
 #include "accelerate/no_sync.h"
+#include "accelerate/notebook.h"
 #include "accelerate/npy.h"
 #include "accelerate/operations.h"
 #include "accelerate/optimizer_state.h"
