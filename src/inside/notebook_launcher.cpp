@@ -77,16 +77,14 @@ std::vector<inside::WorkerEnd> run_attempt(const NotebookOptions& options, int n
 
 // The only worker. An exception passes unchanged once no restart is left.
 PackedValue run_in_place(const NotebookOptions& options, const WorkerBody& body) {
-  for (int attempt = 0; attempt < options.max_restarts; ++attempt) {
+  for (int attempt = 0;; ++attempt) {
     try {
       const inside::VariablesInPlace variables(options, attempt);
       return body();
     } catch (...) {
-      // Begin anew, as the caller has asked.
+      if (attempt == options.max_restarts) throw;
     }
   }
-  const inside::VariablesInPlace variables(options, options.max_restarts);
-  return body();
 }
 
 }  // namespace
