@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -23,6 +24,7 @@ constexpr const char* kCpu = "torch_manual_seed";
 constexpr const char* kCuda = "torch_cuda_manual_seed";
 constexpr const char* kDevice = "device_index";
 constexpr const char* kStep = "step";
+constexpr const char* kWrittenBy = "written_by";  // Python's library does not write it
 constexpr const char* kPython = "random_state";
 constexpr const char* kNumpy = "numpy_random_seed";
 
@@ -78,9 +80,11 @@ class RngPart final : public StatePart {
   RngPart(int rank, c10::Device device, int64_t step) : rank_(rank), device_(device), step_(step) {}
 
   void save(Snapshot& snapshot) const override {
-    TorchDict states{{kStep, step_}, {kCpu, state_of(c10::kCPU)}};
+    TorchDict states{
+        {kWrittenBy, "Accelerate for C++"}, {kStep, step_}, {kCpu, state_of(c10::kCPU)}};
     add_states_of_python(states);
-    if (const int gpus = gpu_count(); gpus > 0) {
+    // Of a program that stays on the CPU libtorch may have been told that there are no GPUs.
+    if (const int gpus = device_.is_cuda() ? gpu_count() : 0; gpus > 0) {
       std::vector<TorchValue> all;
       for (int index = 0; index < gpus; ++index) all.emplace_back(state_of(gpu(index)));
       states.set(kCuda, all);
@@ -107,7 +111,7 @@ class RngPart final : public StatePart {
     for (const auto& [key, value] : states.entries()) {
       const std::string& entry = key.as_string();
       const bool known = entry == kCpu || entry == kDevice || entry == kStep ||
-                         (entry == kCuda && device_.is_cuda()) ||
+                         entry == kWrittenBy || (entry == kCuda && device_.is_cuda()) ||
                          (reader.is_ours() && (entry == kPython || entry == kNumpy));
       if (!known) others.push_back(entry);
     }
@@ -179,6 +183,15 @@ class RngPart final : public StatePart {
 };
 
 }  // namespace
+
+bool has_rng_file_of_ours(const std::filesystem::path& directory) {
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (!entry.path().filename().string().starts_with("random_states_")) continue;
+    const TorchValue states = load_torch_archive(entry.path());
+    return states.is_dict() && states.as_dict().find(std::string_view(kWrittenBy)) != nullptr;
+  }
+  return false;
+}
 
 std::string rng_file(int rank) { return "random_states_" + std::to_string(rank) + ".pkl"; }
 

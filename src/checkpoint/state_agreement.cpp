@@ -157,4 +157,23 @@ std::vector<std::string> from_fields(const std::string& fields) {
   return texts;
 }
 
+void require_same_facts(Communicator& ranks, const std::vector<Fact>& own,
+                        const std::string& where) {
+  if (ranks.world_size() == 1) return;
+  std::vector<std::string> values;
+  for (const Fact& fact : own) values.push_back(fact.value);
+  const std::vector<std::string> all = ranks.all_gather_bytes(to_fields(values));
+  const std::vector<std::string> wanted = from_fields(all[0]);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    const std::vector<std::string> given = from_fields(all[rank]);
+    for (size_t i = 0; i < own.size(); ++i) {
+      if (given[i] == wanted[i]) continue;
+      throw UsageError({.what = "ranks differ: " + own[i].name + " is " + wanted[i] +
+                                " on rank 0 and " + given[i] + " on rank " + std::to_string(rank),
+                        .where = where,
+                        .hint = "call it on all ranks with the same options and objects"});
+    }
+  }
+}
+
 }  // namespace accelerate::checkpoint

@@ -27,6 +27,15 @@ void agree(Communicator& ranks, const std::exception_ptr& own);
 void agree(Communicator& ranks, const std::exception_ptr& own,
            const std::function<void()>& take_back);
 
+struct Fact {
+  std::string name;
+  std::string value;
+};
+// Throws UsageError, the same on all ranks, that names the first fact in which a rank differs from
+// rank 0. All ranks give the same names in the same order. Collective; one small exchange.
+void require_same_facts(Communicator& ranks, const std::vector<Fact>& own,
+                        const std::string& where);
+
 // An error as bytes that another rank can throw; empty for none.
 std::string error_bytes(const std::exception_ptr& error);
 // Throws the error that `bytes` of rank `rank` are.

@@ -6,6 +6,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "checkpoint/rng_part.h"
 #include "checkpoint/state_agreement.h"
 #include "checkpoint/state_names.h"
 #include "files/checkpoint_directory.h"
@@ -16,9 +17,22 @@ namespace {
 
 using std::filesystem::path;
 
+// One of the Python library's has no manifest, and nothing in it can be verified. One of ours that
+// has lost it is incomplete.
+void require_of_python(const path& directory) {
+  if (has_rng_file_of_ours(directory)) {
+    throw CheckpointError({.what = "the checkpoint is incomplete: it has no manifest.json",
+                           .where = directory.string(),
+                           .hint = "load another one, or pass {.fall_back = true}"});
+  }
+  log(LogLevel::kWarning, directory.string() +
+                              " has no manifest.json: it is read as a directory "
+                              "of the Python library, and nothing is verified");
+}
+
 // What is wrong with the data of a checkpoint; throws CheckpointError.
 void require_undamaged(const path& directory, bool verify_data) {
-  if (is_without_manifest(directory)) return;
+  if (is_without_manifest(directory)) return require_of_python(directory);
   const files::CheckpointDirectory complete(directory);
   const auto findings = files::verify(complete.path(), {.data_checksums = verify_data});
   if (findings.empty()) return;

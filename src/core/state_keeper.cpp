@@ -89,13 +89,24 @@ checkpoint::SaveGroup StateKeeper::group() const {
 checkpoint::SaveTarget StateKeeper::target(const std::filesystem::path& directory) const {
   if (!directory.empty()) return {.directory = directory};
   const auto folder = series_folder() / files::numbered_name(project_.iteration);
-  if (std::filesystem::exists(folder)) {
-    throw CheckpointError({.what = "there is a checkpoint of this number already",
-                           .where = folder.string(),
-                           .hint = "load_state() sets the next number, and so does "
-                                   "set_save_iteration()"});
-  }
+  require_last_of_series(folder);
   return {.directory = folder, .total_limit = project_.total_limit};
+}
+
+// Numbers from here on belong to another run. Rotation would take them for newer ones than those of
+// this run, and so would load_state().
+void StateKeeper::require_last_of_series(const std::filesystem::path& next) const {
+  std::error_code error;
+  if (!std::filesystem::is_directory(next.parent_path(), error)) return;
+  for (const auto& entry : std::filesystem::directory_iterator(next.parent_path())) {
+    const auto name = files::series_name(entry.path().filename().string());
+    if (!name || name->series != files::kSeries || name->number < project_.iteration) continue;
+    throw CheckpointError(
+        {.what = "there is a checkpoint already that this run has neither written nor loaded",
+         .where = std::filesystem::absolute(entry.path()).string(),
+         .hint = "load_state() or set_save_iteration() to go on after it, or name another "
+                 "project_dir"});
+  }
 }
 
 void StateKeeper::require_directory(const std::filesystem::path& directory,
@@ -141,13 +152,28 @@ void StateKeeper::settle_last_save() {
                              ranks_->world_size());
 }
 
+void StateKeeper::run_hooks(std::vector<ModelToSave>& models,
+                            const std::filesystem::path& directory) const {
+  for (const auto& [number, hook] : save_hooks_->hooks) {
+    try {
+      hook(models, directory);
+    } catch (const Error&) {
+      throw;  // it says what it has to say
+    } catch (const std::exception& error) {
+      throw CheckpointError({.what = std::string("a save hook failed: ") + error.what(),
+                             .where = "hook " + std::to_string(number) + " of save_state",
+                             .hint = "nothing was saved; mend the hook, or remove it"});
+    }
+  }
+}
+
 void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& training,
                                 const SaveOptions& options) {
   std::vector<ModelToSave> models;
   for (const auto& entry : training.models) {
     models.push_back({.module = entry.module, .weights = get_state_dict(*entry.module)});
   }
-  for (const auto& [number, hook] : save_hooks_->hooks) hook(models, job.directory());
+  run_hooks(models, job.directory());
 
   checkpoint::StateParts parts;
   parts.push_back(checkpoint::save_models(std::move(models), options.safe_serialization));
@@ -184,8 +210,27 @@ Communicator& StateKeeper::background_ranks() {
   return *background_ranks_;
 }
 
+std::vector<checkpoint::Fact> StateKeeper::facts_of_save(const TrainingState& training,
+                                                         const std::filesystem::path& directory,
+                                                         const SaveOptions& options) const {
+  const auto yes_or_no = [](bool value) { return std::string(value ? "true" : "false"); };
+  std::vector<checkpoint::Fact> facts{
+      {".async", yes_or_no(options.async)},
+      {".safe_serialization", yes_or_no(options.safe_serialization)},
+      {".gradients", options.gradients ? yes_or_no(*options.gradients) : "unset"},
+      {"the number of models", std::to_string(training.models.size())},
+      {"the number of optimizers", std::to_string(training.optimizers.size())},
+      {"the number of schedulers", std::to_string(training.schedulers.size())},
+      {"the number of loaders", std::to_string(training.loaders.size())},
+      {"the number of registered objects", std::to_string(objects_.size())}};
+  if (!project_.save_on_each_node) facts.push_back({"the directory", directory.string()});
+  return facts;
+}
+
 SaveTicket StateKeeper::save(const TrainingState& training, const std::filesystem::path& directory,
                              const SaveOptions& options) {
+  checkpoint::require_same_facts(*ranks_, facts_of_save(training, directory, options),
+                                 "save_state");
   checkpoint::agree(*ranks_, checkpoint::caught([&] {
     require_directory(directory, "save_state");
     require_idle(options);

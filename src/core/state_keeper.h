@@ -14,6 +14,7 @@
 #include "accelerate/process_state.h"
 #include "checkpoint/async_saver.h"
 #include "checkpoint/host_buffers.h"
+#include "checkpoint/state_agreement.h"
 #include "checkpoint/state_part.h"
 #include "checkpoint/state_parts.h"
 #include "checkpoint/state_saving.h"
@@ -59,6 +60,13 @@ class StateKeeper {
   checkpoint::SaveTarget target(const std::filesystem::path& directory) const;
   void require_directory(const std::filesystem::path& directory, const char* where) const;
   void require_idle(const SaveOptions& options) const;
+  // Throws CheckpointError if there is one of the series with the number of `next` or a higher one.
+  void require_last_of_series(const std::filesystem::path& next) const;
+  // In what all ranks must agree.
+  std::vector<checkpoint::Fact> facts_of_save(const TrainingState& training,
+                                              const std::filesystem::path& directory,
+                                              const SaveOptions& options) const;
+  void run_hooks(std::vector<ModelToSave>& models, const std::filesystem::path& directory) const;
   // Collective; see there.
   void settle_last_save();
   Communicator& background_ranks();

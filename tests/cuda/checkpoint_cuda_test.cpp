@@ -118,6 +118,7 @@ TEST_F(CudaCheckpoint, StatesMoveBetweenGpuAndCpu) {
 
 TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
   run(1, [](const Rank&) {
+    compat::cuda_plugin();  // loads what libtorch needs for a GPU
     const at::Tensor values = torch::randn({1000, 1000}, at::kCUDA);
     checkpoint::Snapshot snapshot(true);
     snapshot.add("model.safetensors", [&] {
@@ -140,6 +141,7 @@ TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
 TEST_F(CudaCheckpoint, ModelsGoFromTheGpuIntoFilesAndBack) {
   const StateFolder folder;
   run(1, [&](const Rank&) {
+    compat::cuda_plugin();  // loads what libtorch needs for a GPU
     torch::manual_seed(1);
     DropoutNet net(false);
     save_model(net, folder / "cpu");

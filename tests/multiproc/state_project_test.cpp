@@ -67,7 +67,7 @@ TEST_F(StateProject, CheckpointsAreNumberedAndTheNewestIsLoaded) {
     EXPECT_EQ(resumed.accelerator().save_iteration(), 3);
     resumed.accelerator().set_save_iteration(1);
     EXPECT_THAT(thrown_by<CheckpointError>([&] { resumed.accelerator().save_state(); }),
-                HasSubstr("there is a checkpoint of this number already"));
+                HasSubstr("that this run has neither written nor loaded"));
   });
 }
 
