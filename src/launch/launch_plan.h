@@ -1,6 +1,7 @@
 // What a job is: decided once by the command line, only read by everything after it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -74,7 +75,7 @@ struct LaunchPlan {
 
   // --- failure and end
   int max_restarts = 0;  // how often a job that failed begins anew, on all machines
-  // How often machines tell each other that they are there.
+  // How often machines tell each other that they are there, at least; see beat_interval().
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds machine_timeout{30'000};  // silence after which a machine is lost
   std::chrono::milliseconds join_timeout{300'000};    // how long machines wait for each other
@@ -93,6 +94,13 @@ struct LaunchPlan {
   std::vector<std::vector<std::string>> programs{};
 
   int processes_per_machine() const { return num_processes / num_machines; }
+
+  // A machine that is well is heard several times before it would be taken for lost.
+  std::chrono::milliseconds beat_interval() const {
+    return std::clamp<std::chrono::milliseconds>(
+        machine_timeout / 3, std::chrono::milliseconds(1),
+        std::max(monitor_interval, std::chrono::milliseconds(1)));
+  }
 };
 
 // Sets what `text`, a list such as "join_timeout=60,machine_timeout=10" (seconds), says of the

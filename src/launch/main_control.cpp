@@ -69,7 +69,7 @@ void MainControl::forward_orders() {
 
 void MainControl::add_descriptors(std::vector<pollfd>& fds) const {
   if (!listener_) return;
-  fds.push_back({listener_.get(), POLLIN, 0});
+  fds.push_back({says_goodbye_ ? -1 : listener_.get(), POLLIN, 0});
   const auto add = [&](const LineChannel& channel) {
     const short events = channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
     fds.push_back({channel.fd(), events, 0});
@@ -87,9 +87,17 @@ void MainControl::handle_descriptors(const pollfd* fds, size_t count) {
   for (auto& [machine, member] : members_) listen_to(machine, member);
   for (LineChannel& guest : guests_) greet(guest);
   std::erase_if(guests_, [](const LineChannel& guest) { return !guest && !guest.wants_write(); });
-  std::erase_if(members_, [](const auto& member) { return !member.second; });
+  drop_lost_members();
   if (fds[0].revents != 0) accept_all();
   forward_orders();
+}
+
+// Whoever is no member any more has left the job too, however its connection ended.
+void MainControl::drop_lost_members() {
+  for (const auto& [machine, member] : members_) {
+    if (!member) director_.lose(machine, member.end_reason(), Clock::now());
+  }
+  std::erase_if(members_, [](const auto& member) { return !member.second; });
 }
 
 void MainControl::accept_all() {
@@ -107,7 +115,7 @@ void MainControl::accept_all() {
 
 void MainControl::greet(LineChannel& guest) {
   const auto hello = guest.next();
-  if (!hello) return;
+  if (!hello || !guest) return;  // who has hung up already does not take part
   const int machine = static_cast<int>(hello->number("machine"));
   const bool comes_back = hello->name() == "hello" && identities_.count(machine) != 0 &&
                           identities_[machine] == hello->text("identity");
@@ -153,9 +161,10 @@ std::string MainControl::refusal(const Message& hello, const std::string& peer) 
   if (hello.has("run") && hello.text("run") != plan_.run_id) {
     return who + "belongs to job " + hello.text("run") + ", the main machine to " + plan_.run_id;
   }
-  if (director_.has_joined(static_cast<int>(machine))) {
+  const auto present = members_.find(static_cast<int>(machine));
+  if (present != members_.end()) {
     return who + "claims --machine_rank " + std::to_string(machine) + ", which " +
-           members_.at(static_cast<int>(machine)).peer() + " has already";
+           present->second.peer() + " has already";
   }
   return "";
 }
@@ -171,7 +180,7 @@ void MainControl::handle_time() {
   const auto now = Clock::now();
   director_.handle_time(now);
   if (listener_ && now >= next_beat_) {
-    next_beat_ = now + plan_.monitor_interval;
+    next_beat_ = now + plan_.beat_interval();
     for (auto& [machine, member] : members_) {
       member.send(Message("alive"));
       if (now - member.last_heard() <= plan_.machine_timeout) continue;
@@ -200,12 +209,19 @@ void MainControl::tell_who_is_missing(Clock::time_point now) {
 
 std::optional<MainControl::Clock::time_point> MainControl::deadline() const {
   if (!listener_) return std::nullopt;
-  return next_beat_;
+  return std::min(next_beat_, director_.deadline().value_or(next_beat_));
+}
+
+void MainControl::begin_farewell() {
+  says_goodbye_ = true;
+  guests_.clear();
+  for (auto& [machine, member] : members_) member.end_sending();
 }
 
 bool MainControl::wants_flush() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const auto& member) { return member.second.wants_write(); });
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+    return says_goodbye_ ? static_cast<bool>(member.second) : member.second.wants_write();
+  });
 }
 
 }  // namespace accelerate::launch
