@@ -81,7 +81,8 @@ class InATerminal(ProgramTest):
         terminal = Terminal(self.folder, "config")
         terminal.expect("several GPUs")
         terminal.type("\x1b[1;2A" + ENTER)
-        terminal.expect("  one process (CPU or one GPU)\r\n")
+        terminal.expect("\x1b[J  one process (CPU or one GPU)\r\n")
+        terminal.expect("> ")  # the next menu
         terminal.type(CTRL_C)
         self.assertEqual(terminal.wait(), 130)
 
