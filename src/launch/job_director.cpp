@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launch/failure_report.h"
 
@@ -88,11 +89,13 @@ void JobDirector::lose(int machine, const std::string& why, Clock::time_point no
 void JobDirector::handle(int machine, const Event& event, Clock::time_point now) {
   if (phase_ == Phase::kFinished) return;
   if (event.kind == Event::Kind::kSignal) {
+    // One signal may reach several launchers, as over ssh: only the second to the same one is more.
+    const bool again = std::exchange(machines_[static_cast<size_t>(machine)].told_to_stop, true);
     if (phase_ == Phase::kGathering) {
       outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .stop_signal = event.signal};
       finish(outcome_.exit_code(), failure_report(outcome_), failure_summary(outcome_));
     } else if (outcome_.stop_signal) {
-      if (event.signal != SIGINT) return;
+      if (event.signal != SIGINT || !again) return;
       send_all({.kind = Order::Kind::kKill});
       if (machine == 0 && !leave_at_) leave_at_ = now + kPatienceAfterKill;
     } else {

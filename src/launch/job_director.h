@@ -54,6 +54,7 @@ class JobDirector {
     bool joined = false;
     bool running = false;  // has workers of the present attempt
     std::string host{};
+    bool told_to_stop = false;  // its launcher got a signal
   };
 
   void gather(Clock::time_point now);

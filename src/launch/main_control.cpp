@@ -19,6 +19,12 @@ constexpr std::chrono::seconds kPatienceBeforeNote{3};
 constexpr std::chrono::seconds kPatienceWithGuests{10};  // to say who they are
 constexpr size_t kMaxGuests = 256;
 
+// mpirun may start it on another machine, whose ports are not ours to reserve.
+bool has_rank_zero_here(const LaunchPlan& plan) {
+  return plan.launcher != LauncherKind::kMpirun || plan.main_address.empty() ||
+         is_own_address(plan.main_address);
+}
+
 }  // namespace
 
 MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
@@ -28,9 +34,10 @@ MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
   if (plan.num_machines > 1) {
     if (plan.same_network) require_own_address(plan.main_address);
     listener_ = listen_everywhere(plan.main_port);
-  } else {
-    reservation_ =
-        plan.main_port == 0 ? PortReservation::any() : PortReservation::of(plan.main_port);
+  } else if (plan.main_port == 0) {
+    reservation_ = PortReservation::any();
+  } else if (has_rank_zero_here(plan)) {
+    reservation_ = PortReservation::of(plan.main_port);
   }
   director_.join(0, host_name());
 }
@@ -39,7 +46,8 @@ MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
 // the port that the user named for one machine stays.
 int MainControl::port_of_attempt(int attempt) {
   const bool named = plan_.num_machines == 1 && plan_.main_port != 0;
-  if (!named && (attempt > 0 || !reservation_)) reservation_ = PortReservation::any();
+  if (named) return plan_.main_port;
+  if (attempt > 0 || !reservation_) reservation_ = PortReservation::any();
   return reservation_->port();
 }
 

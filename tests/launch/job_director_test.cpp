@@ -207,6 +207,17 @@ TEST_F(Directing, ASecondInterruptKillsEverywhere) {
   EXPECT_THAT(orders(), ElementsAre("0 kill", "1 kill"));
 }
 
+TEST_F(Directing, OneInterruptThatReachesAllLaunchersIsOne) {
+  begin(2);
+  director_->join(1, "b");
+  orders();
+  signal(0, SIGINT);
+  signal(1, SIGINT);
+  EXPECT_THAT(orders(), ElementsAre("0 stop 2", "1 stop 2"));
+  signal(1, SIGINT);
+  EXPECT_THAT(orders(), ElementsAre("0 kill", "1 kill"));
+}
+
 TEST_F(Directing, AfterASecondInterruptAMachineThatDoesNotAnswerIsNotWaitedFor) {
   begin(2);
   director_->join(1, "b");
