@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "cli/config_docs.h"
@@ -12,6 +13,7 @@
 #include "cli/wizard_questions.h"
 #include "config/config_file.h"
 #include "config/config_path.h"
+#include "config/schema.h"
 #include "launch/machine.h"
 
 namespace accelerate::cli {
@@ -129,9 +131,11 @@ Command setup_config(CLI::App& app) {
 
   CLI::App* defaults = add_part(*config, "default", "Write a file for this machine, unasked");
   add_config_file(*defaults, *options);
+  const auto& precisions = config::find_setting("mixed_precision")->choices;
+  const std::vector<std::string> names(precisions.begin(), precisions.end());
   defaults->add_option("--mixed_precision", options->mixed_precision, "What models compute in [no]")
-      ->type_name("no|fp16|bf16")
-      ->check(CLI::IsMember({"no", "fp16", "bf16"}).description(""));
+      ->type_name(CLI::detail::join(names, "|"))
+      ->check(CLI::IsMember(names).description(""));
   CLI::App* update = add_part(*config, "update", "Rewrite a file of an older version");
   add_config_file(*update, *options);
   CLI::App* show = add_part(*config, "show", "Print a file as it is understood");

@@ -9,6 +9,7 @@
 #include "accelerate/errors.h"
 #include "base/environment.h"
 #include "cli/env_libtorch.h"
+#include "cli/explain_table.h"
 #include "cli/help_formatter.h"
 #include "cli/launch_command.h"
 #include "cli/system_facts.h"
@@ -38,23 +39,18 @@ Fact some(std::string name, std::vector<std::string> values) {
   return {.name = std::move(name), .values = std::move(values), .is_list = true};
 }
 
-// What accelerate launch would begin with. A file that cannot be used is a fact too.
+// What accelerate launch would begin with: the file, and the variables that count before it. What
+// cannot be used is a fact too.
 std::vector<Fact> configuration_facts(const Options& options) {
   const std::string named = options.config_file.empty()
                                 ? environment_variable("ACCELERATE_CONFIG_FILE").value_or("")
                                 : options.config_file;
   try {
     const auto file = find_config_file(named);
-    if (!file)
-      return {one("configuration", "none (" + config::default_config_path().string() + ")")};
-    std::vector<std::string> lines;
-    const std::string text = config::yaml_text(config::complete_document(*file));
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = text.find('\n', begin);
-      lines.push_back(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    return {one("configuration", file->path.string()), some("settings", std::move(lines))};
+    const std::string place =
+        file ? file->path.string() : "none (" + config::default_config_path().string() + ")";
+    return {one("configuration", place),
+            some("settings", given_settings(settings_of_run({}, file ? &*file : nullptr)))};
   } catch (const ConfigError& error) {
     const std::string place = error.where().empty() ? "" : " at " + error.where();
     return {one("configuration", "cannot be used: " + error.message() + place)};
@@ -68,7 +64,7 @@ std::vector<Fact> gather_facts(const Options& options) {
       one("accelerate", ACCELERATE_VERSION),
       one("built with", "libtorch " ACCELERATE_LIBTORCH_VERSION ", " ACCELERATE_COMPILER),
       one("libtorch", torch.folder.empty()
-                          ? std::string("not found at " ACCELERATE_LIBTORCH_DIR)
+                          ? std::string("not found (at the build: " ACCELERATE_LIBTORCH_DIR ")")
                           : torch.version + (torch.has_cuda ? " with CUDA" : " for CPU") + " at " +
                                 torch.folder),
       some("backends", torch.backends),

@@ -1,14 +1,24 @@
 #include "cli/env_libtorch.h"
 
+#include <link.h>
+
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
+#include "cli/captured_command.h"
+#include "cli/selftest_program.h"
 #include "launch/folder_entries.h"
 
 namespace accelerate::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kLibrary = "libtorch_cpu.so";
+constexpr std::chrono::milliseconds kLoaderDeadline{10000};  // gigabytes may be on a cold disk
 
 bool is_file(const fs::path& path) {
   std::error_code no_file;
@@ -55,12 +65,44 @@ std::string describe_nccl(const fs::path& packages) {
   return "";
 }
 
+// The dynamic loader of this program, "" in a static one.
+std::string dynamic_loader() {
+  std::string found;
+  dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void* result) {
+        const std::string name = fs::path(object->dlpi_name).filename().string();
+        if (!name.starts_with("ld-") && !name.starts_with("ld64")) return 0;
+        *static_cast<std::string*>(result) = object->dlpi_name;
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+// The folder where the loader finds libtorch for `program`, which does not run; "" if nowhere,
+// nothing if the loader does not say.
+std::optional<fs::path> loaded_folder(const fs::path& program) {
+  const std::string loader = dynamic_loader();
+  if (loader.empty()) return std::nullopt;
+  const auto list = captured_command({loader, "--list", program.string()}, kLoaderDeadline);
+  if (!list) return std::nullopt;
+  const std::string arrow = std::string(kLibrary) + " => ";  // a line: name => path (0x7f...)
+  const size_t found = list->find(arrow);
+  if (found == std::string::npos) return std::nullopt;
+  const size_t begin = found + arrow.size();
+  const size_t end = std::min(list->find(" (0x", begin), list->find('\n', begin));
+  const fs::path path = list->substr(begin, end - begin);
+  return path.is_absolute() ? path.lexically_normal().parent_path() : fs::path();
+}
+
 }  // namespace
 
 LibtorchFacts find_libtorch() {
   LibtorchFacts facts;
-  const fs::path folder = ACCELERATE_LIBTORCH_DIR;
-  if (!is_file(folder / "libtorch_cpu.so")) return facts;
+  const auto program = find_selftest_program();
+  const auto loaded = program ? loaded_folder(*program) : std::nullopt;
+  const fs::path folder = loaded.value_or(ACCELERATE_LIBTORCH_DIR);
+  if (!is_file(folder / kLibrary)) return facts;
   facts.folder = folder.string();
   const fs::path torch_folder = folder.parent_path();
   facts.version = version_in(torch_folder);

@@ -7,13 +7,15 @@
 namespace accelerate::cli {
 
 struct LibtorchFacts {
-  std::string folder{};  // of libtorch_cpu.so; "" if it is not where it was at the build
+  std::string folder{};  // of libtorch_cpu.so; "" if it is not found
   std::string version{};
   bool has_cuda = false;                // libtorch_cuda.so is beside it
   std::vector<std::string> backends{};  // "gloo", "nccl 2.28.9 at /..."
 };
 
-// Looks where the library finds libtorch. Reads names of files alone.
+// The libtorch that a program of the library loads, as the dynamic loader finds it for the
+// self-test now, with LD_LIBRARY_PATH and the run path; where there is no self-test, that of the
+// build.
 LibtorchFacts find_libtorch();
 
 }  // namespace accelerate::cli

@@ -1,7 +1,9 @@
 #include "cli/explain_dry_run.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "launch/job.h"
@@ -12,34 +14,103 @@
 namespace accelerate::cli {
 namespace {
 
-std::string worker_text(const launch::LaunchPlan& plan, int local_rank,
-                        const launch::WorkerSurroundings& surroundings) {
+using launch::JobPreview;
+using launch::LauncherKind;
+using launch::LaunchPlan;
+using launch::WorkerSurroundings;
+
+bool is_secret(const std::string& name) {
+  constexpr std::array<std::string_view, 4> kParts = {"TOKEN", "KEY", "SECRET", "PASSWORD"};
+  return std::any_of(kParts.begin(), kParts.end(),
+                     [&](std::string_view part) { return name.find(part) != std::string::npos; });
+}
+
+// Where machines have a launcher each, they agree on what is asked for here when they start.
+bool has_launcher_on_each_machine(const LaunchPlan& plan) {
+  if (plan.launcher == LauncherKind::kLocal) return plan.num_machines > 1;
+  return plan.launcher != LauncherKind::kMpirun;
+}
+
+std::string port_text(const JobPreview& preview) {
+  const LaunchPlan& plan = preview.plan;
+  if (plan.num_machines > 1 && has_launcher_on_each_machine(plan)) {
+    return "(a free one of machine 0)";
+  }
+  if (plan.main_port == 0) return "(a free one)";
+  const bool differs = preview.has_drawn_port && preview.has_made_up_run_id;
+  return differs ? "(drawn)" : std::to_string(plan.main_port);
+}
+
+// What is decided only when the job runs, or must not be read by everyone; "": the value as it is.
+std::string remark_on(const std::string& name, const JobPreview& preview) {
+  const LaunchPlan& plan = preview.plan;
+  if (name == "MASTER_PORT") return port_text(preview);
+  if (name == "TORCHELASTIC_RUN_ID" && preview.has_made_up_run_id) {
+    const bool is_member = plan.launcher == LauncherKind::kLocal && plan.machine_rank > 0;
+    return is_member ? "(that of machine 0)" : "(made up)";
+  }
+  const bool unknown_first = plan.launcher == LauncherKind::kSlurm && plan.main_address.empty();
+  if (name == "MASTER_ADDR" && unknown_first && plan.num_machines > 1) {
+    return "(the first machine of the allocation)";
+  }
+  const bool is_elsewhere =
+      plan.launcher == LauncherKind::kSlurm || plan.launcher == LauncherKind::kSsh;
+  if (name == "OMP_NUM_THREADS" && is_elsewhere && !plan.num_cpu_threads_per_process) {
+    return "(an equal share of the cores there)";
+  }
+  return is_secret(name) ? "(hidden)" : "";
+}
+
+// The variables of a worker that this process does not have alike, a line each.
+std::string variables_text(const JobPreview& preview, const LaunchPlan& plan, int local_rank) {
+  const WorkerSurroundings surroundings{.inherited = launch::current_environment(),
+                                        .cores = launch::available_cores()};
   const std::set<std::string> inherited(surroundings.inherited.begin(),
                                         surroundings.inherited.end());
-  const int rank = plan.machine_rank * plan.processes_per_machine() + local_rank;
-  std::string text = "rank " + std::to_string(rank) + "\n";
   std::vector<std::string> variables = launch::worker_environment(plan, local_rank, surroundings);
   std::sort(variables.begin(), variables.end());
+  std::string text;
   for (const std::string& variable : variables) {
     if (inherited.count(variable) > 0) continue;
-    const size_t equals = variable.find('=') + 1;
-    const std::string value = launch::shell_line({variable.substr(equals)});
-    text += "  " + variable.substr(0, equals) +
-            (variable == "MASTER_PORT=0" ? std::string("(a free one)") : value) + "\n";
+    const size_t equals = variable.find('=');
+    const std::string remark = remark_on(variable.substr(0, equals), preview);
+    const std::string value =
+        remark.empty() ? launch::shell_line({variable.substr(equals + 1)}) : remark;
+    text += "  " + variable.substr(0, equals + 1) + value + "\n";
   }
-  return text + "  " + launch::shell_line(plan.command) + "\n";
+  return text;
+}
+
+std::string workers_text(const JobPreview& preview, int machine) {
+  LaunchPlan plan = preview.plan;
+  plan.machine_rank = machine;
+  std::string text;
+  for (int local_rank = 0; local_rank < plan.processes_per_machine(); ++local_rank) {
+    const int rank = machine * plan.processes_per_machine() + local_rank;
+    text += "rank " + std::to_string(rank) + "\n" + variables_text(preview, plan, local_rank) +
+            "  " + launch::shell_line(plan.command) + "\n";
+  }
+  return text;
 }
 
 }  // namespace
 
-std::string dry_run_text(const launch::LaunchPlan& plan) {
-  if (plan.launcher != launch::LauncherKind::kLocal) return launch::describe_job(plan);
-  const launch::WorkerSurroundings surroundings{.inherited = launch::current_environment(),
-                                                .cores = launch::available_cores()};
-  launch::describe_job(plan);  // refuses what run_job() would refuse
+std::string dry_run_text(const LaunchPlan& asked) {
+  const JobPreview preview = launch::preview_job(asked);
+  const LaunchPlan& plan = preview.plan;
+  if (plan.launcher == LauncherKind::kLocal) return workers_text(preview, plan.machine_rank);
+  if (plan.launcher == LauncherKind::kMpirun) {
+    return "mpirun\n" + variables_text(preview, plan, 0) + "  " +
+           launch::shell_line(preview.commands.front()) + "\n";
+  }
   std::string text;
-  for (int local_rank = 0; local_rank < plan.processes_per_machine(); ++local_rank) {
-    text += worker_text(plan, local_rank, surroundings);
+  for (size_t i = 0; i < preview.commands.size(); ++i) {
+    const bool is_ssh = plan.launcher == LauncherKind::kSsh;
+    text += (is_ssh ? "ssh to machine " + std::to_string(i) : std::string("srun")) + "\n  " +
+            launch::shell_line(preview.commands[i]) + "\n";
+  }
+  for (int machine = 0; machine < plan.num_machines; ++machine) {
+    text += workers_text(preview, machine);
   }
   return text;
 }

@@ -69,4 +69,15 @@ std::string explain_table(const config::Settings& settings) {
   return text;
 }
 
+std::vector<std::string> given_settings(const config::Settings& settings) {
+  std::vector<std::string> lines;
+  for (const Setting* setting : config::all_settings()) {
+    const SettingValue& value = settings.of(*setting);
+    if (!value.text || value.source.kind == SourceKind::kPreset) continue;
+    lines.push_back(std::string(setting->name) + ": " + shown_value(*setting, value) + " (" +
+                    shown_source(*setting, value) + ")");
+  }
+  return lines;
+}
+
 }  // namespace accelerate::cli

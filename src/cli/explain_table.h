@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "config/settings.h"
 
@@ -9,5 +10,8 @@ namespace accelerate::cli {
 
 // Every setting, group by group, with its value and the flag, variable or file:line that gave it.
 std::string explain_table(const config::Settings& settings);
+
+// "mixed_precision: bf16 (c.yaml:2)" for every setting that somebody gave or that was detected.
+std::vector<std::string> given_settings(const config::Settings& settings);
 
 }  // namespace accelerate::cli

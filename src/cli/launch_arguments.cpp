@@ -29,6 +29,13 @@ std::string switched(const Setting& setting, const std::string& flag) {
   return config::is_negative_flag(setting, flag) ? "false" : "true";
 }
 
+// The value that a flag with = gives: --no_tpu_cluster=true means what --tpu_cluster=false does.
+std::string given(const Setting& setting, const std::string& flag, const std::string& text) {
+  const auto truth = config::truth_of(text);
+  if (!truth || !config::is_negative_flag(setting, flag)) return text;
+  return *truth ? "false" : "true";
+}
+
 }  // namespace
 
 LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments) {
@@ -51,7 +58,7 @@ LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments
     if (setting == nullptr) refuse_flag(flag);
 
     if (has_value) {
-      parsed.flags.push_back({setting, argument->substr(equals + 1), flag});
+      parsed.flags.push_back({setting, given(*setting, flag, argument->substr(equals + 1)), flag});
     } else if (setting->kind == Kind::kSwitch) {
       parsed.flags.push_back({setting, switched(*setting, flag), flag});
     } else if (argument + 1 != arguments.end() && !(argument + 1)->starts_with("--")) {

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "cli/explain_dry_run.h"
 #include "cli/explain_table.h"
+#include "cli/launch_allocation.h"
 #include "cli/launch_help.h"
 #include "config/config_path.h"
 #include "config/variable_names.h"
@@ -72,33 +73,13 @@ std::string hostfile_of(const Settings& settings, LauncherKind launcher) {
   return settings.is_on("use_deepspeed") ? settings.text("deepspeed_hostfile") : "";
 }
 
-// Fills in what the user left open from the allocation that this process runs in.
-void take_allocation(const Settings& settings, LaunchPlan& plan) {
-  if (settings["launcher"].text == "local" || settings["num_machines"].is_given()) return;
-  if (plan.launcher != LauncherKind::kLocal && plan.launcher != LauncherKind::kSlurm) return;
-  const launch::Allocation allocation = launch::find_allocation();
-  if (allocation.num_machines == 0) return;
-  if (allocation.num_machines == 1 && plan.launcher == LauncherKind::kLocal) {
-    const bool decides = !settings["num_processes"].is_given() && allocation.num_processes > 0;
-    if (decides) plan.num_processes = allocation.num_processes;
-    return;
-  }
-  plan.num_machines = allocation.num_machines;
-  plan.launcher = allocation.one_task_a_machine ? LauncherKind::kLocal : LauncherKind::kSlurm;
-  if (!settings["machine_rank"].is_given()) plan.machine_rank = allocation.machine_rank;
-  if (!settings["main_process_ip"].is_given()) plan.main_address = allocation.main_address;
-  if (!settings["main_process_port"].is_given()) plan.main_port = allocation.main_port;
-  if (!settings["run_id"].is_given()) plan.run_id = allocation.run_id;
-  if (!settings["num_processes"].is_given()) {
-    plan.num_processes = allocation.num_processes > 0 ? allocation.num_processes
-                                                      : plan.num_processes * plan.num_machines;
-  }
-}
-
 void take_output(const Settings& settings, LaunchPlan& plan) {
   plan.prefix_output = settings.is_on("prefix_output");
   plan.log_dir = settings.text("log_dir");
-  if (settings["tee"].is_given()) plan.tee = launch::Tee::parse(settings.text("tee"));
+  const std::string tee = settings.text("tee");
+  // As in torchrun, 0 without files changes nothing: output that goes nowhere helps nobody.
+  const bool changes_nothing = tee == "0" && plan.log_dir.empty();
+  if (settings["tee"].is_given() && !changes_nothing) plan.tee = launch::Tee::parse(tee);
   plan.quiet = settings.is_on("quiet");
   plan.debug = settings["debug"].source.kind == SourceKind::kFlag && settings.is_on("debug");
 }
@@ -124,12 +105,11 @@ void take_machines(const Settings& settings, LaunchPlan& plan) {
   plan.same_network = settings.is_on("same_network");
   plan.num_processes = settings.integer("num_processes").value_or(1);
   const bool is_detected = !settings["num_processes"].is_given();
-  if (is_detected && !plan.hostfile.empty()) {
-    plan.num_processes = 0;  // one a slot
-  } else if (is_detected) {
-    plan.num_processes *= plan.num_machines;
-  }
-  take_allocation(settings, plan);
+  if (is_detected && !plan.hostfile.empty()) plan.num_processes = 0;  // one a slot
+  // Every configuration file says 1, also where it names the machines elsewhere.
+  const SourceKind who = settings["num_machines"].source.kind;
+  const bool is_chosen = who == SourceKind::kFlag || who == SourceKind::kVariable;
+  if (!plan.hostfile.empty() && plan.num_machines == 1 && !is_chosen) plan.num_machines = 0;
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -149,6 +129,16 @@ void name_what_has_no_effect(const Settings& settings) {
             ("passed on to the workers, but not used by native programs: " + joined(forwarded));
   }
   if (!text.empty()) print(stderr, "accelerate launch: " + text + "\n");
+}
+
+// Takes what the allocation around this process decides of the settings. Returns a sentence that
+// names what it overrules; "" if nothing.
+std::string overruled_by_allocation(Settings& settings) {
+  const LauncherKind launcher = launcher_kind(settings);
+  if (settings.text("launcher") == "local") return "";
+  if (launcher != LauncherKind::kLocal && launcher != LauncherKind::kSlurm) return "";
+  if (!is_left_to_allocation(settings)) return "";
+  return take_allocation(launch::find_allocation(), settings);
 }
 
 void refuse_sagemaker(const config::ConfigFile& file) {
@@ -219,8 +209,17 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   config::refuse_mistyped_variables(variable_names());
   const auto file = find_config_file(named_config_file(arguments));
   if (file) refuse_sagemaker(*file);
-  const Settings settings = settings_of_run(arguments.flags, file ? &*file : nullptr);
-  if (settings.is_on("explain")) print(stdout, explain_table(settings));
+  Settings settings = settings_of_run(arguments.flags, file ? &*file : nullptr);
+  const std::string overruled = overruled_by_allocation(settings);
+  if (!overruled.empty() && settings.integer("machine_rank").value_or(0) == 0) {
+    print(stderr, "accelerate launch: " + overruled + "\n");
+  }
+  if (settings.is_on("explain")) {
+    print(stdout, explain_table(settings));
+    for (const std::string& name : config::variables_without_setting(variable_names())) {
+      print(stdout, name + ": no setting has this variable; workers see it\n");
+    }
+  }
   if (settings.is_on("explain") && !settings.is_on("dry_run")) return 0;
   if (arguments.program.empty()) {
     throw UsageError({.what = "accelerate launch needs a program to run",
@@ -228,7 +227,7 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   }
   LaunchPlan plan = make_launch_plan(settings, arguments);
   plan.repeat_last_lines = repeat_last_lines;
-  if (!plan.quiet) name_what_has_no_effect(settings);
+  name_what_has_no_effect(settings);
   if (settings.is_on("dry_run")) {
     print(stdout, dry_run_text(plan));
     return 0;

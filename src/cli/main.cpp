@@ -21,7 +21,7 @@ namespace {
 using accelerate::cli::Command;
 
 constexpr int kUsageExitCode = 2;
-constexpr int kInterruptedExitCode = 130;  // as a shell says of SIGINT
+constexpr int kSignalExitCode = 128;  // and the signal, as a shell says it
 
 // A process may be started with its streams closed; files opened later would then take their
 // numbers, and output would go there.
@@ -106,8 +106,8 @@ int main(int argc, char** argv) {
   open_standard_streams();
   try {
     return run({argv + 1, argv + argc});
-  } catch (const accelerate::cli::Interrupted&) {
-    return kInterruptedExitCode;
+  } catch (const accelerate::cli::Interrupted& interruption) {
+    return kSignalExitCode + interruption.signal();
   } catch (const accelerate::launch::ProgramError& error) {
     print_error(error);
     return error.exit_code();

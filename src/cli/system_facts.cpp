@@ -15,7 +15,9 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/environment.h"
 #include "cli/captured_command.h"
+#include "config/value.h"
 #include "launch/command_line.h"
 #include "launch/folder_entries.h"
 #include "launch/machine.h"
@@ -72,12 +74,14 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// For machines whose /proc does not show the driver, as in some containers.
-std::vector<std::string> ask_nvidia_smi(const std::string& fields) {
+// For machines whose /proc does not show the driver, as in some containers. `ids`: of which GPUs;
+// "": of all.
+std::vector<std::string> ask_nvidia_smi(const std::string& fields, const std::string& ids = "") {
   const std::string program = launch::find_in_path("nvidia-smi");
   if (program.empty() || launch::visible_gpus() == 0) return {};
-  const auto answer = captured_command({program, "--query-gpu=" + fields, "--format=csv,noheader"},
-                                       kNvidiaSmiDeadline);
+  std::vector<std::string> command = {program, "--query-gpu=" + fields, "--format=csv,noheader"};
+  if (!ids.empty()) command.push_back("--id=" + ids);
+  const auto answer = captured_command(command, kNvidiaSmiDeadline);
   return answer ? lines_of(*answer) : std::vector<std::string>{};
 }
 
@@ -130,14 +134,24 @@ std::string describe_gpu_driver() {
   return answer.empty() ? "" : answer.front();
 }
 
+std::string first_devices(const std::string& cuda_visible_devices) {
+  std::string devices;
+  for (const std::string& device : config::list_parts(cuda_visible_devices)) {
+    if (device.empty() || device.starts_with("-")) break;
+    devices += (devices.empty() ? "" : ",") + device;
+  }
+  return devices;
+}
+
 std::vector<uint64_t> gpu_memories() {
   std::vector<uint64_t> memories;
-  for (const std::string& line : ask_nvidia_smi("memory.total")) {  // "81559 MiB"
+  const auto visible = environment_variable("CUDA_VISIBLE_DEVICES");
+  const std::string ids = visible ? first_devices(*visible) : "";
+  if (visible && ids.empty()) return memories;                           // all are hidden
+  for (const std::string& line : ask_nvidia_smi("memory.total", ids)) {  // "81559 MiB"
     const uint64_t mebibytes = std::strtoull(line.c_str(), nullptr, 10);
     if (mebibytes > 0) memories.push_back(mebibytes << 20);
   }
-  const auto visible = static_cast<size_t>(launch::visible_gpus());
-  if (memories.size() > visible) memories.resize(visible);
   return memories;
 }
 

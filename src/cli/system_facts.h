@@ -26,4 +26,8 @@ std::vector<std::string> relevant_variables();
 // does not.
 std::vector<uint64_t> gpu_memories();
 
+// The devices of a value of CUDA_VISIBLE_DEVICES that count, as nvidia-smi names them too: those
+// before the first that is none.
+std::string first_devices(const std::string& cuda_visible_devices);
+
 }  // namespace accelerate::cli

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,13 +10,10 @@
 #include "cli/help_formatter.h"
 #include "cli/launch_arguments.h"
 #include "cli/launch_command.h"
+#include "cli/selftest_program.h"
 
 namespace accelerate::cli {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr const char* kProgram = "accelerate-selftest";
 
 constexpr const char* kFooter =
     R"(The workers are started as accelerate launch would start them, with the same configuration; all
@@ -37,17 +33,10 @@ struct Options {
   std::string folder;
 };
 
-// Beside this program in a build, in the folder for programs of programs in an installation.
-std::string find_selftest() {
-  std::error_code none;
-  const fs::path here = fs::read_symlink("/proc/self/exe", none).parent_path();
-  const fs::path libexec = here / ACCELERATE_LIBEXEC_FROM_BIN;
-  for (const fs::path& folder : {here, libexec / "accelerate", libexec}) {
-    const fs::path candidate = folder / kProgram;
-    if (fs::exists(candidate, none)) return candidate.lexically_normal().string();
-  }
-  throw UsageError({.what = std::string("the program ") + kProgram + " is missing",
-                    .where = here.string(),
+std::string selftest_program() {
+  if (const auto program = find_selftest_program()) return program->string();
+  throw UsageError({.what = std::string("the program ") + kSelftestProgram + " is missing",
+                    .where = own_folder().string(),
                     .hint = "it is built and installed together with accelerate: build or install "
                             "it again"});
 }
@@ -60,7 +49,7 @@ int run(const Options& options, const std::vector<std::string>& launch_flags) {
   std::vector<std::string> words = launch_flags;
   if (!options.config_file.empty())
     words.insert(words.end(), {"--config_file", options.config_file});
-  words.push_back(find_selftest());
+  words.push_back(selftest_program());
   if (options.json) words.emplace_back("--json");
   if (!options.timeout.empty()) words.insert(words.end(), {"--timeout", options.timeout});
   if (!options.folder.empty()) words.insert(words.end(), {"--folder", options.folder});

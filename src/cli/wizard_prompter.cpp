@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <string_view>
 
@@ -9,16 +10,18 @@
 #include "cli/wizard_terminal.h"
 
 namespace accelerate::cli {
-namespace {
 
-void print(const std::string& text) {
+void print_to_person(const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t count = write(STDOUT_FILENO, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return;
     done += static_cast<size_t>(count);
   }
 }
+
+namespace {
 
 [[noreturn]] void refuse_end_of_input() {
   throw UsageError({.what = "the input ended before the last question; nothing was written",
@@ -45,27 +48,27 @@ class LinePrompter : public Prompter {
     for (size_t i = 0; i < options.size(); ++i) {
       text += "  " + std::to_string(i) + "  " + options[i] + "\n";
     }
-    print(text);
+    print_to_person(text);
     while (true) {
-      print("Number or name [" + std::to_string(preset) + "]: ");
+      print_to_person("Number or name [" + std::to_string(preset) + "]: ");
       const std::string answer = read_line();
       if (answer.empty()) return preset;
       for (size_t i = 0; i < options.size(); ++i) {
         if (answer == std::to_string(i) || answer == options[i]) return i;
       }
-      print("'" + answer + "' is none of them.\n");
+      print_to_person("'" + answer + "' is none of them.\n");
     }
   }
 
   std::string ask(const std::string& question, const std::string& preset,
                   const std::function<std::string(const std::string&)>& complaint) override {
     while (true) {
-      print(question + (preset.empty() ? ": " : " [" + preset + "]: "));
+      print_to_person(question + (preset.empty() ? ": " : " [" + preset + "]: "));
       std::string answer = read_line();
       if (answer.empty()) answer = preset;
       const std::string problem = complaint ? complaint(answer) : "";
       if (problem.empty()) return answer;
-      print(problem + "\n");
+      print_to_person(problem + "\n");
     }
   }
 };

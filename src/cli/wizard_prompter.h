@@ -9,10 +9,20 @@
 
 namespace accelerate::cli {
 
-// The person pressed Ctrl-C. Whoever catches it leaves things as they were.
-struct Interrupted : std::exception {
+// The person pressed Ctrl-C, or the program was told to stop. Whoever catches it leaves things as
+// they were.
+class Interrupted : public std::exception {
+ public:
+  explicit Interrupted(int signal) : signal_(signal) {}
   const char* what() const noexcept override { return "interrupted"; }
+  int signal() const { return signal_; }  // SIGINT for Ctrl-C
+
+ private:
+  int signal_;
 };
+
+// Writes all of `text` to descriptor 1, at once; gives up where that is closed.
+void print_to_person(const std::string& text);
 
 class Prompter {
  public:

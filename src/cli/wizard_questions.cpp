@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "accelerate/errors.h"
+#include "cli/wizard_answers.h"
 #include "cli/wizard_sharding.h"
 #include "config/config_file.h"
-#include "config/schema.h"
+#include "config/settings.h"
 #include "config/value.h"
 
 namespace accelerate::cli {
@@ -17,16 +17,9 @@ enum class MachineKind { kOneProcess, kManyCpu, kManyGpu };
 
 std::string number_text(int number) { return std::to_string(number); }
 
-// Complains as the schema does, without naming a place.
-std::function<std::string(const std::string&)> as_setting(const char* name) {
-  return [setting = config::find_setting(name)](const std::string& answer) -> std::string {
-    try {
-      config::checked_value(*setting, answer, {});
-      return "";
-    } catch (const ConfigError& error) {
-      return error.message();
-    }
-  };
+// Of an answer that its setting took.
+int number_of(const std::string& answer) {
+  return static_cast<int>(config::whole_number(answer).value_or(0));
 }
 
 std::string something(const std::string& answer) {
@@ -49,7 +42,7 @@ class Wizard {
     if (kind != MachineKind::kOneProcess) ask_checks();
     if (!is_cpu_) ask_gpus();
     ask_precision();
-    return config::complete_document(config::interpret_config(document_, "answers"));
+    return checked_document();
   }
 
  private:
@@ -71,8 +64,7 @@ class Wizard {
   }
 
   void ask_machines() {
-    machines_ =
-        std::stoi(prompter_.ask("How many machines take part", "1", as_setting("num_machines")));
+    machines_ = number_of(ask_value(prompter_, "How many machines take part", "num_machines", "1"));
     document_.set("num_machines", FileNode::plain(number_text(machines_)));
     document_.set("same_network", FileNode::plain("true"));
     if (machines_ == 1) return;
@@ -80,17 +72,16 @@ class Wizard {
         prompter_.ask("Which of them is this one, from 0", "0", [this](const std::string& answer) {
           const std::string problem = as_setting("machine_rank")(answer);
           if (!problem.empty()) return problem;
-          return std::stoi(answer) < machines_
+          return number_of(answer) < machines_
                      ? std::string()
                      : "With " + number_text(machines_) + " machines the last one is " +
                            number_text(machines_ - 1) + ".";
         });
-    document_.set("machine_rank", FileNode::plain(rank));
+    document_.set("machine_rank", FileNode::plain(number_text(number_of(rank))));
     document_.set("main_process_ip", FileNode::string(prompter_.ask(
                                          "Address of machine 0, where all meet", "", something)));
-    document_.set(
-        "main_process_port",
-        FileNode::plain(prompter_.ask("Port there", "29500", as_setting("main_process_port"))));
+    document_.set("main_process_port", FileNode::plain(ask_value(prompter_, "Port there",
+                                                                 "main_process_port", "29500")));
     const bool same_network = prompter_.confirm("Are all machines on one local network?", true);
     document_.set("same_network", FileNode::plain(same_network ? "true" : "false"));
   }
@@ -111,31 +102,36 @@ class Wizard {
         number_text(here * machines_), [this](const std::string& answer) {
           const std::string problem = as_setting("num_processes")(answer);
           if (!problem.empty()) return problem;
-          return std::stoi(answer) % machines_ == 0
+          return number_of(answer) % machines_ == 0
                      ? std::string()
                      : "It must be a multiple of " + number_text(machines_) + ", the machines.";
         });
-    document_.set("num_processes", FileNode::plain(processes));
+    document_.set("num_processes", FileNode::plain(number_text(number_of(processes))));
   }
 
   void ask_checks() {
-    const bool debug = prompter_.confirm(
-        "Compare every collective over the ranks before it runs? (slower, finds ranks that part)",
-        false);
-    document_.set("debug", FileNode::plain(debug ? "true" : "false"));
+    document_.set("debug", confirm_value(prompter_,
+                                         "Compare every collective over the ranks before it runs? "
+                                         "(slower, finds ranks that part)",
+                                         "debug"));
   }
 
   void ask_gpus() {
     if (machine_.gpus < 2) return;
     const std::string ids = prompter_.ask(
-        "Which GPUs of this machine, as in 0,1", "all", [](const std::string& answer) {
-          const bool is_list =
-              !answer.empty() && answer.find_first_not_of("0123456789,") == std::string::npos;
-          return answer == "all" || is_list ? "" : "Numbers with commas between, or all.";
+        "Which GPUs of this machine, as in 0,1", "all", [this](const std::string& answer) {
+          if (answer == "all") return std::string();
+          if (!config::is_gpu_list(answer)) {
+            return std::string("Numbers with commas between, or all.");
+          }
+          const bool is_one_of_many = config::list_parts(answer).size() < 2 && machines_ == 1 &&
+                                      document_.find("distributed_type")->text == "MULTI_GPU";
+          return std::string(is_one_of_many ? "At least two, for several GPUs." : "");
         });
     document_.set("gpu_ids", FileNode::string(ids));
-    const bool affinity = prompter_.confirm("Keep each process on the cores near its GPU?", false);
-    document_.set("enable_cpu_affinity", FileNode::plain(affinity ? "true" : "false"));
+    document_.set("enable_cpu_affinity",
+                  confirm_value(prompter_, "Keep each process on the cores near its GPU?",
+                                "enable_cpu_affinity"));
   }
 
   void ask_precision() {
@@ -143,9 +139,17 @@ class Wizard {
     if (deepspeed != nullptr && deepspeed->find("deepspeed_config_file") != nullptr) {
       return;  // that file says it
     }
-    const std::vector<std::string> precisions = {"no", "fp16", "bf16"};
-    const size_t chosen = prompter_.choose("Mixed precision?", precisions, 0);
-    document_.set("mixed_precision", FileNode::string(precisions[chosen]));
+    document_.set("mixed_precision",
+                  choose_value(prompter_, "Mixed precision?", "mixed_precision"));
+  }
+
+  // What was answered, read as a file that says it would be: no answer passes that a run refuses.
+  FileNode checked_document() const {
+    const char* answers = "the answers";
+    const config::ConfigFile file = config::interpret_config(
+        config::parse_config_text(config::yaml_text(document_), answers), answers);
+    config::resolve_settings({.file = &file, .gpus = machine_.gpus});
+    return config::complete_document(file);
   }
 
   Prompter& prompter_;

@@ -13,7 +13,8 @@ struct MachineOffer {
 };
 
 // Asks `prompter` what matters, each question only where the answers so far make it matter, and
-// returns the configuration that the answers describe. Throws what the prompter throws.
+// returns the configuration that the answers describe. Throws what the prompter throws, and
+// ConfigError if the answers contradict each other in a way that no question showed.
 config::FileNode ask_configuration(Prompter& prompter, const MachineOffer& machine);
 
 }  // namespace accelerate::cli

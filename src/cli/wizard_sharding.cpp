@@ -1,22 +1,13 @@
 #include "cli/wizard_sharding.h"
 
+#include "cli/wizard_answers.h"
+
 namespace accelerate::cli {
 namespace {
 
 using config::FileNode;
 
 FileNode truth(bool value) { return FileNode::plain(value ? "true" : "false"); }
-
-FileNode chosen(Prompter& prompter, const std::string& question,
-                const std::vector<std::string>& options) {
-  return FileNode::string(options[prompter.choose(question, options, 0)]);
-}
-
-std::string whole_number(const std::string& answer) {
-  const bool is_number = !answer.empty() && answer.size() < 10 &&
-                         answer.find_first_not_of("0123456789") == std::string::npos;
-  return is_number ? "" : "A whole number is needed.";
-}
 
 std::string anything(const std::string&) { return ""; }
 
@@ -25,14 +16,15 @@ void ask_fsdp(Prompter& prompter, FileNode& document) {
   FileNode fsdp = FileNode::map();
   fsdp.set("fsdp_version", FileNode::plain("2"));
   fsdp.set("fsdp_reshard_after_forward",
-           truth(prompter.confirm("Free gathered parameters after forward? (less memory, more "
-                                  "communication)",
-                                  true)));
+           confirm_value(prompter,
+                         "Free gathered parameters after forward? (less memory, more "
+                         "communication)",
+                         "fsdp_reshard_after_forward"));
   fsdp.set("fsdp_offload_params",
-           truth(prompter.confirm("Keep parameters and gradients in host memory?", false)));
+           confirm_value(prompter, "Keep parameters and gradients in host memory?",
+                         "fsdp_offload_params"));
   fsdp.set("fsdp_auto_wrap_policy",
-           chosen(prompter, "How is a model cut into units?",
-                  {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"}));
+           choose_value(prompter, "How is a model cut into units?", "fsdp_auto_wrap_policy"));
   const std::string wrap = fsdp.find("fsdp_auto_wrap_policy")->text;
   if (wrap == "TRANSFORMER_BASED_WRAP") {
     const std::string classes = prompter.ask(
@@ -42,14 +34,16 @@ void ask_fsdp(Prompter& prompter, FileNode& document) {
       fsdp.set("fsdp_transformer_layer_cls_to_wrap", FileNode::string(classes));
     }
   } else if (wrap == "SIZE_BASED_WRAP") {
-    fsdp.set("fsdp_min_num_params", FileNode::plain(prompter.ask("From how many parameters on",
-                                                                 "100000000", whole_number)));
+    fsdp.set("fsdp_min_num_params",
+             FileNode::plain(ask_value(prompter, "From how many parameters on",
+                                       "fsdp_min_num_params", "100000000")));
   }
-  fsdp.set("fsdp_state_dict_type", chosen(prompter, "What do checkpoints hold?",
-                                          {"SHARDED_STATE_DICT", "FULL_STATE_DICT"}));
+  fsdp.set("fsdp_state_dict_type",
+           choose_value(prompter, "What do checkpoints hold?", "fsdp_state_dict_type",
+                        "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"));  // of version 1 alone
   fsdp.set("fsdp_activation_checkpointing",
-           truth(prompter.confirm("Compute activations again in backward instead of keeping them?",
-                                  false)));
+           confirm_value(prompter, "Compute activations again in backward instead of keeping them?",
+                         "fsdp_activation_checkpointing"));
   fsdp.set("fsdp_cpu_ram_efficient_loading",
            truth(prompter.confirm("Read checkpoints on the first rank alone?", true)));
   document.set("fsdp_config", std::move(fsdp));
@@ -61,10 +55,11 @@ void ask_deepspeed_stage(Prompter& prompter, FileNode& deepspeed) {
       {"0  nothing", "1  optimizer state", "2  gradients too", "3  parameters too"}, 2);
   deepspeed.set("zero_stage", FileNode::plain(std::to_string(stage)));
   if (stage >= 2) {
-    deepspeed.set("offload_optimizer_device",
-                  chosen(prompter, "Where is optimizer state kept?", {"none", "cpu", "nvme"}));
+    deepspeed.set(
+        "offload_optimizer_device",
+        choose_value(prompter, "Where is optimizer state kept?", "offload_optimizer_device"));
     deepspeed.set("offload_param_device",
-                  chosen(prompter, "Where are parameters kept?", {"none", "cpu", "nvme"}));
+                  choose_value(prompter, "Where are parameters kept?", "offload_param_device"));
   }
   for (const std::string part : {"optimizer", "param"}) {
     const FileNode* device = deepspeed.find("offload_" + part + "_device");
@@ -73,12 +68,13 @@ void ask_deepspeed_stage(Prompter& prompter, FileNode& deepspeed) {
         "offload_" + part + "_nvme_path",
         FileNode::string(prompter.ask("NVMe folder of the " + part + "s", "/nvme", anything)));
   }
-  deepspeed.set(
-      "gradient_accumulation_steps",
-      FileNode::plain(prompter.ask("Batches whose gradients make one update", "1", whole_number)));
+  deepspeed.set("gradient_accumulation_steps",
+                FileNode::plain(ask_value(prompter, "Batches whose gradients make one update",
+                                          "gradient_accumulation_steps", "1")));
   if (stage == 3) {
-    deepspeed.set("zero3_save_16bit_model",
-                  truth(prompter.confirm("Gather 16-bit weights when saving?", false)));
+    deepspeed.set(
+        "zero3_save_16bit_model",
+        confirm_value(prompter, "Gather 16-bit weights when saving?", "zero3_save_16bit_model"));
   }
   deepspeed.set(
       "zero3_init_flag",

@@ -2,11 +2,14 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <optional>
+#include <string_view>
 
 #include "cli/wizard_prompter.h"
 
@@ -18,18 +21,12 @@ constexpr char kCtrlD = 4;
 constexpr char kEscape = 27;
 constexpr timespec kEscapeSequence{0, 50'000'000};  // the bytes of one key come together
 
-volatile sig_atomic_t g_stop_requested = 0;
+constexpr std::array kStops = {SIGTERM, SIGHUP, SIGINT, SIGQUIT};
+constexpr size_t kNarrowest = 10;  // columns below which a width is not believed
 
-extern "C" void request_stop(int) { g_stop_requested = 1; }
+volatile sig_atomic_t g_stop_requested = 0;  // the signal
 
-void print(const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t count = write(STDOUT_FILENO, text.data() + done, text.size() - done);
-    if (count <= 0) return;
-    done += static_cast<size_t>(count);
-  }
-}
+extern "C" void request_stop(int signal) { g_stop_requested = signal; }
 
 // Keys arrive one by one and unseen while this lives; the cursor is hidden. Signals to stop are let
 // in only while read_byte() waits, so that none is missed.
@@ -39,28 +36,25 @@ class RawTerminal {
     g_stop_requested = 0;
     sigset_t stops;
     sigemptyset(&stops);
-    sigaddset(&stops, SIGTERM);
-    sigaddset(&stops, SIGHUP);
+    for (const int stop : kStops) sigaddset(&stops, stop);
     sigprocmask(SIG_BLOCK, &stops, &before_mask_);
     struct sigaction action {};
     action.sa_handler = request_stop;
-    sigaction(SIGTERM, &action, &before_term_);
-    sigaction(SIGHUP, &action, &before_hup_);
+    for (size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &action, &before_actions_[i]);
     tcgetattr(STDIN_FILENO, &before_);
     termios raw = before_;
     raw.c_lflag &= static_cast<tcflag_t>(~(ICANON | ECHO | ISIG));
     raw.c_cc[VMIN] = 1;
     raw.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-    print("\x1b[?25l");
+    print_to_person("\x1b[?25l");
   }
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
   ~RawTerminal() {
     tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
-    print("\x1b[?25h");
-    sigaction(SIGTERM, &before_term_, nullptr);
-    sigaction(SIGHUP, &before_hup_, nullptr);
+    print_to_person("\x1b[?25h");
+    for (size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &before_actions_[i], nullptr);
     sigprocmask(SIG_SETMASK, &before_mask_, nullptr);
   }
 
@@ -79,8 +73,7 @@ class RawTerminal {
  private:
   termios before_{};
   sigset_t before_mask_{};
-  struct sigaction before_term_ {};
-  struct sigaction before_hup_ {};
+  std::array<struct sigaction, kStops.size()> before_actions_{};
 };
 
 enum class Key { kUp, kDown, kFirst, kLast, kEnter, kDigit, kOther };
@@ -90,12 +83,20 @@ struct KeyPress {
   size_t digit = 0;
 };
 
-// What follows the byte that every arrow key begins with.
+// What follows the byte that every arrow key begins with. It is read to its end: what is left of
+// ESC [1;2A, an arrow with Shift, would be taken for the key 1.
 Key read_escape_sequence(const RawTerminal& terminal) {
   const auto next = [&] { return terminal.read_byte(&kEscapeSequence).value_or(0); };
   const char introducer = next();
   if (introducer != '[' && introducer != 'O') return Key::kOther;
-  switch (next()) {
+  char last = next();
+  bool has_parameters = false;
+  while (last >= 0x20 && last <= 0x3f) {
+    has_parameters = true;
+    last = next();
+  }
+  if (has_parameters) return Key::kOther;
+  switch (last) {
     case 'A':
       return Key::kUp;
     case 'B':
@@ -111,7 +112,8 @@ Key read_escape_sequence(const RawTerminal& terminal) {
 
 KeyPress read_key(const RawTerminal& terminal) {
   const std::optional<char> c = terminal.read_byte();
-  if (!c || *c == kCtrlC || *c == kCtrlD) throw Interrupted();
+  if (!c) throw Interrupted(g_stop_requested != 0 ? g_stop_requested : SIGINT);
+  if (*c == kCtrlC || *c == kCtrlD) throw Interrupted(SIGINT);
   if (*c >= '0' && *c <= '9') return {Key::kDigit, static_cast<size_t>(*c - '0')};
   switch (*c) {
     case '\r':
@@ -128,12 +130,31 @@ KeyPress read_key(const RawTerminal& terminal) {
   }
 }
 
+// How many letters fit into a line of the menu, after what points at the chosen one.
+size_t letters_of_a_line() {
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest;
+  return is_known ? size.ws_col - std::string_view("> ").size() - 1 : std::string::npos;
+}
+
+// The first letters of a text in UTF-8.
+std::string first_letters(const std::string& text, size_t count) {
+  size_t letters = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool begins_letter = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
+    if (begins_letter && ++letters > count) return text.substr(0, i);
+  }
+  return text;
+}
+
+// Every option is one line, however narrow the terminal is: the menu is redrawn by its lines.
 std::string menu(const std::vector<std::string>& options, size_t chosen) {
   std::string text;
+  const size_t width = letters_of_a_line();
   for (size_t i = 0; i < options.size(); ++i) {
     const bool is_chosen = i == chosen;
-    text += "\r\x1b[K" + std::string(is_chosen ? "\x1b[1m> " : "  ") + options[i] +
-            (is_chosen ? "\x1b[0m" : "") + "\n";
+    text += "\r\x1b[K" + std::string(is_chosen ? "\x1b[1m> " : "  ") +
+            first_letters(options[i], width) + (is_chosen ? "\x1b[0m" : "") + "\n";
   }
   return text;
 }
@@ -164,14 +185,14 @@ size_t choose_in_terminal(const std::string& question, const std::vector<std::st
                           size_t preset) {
   const RawTerminal terminal;
   size_t chosen = preset;
-  print(question + "\n" + menu(options, chosen));
+  print_to_person(question + "\n" + menu(options, chosen));
   while (true) {
     const KeyPress press = read_key(terminal);
     if (press.key == Key::kEnter) break;
     chosen = moved(chosen, press, options.size());
-    print("\x1b[" + std::to_string(options.size()) + "A" + menu(options, chosen));
+    print_to_person("\x1b[" + std::to_string(options.size()) + "A" + menu(options, chosen));
   }
-  print(erased(options.size()) + "  " + options[chosen] + "\n");
+  print_to_person(erased(options.size()) + "  " + options[chosen] + "\n");
   return chosen;
 }
 

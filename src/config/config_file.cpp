@@ -14,10 +14,6 @@ namespace {
 
 constexpr const char* kSagemaker = "AMAZON_SAGEMAKER";
 
-std::string place_of(const std::filesystem::path& path, int line) {
-  return line > 0 ? path.string() + ":" + std::to_string(line) : path.string();
-}
-
 bool is_true(const FileNode* node) {
   return node != nullptr && node->kind == FileNode::Kind::kScalar &&
          truth_of(node->text).value_or(false);
@@ -142,7 +138,7 @@ FileNode preset_node(const Setting& setting) {
 
 }  // namespace
 
-std::string ConfigFile::place(int line) const { return place_of(path, line); }
+std::string ConfigFile::place(int line) const { return place_in_file(path, line); }
 
 FileNode upgraded_document(FileNode document, const std::filesystem::path& path) {
   if (document.kind != FileNode::Kind::kMap) {

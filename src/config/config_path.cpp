@@ -1,7 +1,6 @@
 #include "config/config_path.h"
 
 #include <fcntl.h>
-#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,24 +10,12 @@
 #include <cstring>
 
 #include "accelerate/errors.h"
-#include "base/environment.h"
+#include "base/user_folders.h"
 
 namespace accelerate::config {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string home_folder() {
-  if (const auto home = environment_variable("HOME"); home && !home->empty()) return *home;
-  const passwd* user = getpwuid(getuid());
-  return user != nullptr && user->pw_dir != nullptr ? user->pw_dir : "/";
-}
-
-fs::path expanded(const std::string& path) {
-  if (path == "~") return home_folder();
-  if (path.starts_with("~/")) return fs::path(home_folder()) / path.substr(2);
-  return path;
-}
 
 [[noreturn]] void fail(const fs::path& path, const std::string& step) {
   const std::string reason = std::strerror(errno);
@@ -73,15 +60,7 @@ mode_t mode_for(const fs::path& path) {
 }  // namespace
 
 fs::path default_config_path() {
-  const auto folder = [](const char* name) {
-    auto value = environment_variable(name);
-    return value && !value->empty() ? value : std::nullopt;  // empty: as if it were not set
-  };
-  if (const auto home = folder("HF_HOME")) {
-    return expanded(*home) / "accelerate" / "default_config.yaml";
-  }
-  const fs::path cache = expanded(folder("XDG_CACHE_HOME").value_or("~/.cache"));
-  return cache / "huggingface" / "accelerate" / "default_config.yaml";
+  return hugging_face_folder() / "accelerate" / "default_config.yaml";
 }
 
 std::string config_text(const FileNode& document, const fs::path& path) {

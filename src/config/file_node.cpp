@@ -45,4 +45,8 @@ void FileNode::erase(std::string_view key) {
   std::erase_if(entries, [&](const FileEntry& entry) { return entry.key == key; });
 }
 
+std::string place_in_file(const std::filesystem::path& path, int line) {
+  return line > 0 ? path.string() + ":" + std::to_string(line) : path.string();
+}
+
 }  // namespace accelerate::config

@@ -38,9 +38,12 @@ struct FileEntry {
   int line = 0;
 };
 
+// "path:7"; the path alone for line 0.
+std::string place_in_file(const std::filesystem::path& path, int line);
+
 // Reads YAML, and JSON because it is YAML too. `path` is for messages alone. Throws ConfigError
-// with file and line for what is neither, for a key that stands twice, for tags of Python objects
-// and for text that unfolds to more than a configuration could hold.
+// with file and line for what is neither, for a key that stands twice, for a second document, for
+// tags of Python objects and for text that unfolds to more than a configuration could hold.
 FileNode parse_config_text(const std::string& text, const std::filesystem::path& path);
 
 // The same of a file. Throws ConfigError if it cannot be read or is longer than a mebibyte.

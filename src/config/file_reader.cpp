@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "config/file_node.h"
@@ -16,10 +17,6 @@ namespace {
 constexpr size_t kMaxBytes = 1 << 20;
 constexpr int kMaxDepth = 16;
 constexpr int kMaxNodes = 20'000;  // an alias counts each time that it is unfolded
-
-std::string place(const std::filesystem::path& path, int line) {
-  return line > 0 ? path.string() + ":" + std::to_string(line) : path.string();
-}
 
 class Converter {
  public:
@@ -72,7 +69,7 @@ class Converter {
   }
 
   [[noreturn]] void fail(const std::string& what, int line) const {
-    throw ConfigError({.what = what, .where = place(path_, line)});
+    throw ConfigError({.what = what, .where = place_in_file(path_, line)});
   }
 
   const std::filesystem::path& path_;
@@ -83,10 +80,16 @@ class Converter {
 
 FileNode parse_config_text(const std::string& text, const std::filesystem::path& path) {
   try {
-    return Converter(path).convert(YAML::Load(text));
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      throw ConfigError({.what = "the file holds a second document after ---; one is taken",
+                         .where = place_in_file(path, documents[1].Mark().line + 1),
+                         .hint = "make it a file of its own"});
+    }
+    return Converter(path).convert(documents.empty() ? YAML::Node() : documents.front());
   } catch (const YAML::Exception& error) {
     throw ConfigError({.what = "the file is no YAML: " + shown_text(error.msg),
-                       .where = place(path, error.mark.line + 1)});
+                       .where = place_in_file(path, error.mark.line + 1)});
   }
 }
 

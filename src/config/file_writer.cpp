@@ -125,18 +125,37 @@ void write_yaml(const FileNode& node, int indent, std::string& text) {
   }
 }
 
+// Whether JSON takes `text` for a number: -1, 0.5, 1e-5, but not 01, .5, 1. or nan.
+bool is_json_number(std::string_view text) {
+  const auto skip_digits = [&] {
+    const size_t count = std::min(text.find_first_not_of("0123456789"), text.size());
+    text.remove_prefix(count);
+    return count > 0;
+  };
+  if (text.starts_with("-")) text.remove_prefix(1);
+  if (text.starts_with("0")) {
+    text.remove_prefix(1);
+  } else if (!skip_digits()) {
+    return false;
+  }
+  if (text.starts_with(".")) {
+    text.remove_prefix(1);
+    if (!skip_digits()) return false;
+  }
+  if (text.starts_with("e") || text.starts_with("E")) {
+    text.remove_prefix(1);
+    if (text.starts_with("+") || text.starts_with("-")) text.remove_prefix(1);
+    if (!skip_digits()) return false;
+  }
+  return text.empty();
+}
+
 // A plain scalar that JSON can say without quotes: a number, true, false.
 std::string json_scalar(const FileNode& node) {
   if (node.is_string) return double_quoted(node.text);
   if (node.text == "true" || node.text == "True") return "true";
   if (node.text == "false" || node.text == "False") return "false";
-  const std::string& t = node.text;
-  const size_t begin = t.starts_with("-") ? 1 : 0;
-  const bool is_number =
-      t.size() > begin && t.find_first_not_of("0123456789.", begin) == std::string::npos &&
-      std::count(t.begin(), t.end(), '.') <= 1 && t.back() != '.' && t[begin] != '.' &&
-      (t[begin] != '0' || t.size() == begin + 1 || t[begin + 1] == '.');
-  return is_number ? t : double_quoted(t);
+  return is_json_number(node.text) ? node.text : double_quoted(node.text);
 }
 
 void write_json(const FileNode& node, int indent, std::string& text) {

@@ -38,6 +38,7 @@ constexpr Setting fsdp(SV name, Kind kind, std::optional<SV> preset, SV key, SV 
           .help = help,
           .preset = preset,
           .choices = choices,
+          .least = 0,
           .file_key = key,
           .file_alias = alias,
           .variable = variable,

@@ -134,7 +134,9 @@ constexpr Setting kTable[] = {
     {.name = "main_process_port",
      .group = Group::kMachines,
      .kind = Kind::kInt,
-     .help = "TCP port where rank 0 meets the others [0: a free one; 29500 with several machines]",
+     .help =
+         "TCP port of machine 0 where rank 0 meets the others [0: a free one], or, with several\n"
+         "machines, where their launchers meet [29500]: rank 0 then takes a free one",
      .least = 0,
      .most = 65535,
      .placeholder = "PORT",
@@ -220,8 +222,8 @@ constexpr Setting kTable[] = {
     {.name = "tee",
      .group = Group::kOutput,
      .kind = Kind::kText,
-     .help = "With --log_dir, what is shown too: 0 nothing, 1 output, 2 errors, 3 both,\n"
-             "or by local rank 0:3,1:2",
+     .help = "What is shown beside --log_dir: 1 output, 2 errors, 3 both, 0 nothing,\n"
+             "or by local rank 0:3,1:2 [all is shown; 0 without --log_dir means that too]",
      .preset = "0",
      .short_flag = "-t",
      .placeholder = "STREAMS"},
@@ -236,7 +238,7 @@ constexpr Setting kTable[] = {
     {.name = "quiet",
      .group = Group::kOutput,
      .kind = Kind::kSwitch,
-     .help = "Nothing from the launcher but errors",
+     .help = "Nothing from the launcher but errors and what has no effect",
      .preset = "false",
      .short_flag = "-q"},
     {.name = "debug",

@@ -19,7 +19,8 @@ const char* paradigm_of(const std::string& distributed_type) {
   if (distributed_type == "FSDP") return "use_fsdp";
   if (distributed_type == "MEGATRON_LM") return "use_megatron_lm";
   if (distributed_type == "XLA") return "tpu";
-  if (distributed_type.starts_with("MULTI_") && distributed_type != "MULTI_CPU") return "multi_gpu";
+  if (distributed_type == "MULTI_CPU") return "cpu";
+  if (distributed_type.starts_with("MULTI_")) return "multi_gpu";
   return nullptr;
 }
 
@@ -52,26 +53,22 @@ void apply_flags(const SettingsInput& input, Settings& settings) {
   }
 }
 
-bool is_chosen_outside_the_file(const Settings& settings, const char* name) {
-  const SettingValue& value = settings[name];
-  return settings.is_on(name) &&
-         (value.source.kind == SourceKind::kFlag || value.source.kind == SourceKind::kVariable);
+bool is_decided_outside_the_file(const Settings& settings, const char* name) {
+  const SourceKind kind = settings[name].source.kind;
+  return kind == SourceKind::kFlag || kind == SourceKind::kVariable;
 }
 
-// The file's way of distributing counts only where no flag or variable chose one.
+// The file's way of distributing counts only where no flag or variable chose one, and switched none
+// of it off.
 void apply_distributed_type(const ConfigFile& file, Settings& settings) {
   const bool is_chosen = std::any_of(std::begin(kParadigms), std::end(kParadigms), [&](auto name) {
-    return is_chosen_outside_the_file(settings, name);
+    return settings.is_on(name) && is_decided_outside_the_file(settings, name);
   });
   if (is_chosen) return;
-  const SettingValue& type = settings["distributed_type"];
-  if (const char* paradigm = paradigm_of(type.text.value_or("NO"))) {
+  const SettingValue type = settings["distributed_type"];
+  const char* paradigm = paradigm_of(type.text.value_or("NO"));
+  if (paradigm != nullptr && !is_decided_outside_the_file(settings, paradigm)) {
     settings.set(*find_setting(paradigm), "true", type.source);
-  }
-  const SourceKind cpu_source = settings["cpu"].source.kind;
-  if (type.text == "MULTI_CPU" &&
-      (cpu_source == SourceKind::kPreset || cpu_source == SourceKind::kFile)) {
-    settings.set(*find_setting("cpu"), "true", type.source);
   }
   const FileNode* mesh = file.document.find("parallelism_config");
   if (mesh != nullptr && !mesh->entries.empty() && !settings["use_parallelism_config"].is_given()) {
@@ -89,9 +86,12 @@ void refuse_missing_processes(const ConfigFile& file, const Settings& settings) 
 
 void detect(const SettingsInput& input, Settings& settings) {
   if (settings["num_processes"].text) return;
-  const auto decide = [&](int processes, const char* reason) {
-    settings.set(*find_setting("num_processes"), std::to_string(processes),
-                 {SourceKind::kDetected, reason});
+  // Every machine is taken to be like this one.
+  const int machines = settings.integer("num_machines").value_or(1);
+  const auto decide = [&](int processes, std::string reason) {
+    if (machines > 1) reason += ", on each of " + std::to_string(machines) + " machines";
+    settings.set(*find_setting("num_processes"), std::to_string(processes * machines),
+                 {SourceKind::kDetected, std::move(reason)});
   };
   const std::string ids = settings.text("gpu_ids");
   if (settings.is_on("cpu")) return decide(1, "one on the CPU");
@@ -129,13 +129,13 @@ bool Settings::is_on(std::string_view name) const {
 }
 
 std::optional<int> Settings::integer(std::string_view name) const {
-  const auto& text = (*this)[name].text;
-  return text ? std::optional<int>(std::stoi(*text)) : std::nullopt;
+  const auto number = whole_number(text(name));
+  return number && std::in_range<int>(*number) ? std::optional(static_cast<int>(*number))
+                                               : std::nullopt;
 }
 
 std::optional<double> Settings::number(std::string_view name) const {
-  const auto& text = (*this)[name].text;
-  return text ? std::optional<double>(std::stod(*text)) : std::nullopt;
+  return decimal_number(text(name));
 }
 
 std::string Settings::text(std::string_view name) const { return (*this)[name].text.value_or(""); }

@@ -33,6 +33,7 @@ class Settings {
   void set(const Setting& setting, std::string text, Source source);
 
   bool is_on(std::string_view name) const;  // of switches and bools
+  // Nothing where there is no value, and for a word such as auto.
   std::optional<int> integer(std::string_view name) const;
   std::optional<double> number(std::string_view name) const;
   std::string text(std::string_view name) const;  // "" if there is none

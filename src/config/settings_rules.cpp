@@ -10,16 +10,10 @@
 namespace accelerate::config {
 namespace {
 
-std::string place_of(const Settings& settings, std::string_view name) {
-  const Source& source = settings[name].source;
-  return source.kind == SourceKind::kVariable ? "environment variable " + source.where
-                                              : source.where;
-}
-
 [[noreturn]] void refuse(const Settings& settings, std::string_view name, std::string what,
                          std::string hint) {
   throw ConfigError(
-      {.what = std::move(what), .where = place_of(settings, name), .hint = std::move(hint)});
+      {.what = std::move(what), .where = place_of(settings[name].source), .hint = std::move(hint)});
 }
 
 void check_program(const Settings& settings) {
@@ -69,15 +63,11 @@ void check_processes(const Settings& settings) {
 void check_gpu_ids(const Settings& settings) {
   const std::string ids = settings.text("gpu_ids");
   if (ids.empty() || ids == "all") return;
-  const std::vector<std::string> parts = list_parts(ids);
-  for (const std::string& part : parts) {
-    const bool is_number = part.find_first_not_of("0123456789") == std::string::npos;
-    if (part.empty() || (!is_number && !part.starts_with("GPU-") && !part.starts_with("MIG-"))) {
-      refuse(settings, "gpu_ids", "gpu_ids cannot be '" + shown_text(ids) + "'",
-             "numbers with commas between, as in 0,1, or all");
-    }
+  if (!is_gpu_list(ids)) {
+    refuse(settings, "gpu_ids", "gpu_ids cannot be '" + shown_text(ids) + "'",
+           "numbers with commas between, as in 0,1, or all");
   }
-  if (settings.is_on("multi_gpu") && parts.size() < 2 &&
+  if (settings.is_on("multi_gpu") && list_parts(ids).size() < 2 &&
       settings.integer("num_machines").value_or(1) <= 1) {
     refuse(settings, "gpu_ids", "one GPU is named, but several are to be trained on",
            "name at least two GPUs, or --gpu_ids all");

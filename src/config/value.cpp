@@ -40,16 +40,11 @@ std::string enumeration(std::span<const std::string_view> words) {
   return text;
 }
 
-std::string describe(const Source& source) {
-  if (source.kind == SourceKind::kVariable) return "environment variable " + source.where;
-  return source.where;
-}
-
 [[noreturn]] void refuse(const Setting& setting, std::string_view text, const Source& source,
                          const std::string& allowed, std::string hint = {}) {
   throw ConfigError({.what = std::string(setting.name) + " cannot be '" + shown_text(text) +
                              "': it is " + allowed,
-                     .where = describe(source),
+                     .where = place_of(source),
                      .hint = std::move(hint)});
 }
 
@@ -76,25 +71,34 @@ std::string allowed_numbers(const Setting& setting) {
   return text;
 }
 
+// `text` without the + that it may begin with; std::from_chars knows none.
+std::string_view without_plus(std::string_view text) {
+  const bool has_plus = text.size() > 1 && text[0] == '+' && text[1] != '-';
+  return has_plus ? text.substr(1) : text;
+}
+
 template <class Number>
-std::optional<double> parse_number(std::string_view text) {
-  if (text.starts_with("+")) text.remove_prefix(1);
+std::optional<Number> parse_number(std::string_view text) {
+  text = without_plus(text);
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return static_cast<double>(number);
+  return number;
 }
 
 std::string checked_number(const Setting& setting, std::string_view text, const Source& source) {
   if (is_one_of(text, setting.words)) return lower(text);
+  const bool is_whole = setting.kind == Kind::kInt;
+  const std::optional<int64_t> whole = is_whole ? whole_number(text) : std::nullopt;
   const std::optional<double> number =
-      setting.kind == Kind::kInt ? parse_number<int64_t>(text) : parse_number<double>(text);
-  if (!number || !std::isfinite(*number) || *number < setting.least || *number > setting.most) {
+      is_whole ? std::optional<double>(whole) : decimal_number(text);
+  if (!number || *number < setting.least || *number > setting.most) {
     refuse(setting, text, source, allowed_numbers(setting));
   }
+  if (whole) return std::to_string(*whole);
   const bool looks_whole = text.find_first_not_of("+-0123456789") == std::string_view::npos;
   // Python writes the whole number 1 of a float as 1.0, and so do the variables of workers.
-  return std::string(text) + (setting.kind == Kind::kFloat && looks_whole ? ".0" : "");
+  return std::string(without_plus(text)) + (looks_whole ? ".0" : "");
 }
 
 std::string checked_choice(const Setting& setting, std::string_view text, const Source& source) {
@@ -126,6 +130,11 @@ std::string checked_truths(const Setting& setting, std::string_view text, const 
 
 }  // namespace
 
+std::string place_of(const Source& source) {
+  if (source.kind == SourceKind::kVariable) return "environment variable " + source.where;
+  return source.where;
+}
+
 std::optional<bool> truth_of(std::string_view text) {
   const std::string word = lower(text);
   for (const char* yes : {"y", "yes", "t", "true", "on", "1"}) {
@@ -135,6 +144,23 @@ std::optional<bool> truth_of(std::string_view text) {
     if (word == no) return false;
   }
   return std::nullopt;
+}
+
+std::optional<int64_t> whole_number(std::string_view text) { return parse_number<int64_t>(text); }
+
+std::optional<double> decimal_number(std::string_view text) {
+  const auto number = parse_number<double>(text);
+  return number && std::isfinite(*number) ? number : std::nullopt;
+}
+
+bool is_gpu_list(std::string_view text) {
+  const std::vector<std::string> parts = list_parts(text);
+  return !parts.empty() && !text.ends_with(",") &&
+         std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+           const bool is_number = part.find_first_not_of("0123456789") == std::string::npos;
+           return !part.empty() &&
+                  (is_number || part.starts_with("GPU-") || part.starts_with("MIG-"));
+         });
 }
 
 std::vector<std::string> list_parts(std::string_view text) {

@@ -2,6 +2,7 @@
 // used.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,12 +21,22 @@ struct Source {
   std::string where{};
 };
 
+// As errors name it: "environment variable ACCELERATE_USE_CPU", "--cpu", "c.yaml:7".
+std::string place_of(const Source& source);
+
 // y, yes, t, true, on, 1 or n, no, f, false, off, 0, in any case; nothing for another word.
 std::optional<bool> truth_of(std::string_view text);
 
-// `text` as `setting` writes it: true or false for every word that means it; numbers, names and
-// lists as they were given. Throws ConfigError that names `source`, what is allowed and, for a
-// mistyped name, the nearest right one.
+// The number that all of `text` is; nothing for another text and for what is too large.
+std::optional<int64_t> whole_number(std::string_view text);
+std::optional<double> decimal_number(std::string_view text);  // finite
+
+// Whether `text` names GPUs: 0,1 or GPU-5ef..., the way CUDA_VISIBLE_DEVICES does.
+bool is_gpu_list(std::string_view text);
+
+// `text` as `setting` writes it: true or false for every word that means it, whole numbers in
+// digits; other numbers, names and lists as they were given. Throws ConfigError that names
+// `source`, what is allowed and, for a mistyped name, the nearest right one.
 std::string checked_value(const Setting& setting, std::string_view text, const Source& source);
 
 // As a variable of a worker holds it. Python's launcher hands on what was typed as it was typed,

@@ -14,7 +14,8 @@ namespace {
 constexpr size_t kTypingError = 2;  // letters
 
 // Read by the library or by Python's, and no settings of the launcher.
-constexpr std::array<std::string_view, 16> kOthers = {"ACCELERATE_TORCH_DEVICE",
+constexpr std::array<std::string_view, 17> kOthers = {"ACCELERATE_SUPERVISED_BY",
+                                                      "ACCELERATE_TORCH_DEVICE",
                                                       "ACCELERATE_LOG_LEVEL",
                                                       "ACCELERATE_CONFIG_DS_FIELDS",
                                                       "ACCELERATE_INIT_INCLUDE_BUFFERS",
@@ -35,18 +36,32 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-}  // namespace
-
-void refuse_mistyped_variables(const std::vector<std::string>& names) {
+std::vector<std::string> variables_of_settings() {
   std::vector<std::string> known;
   for (const Setting* setting : all_settings()) {
     std::string variable = variable_of(*setting);
     if (!variable.empty()) known.push_back(std::move(variable));
   }
+  return known;
+}
+
+}  // namespace
+
+std::vector<std::string> variables_without_setting(const std::vector<std::string>& names) {
+  const std::vector<std::string> known = variables_of_settings();
+  std::vector<std::string> without;
   for (const std::string& name : names) {
     if (!name.starts_with("ACCELERATE_") && !name.starts_with("FSDP_")) continue;
     if (contains(known, name)) continue;
     if (std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end()) continue;
+    without.push_back(name);
+  }
+  return without;
+}
+
+void refuse_mistyped_variables(const std::vector<std::string>& names) {
+  const std::vector<std::string> known = variables_of_settings();
+  for (const std::string& name : variables_without_setting(names)) {
     const std::string nearest = nearest_name(name, known, kTypingError);
     if (nearest.empty()) continue;
     throw ConfigError({.what = "no setting has the variable " + name,

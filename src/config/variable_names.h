@@ -11,4 +11,8 @@ namespace accelerate::config {
 // since they may belong to other programs.
 void refuse_mistyped_variables(const std::vector<std::string>& names);
 
+// Those of `names` that are spelled like variables of settings, and are none: such as
+// ACCELERATE_RUN_NAME, which a program may read for itself.
+std::vector<std::string> variables_without_setting(const std::vector<std::string>& names);
+
 }  // namespace accelerate::config

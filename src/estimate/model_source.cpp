@@ -5,7 +5,7 @@
 #include <set>
 
 #include "accelerate/errors.h"
-#include "base/environment.h"
+#include "base/user_folders.h"
 #include "files/mapped_checkpoint.h"
 #include "files/safetensors_header.h"
 #include "files/shard_index.h"
@@ -81,11 +81,7 @@ ModelSource from_folder(const fs::path& folder) {
 }
 
 fs::path hub_cache() {
-  if (const auto cache = environment_variable("HF_HUB_CACHE")) return *cache;
-  if (const auto home = environment_variable("HF_HOME")) return fs::path(*home) / "hub";
-  if (const auto cache = environment_variable("XDG_CACHE_HOME"))
-    return fs::path(*cache) / "huggingface" / "hub";
-  return fs::path(environment_variable("HOME").value_or("")) / ".cache" / "huggingface" / "hub";
+  return folder_variable("HF_HUB_CACHE").value_or(hugging_face_folder() / "hub");
 }
 
 // "org/name" is kept as models--org--name/snapshots/<revision>, and refs/main says which.

@@ -53,13 +53,33 @@ bool holds_model(const fs::path& folder) {
   });
 }
 
-void check_target(const Target& target, const MergeSource& source, const MergeOptions& options) {
-  const fs::path& folder = source.folder();
+// What is beside a single file is not its own: the result may be there if it replaces nothing of
+// it.
+void check_beside(const Target& target, const fs::path& source) {
+  if (target.folder != source.parent_path()) return;
+  if (target.file.empty()) {
+    misuse(target.folder, "the target is the folder of the source",
+           "name a folder in it, or a file that ends in .safetensors");
+  }
+  if (target.file == source.filename()) {
+    misuse(source, "the target is the source", "name another file");
+  }
+}
+
+void check_apart(const Target& target, const fs::path& folder) {
   const auto [end, rest] =
       std::mismatch(folder.begin(), folder.end(), target.folder.begin(), target.folder.end());
   if (end == folder.end()) {
     misuse(target.folder, "the target is in the folder of the source", "name another folder");
   }
+}
+
+void check_target(const Target& target, const MergeSource& source, const MergeOptions& options,
+                  const fs::path& source_path) {
+  const fs::path named = resolved(source_path);
+  const bool is_one_file = entry_kind(named) == EntryKind::kFile &&
+                           named.string().ends_with(kSafetensorsFiles.suffix) && !source.is_state();
+  is_one_file ? check_beside(target, named) : check_apart(target, source.folder());
   if (entry_kind(target.folder) == EntryKind::kFile) {
     misuse(target.folder, "this is a file", "name a folder, or a file that ends in .safetensors");
   }
@@ -144,7 +164,7 @@ MergeReport merge_safetensors(const fs::path& source_path, const fs::path& targe
                               const MergeOptions& options) {
   const Target target = target_of(target_path, options);
   const MergeSource source(source_path, options.links);
-  check_target(target, source, options);
+  check_target(target, source, options, source_path);
   if (options.remove_source && source.is_state()) {
     misuse(source_path, "the files of a state directory cannot be removed one by one",
            "remove the directory yourself");

@@ -35,7 +35,8 @@ struct MergeReport {
 // metadata are kept. A few megabytes are in memory at a time. Durable when it returns, and there
 // completely or not at all, as with save_model().
 //
-// Throws UsageError if the target is the source or in its folder, holds a model and `overwrite` is
+// Throws UsageError if the target is the source or in its folder (beside a source that is a single
+// file it may be, under another name or in a folder of its own), holds a model and `overwrite` is
 // not set, is a state directory, or is a file while max_shard_bytes is set; CheckpointError as
 // MergeSource, and if writing fails: then the source is as it was, and so is the target.
 MergeReport merge_safetensors(const std::filesystem::path& source,

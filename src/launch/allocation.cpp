@@ -25,6 +25,16 @@ int number_of(std::initializer_list<const char*> names, int otherwise) {
   return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : otherwise;
 }
 
+// The shells of sbatch and of an interactive salloc run in steps of their own, which SLURM numbers
+// from the top (SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP): nobody started a launcher by srun
+// there.
+bool is_special_step(const std::string& step) {
+  constexpr uint64_t kFirstSpecial = 0xfffffff0;
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), number);
+  return error == std::errc() && end == step.data() + step.size() && number >= kFirstSpecial;
+}
+
 }  // namespace
 
 int port_of_name(const std::string& name) {
@@ -40,7 +50,8 @@ Allocation find_allocation() {
   if (job.empty()) return {};
   Allocation found;
   const std::string step = first_of({"SLURM_STEP_ID"});
-  const bool in_step = !step.empty() && !first_of({"SLURM_PROCID"}).empty();
+  const bool in_step =
+      !step.empty() && !is_special_step(step) && !first_of({"SLURM_PROCID"}).empty();
   found.run_id = "slurm-" + job + (in_step ? "." + step : "");
   found.main_port = port_of_name(found.run_id);
   const std::string nodes = in_step ? first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"})

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <charconv>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <tuple>
 
@@ -48,11 +51,17 @@ std::vector<std::vector<int>> cut(const std::vector<Core>& cores, size_t parts) 
 }  // namespace
 
 std::vector<Core> allowed_cores(const fs::path& system) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return {Core{}};
+  // The kernel refuses a set that is smaller than its own.
+  constexpr size_t kMaxSets = 1024;
+  std::vector<cpu_set_t> set(1);
+  while (sched_getaffinity(0, set.size() * sizeof(cpu_set_t), set.data()) != 0) {
+    if (errno != EINVAL || set.size() >= kMaxSets) return {};
+    set.resize(2 * set.size());
+  }
   std::vector<Core> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
+  for (int cpu = 0; cpu < static_cast<int>(set.size()) * CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET_S(static_cast<size_t>(cpu), set.size() * sizeof(cpu_set_t), set.data()))
+      continue;
     const fs::path folder = system / "cpu" / ("cpu" + std::to_string(cpu));
     cores.push_back({.cpu = cpu,
                      .node = node_of(folder),
@@ -70,6 +79,31 @@ std::vector<int> gpu_nodes(const fs::path& driver, const fs::path& pci) {
     nodes.push_back(number_in(pci / address.filename() / "numa_node").value_or(-1));
   }
   return nodes;
+}
+
+std::vector<int> nodes_of_visible(const std::vector<int>& nodes,
+                                  const std::optional<std::string>& cuda_visible_devices) {
+  if (!cuda_visible_devices) return nodes;
+  std::vector<int> visible;
+  std::istringstream list(*cuda_visible_devices);
+  for (std::string item; std::getline(list, item, ',');) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
+    if (error != std::errc() || end != item.data() + item.size()) return {};
+    // As CUDA does: what comes after one that is not there is not seen.
+    if (number < 0 || number >= static_cast<int>(nodes.size())) break;
+    visible.push_back(nodes[static_cast<size_t>(number)]);
+  }
+  return visible;
+}
+
+std::vector<cpu_set_t> processor_set(const std::vector<int>& cpus) {
+  const int highest = cpus.empty() ? 0 : *std::max_element(cpus.begin(), cpus.end());
+  std::vector<cpu_set_t> set(static_cast<size_t>(highest / CPU_SETSIZE + 1));
+  const size_t bytes = set.size() * sizeof(cpu_set_t);
+  CPU_ZERO_S(bytes, set.data());
+  for (const int cpu : cpus) CPU_SET_S(static_cast<size_t>(cpu), bytes, set.data());
+  return set;
 }
 
 std::vector<std::vector<int>> share_cores(std::vector<Core> cores, int workers,

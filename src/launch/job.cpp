@@ -25,7 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kDefaultPort = 29500;  // torchrun's
+constexpr int kDefaultPort = 29500;        // torchrun's
+constexpr const char* kPlanInInput = "-";  // of node-agent, instead of a plan
 
 std::string made_up_run_id() {
   std::random_device random;
@@ -34,7 +35,7 @@ std::string made_up_run_id() {
   return text;
 }
 
-void say(const LaunchPlan& plan, const std::string& text) {
+void tell_user(const LaunchPlan& plan, const std::string& text) {
   if (plan.quiet) return;
   const std::string line = "accelerate launch: " + text + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -55,6 +56,18 @@ void require_shares(const LaunchPlan& plan) {
                      .hint = "it counts the processes of all machines together"});
 }
 
+void require_equal_slots(const LaunchPlan& plan, const std::vector<Host>& hosts) {
+  for (const Host& host : hosts) {
+    if (host.slots == hosts.front().slots) continue;
+    throw ConfigError({.what = hosts.front().name + " has " + std::to_string(hosts.front().slots) +
+                               " slots, " + host.name + " has " + std::to_string(host.slots) +
+                               ": every machine runs the same number of workers",
+                       .where = plan.hostfile.string(),
+                       .hint = "give all the same slots, or name --num_processes, which is shared "
+                               "out evenly"});
+  }
+}
+
 // The machines of the host file that take part; fills in what follows from them.
 std::vector<Host> choose_hosts(LaunchPlan& plan) {
   if (plan.hostfile.empty()) return {};
@@ -65,17 +78,18 @@ std::vector<Host> choose_hosts(LaunchPlan& plan) {
                        .where = plan.hostfile.string(),
                        .hint = "add machines to it, or ask for fewer"});
   }
-  if (plan.num_machines > 1) hosts.resize(static_cast<size_t>(plan.num_machines));
+  if (plan.num_machines > 0) hosts.resize(static_cast<size_t>(plan.num_machines));
   plan.num_machines = static_cast<int>(hosts.size());
   if (plan.num_processes == 0) {
-    for (const Host& host : hosts) plan.num_processes += host.slots;
+    require_equal_slots(plan, hosts);
+    plan.num_processes = plan.num_machines * hosts.front().slots;
   }
   if (plan.main_address.empty() && hosts.size() > 1) plan.main_address = address_of(hosts.front());
   return hosts;
 }
 
 // Checks the plan and fills in what is left open. `hosts` are those of its host file.
-LaunchPlan complete(LaunchPlan plan, std::vector<Host>& hosts) {
+LaunchPlan fill_in(LaunchPlan plan, std::vector<Host>& hosts) {
   hosts = choose_hosts(plan);
   if (plan.num_processes == 0) plan.num_processes = plan.num_machines;
   require_shares(plan);
@@ -113,7 +127,7 @@ void give_log_dir(LaunchPlan& plan) {
                        .hint = "name a folder with --log_dir"});
   }
   plan.log_dir = folder;
-  say(plan, "the output of all ranks goes to " + folder);
+  tell_user(plan, "the output of all ranks goes to " + folder);
 }
 
 std::vector<std::string> starter_words(const LaunchPlan& plan, const std::string& name,
@@ -144,12 +158,12 @@ RemotePlan remote_plan(const LaunchPlan& plan) {
   return remote;
 }
 
-LaunchPlan through_mpirun(LaunchPlan plan) {
+LaunchPlan through_mpirun(LaunchPlan plan, const std::vector<Host>& hosts) {
   const std::vector<std::string> mpirun = starter_words(plan, "mpirun");
   std::vector<std::string> names = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
                                     "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"};
   for (const auto& [name, value] : setting_variables(plan)) names.push_back(name);
-  plan.command = mpirun_command(plan, find_mpi_kind(mpirun), mpirun, names);
+  plan.command = mpirun_command(plan, find_mpi_kind(mpirun), hosts, mpirun, names);
   plan.prefix_output = false;
   plan.num_processes = plan.num_machines = 1;
   return plan;
@@ -187,9 +201,11 @@ LaunchPlan through_ssh(LaunchPlan plan, const std::vector<Host>& hosts) {
     remote.plan.machine_rank = static_cast<int>(machine);
     std::vector<std::string> command = ssh;
     command.push_back(hosts[machine].name);
-    // ssh joins its words with blanks and gives the line to a shell on the other side.
-    command.push_back("exec " + shell_line({own_path(), "node-agent", encode_remote_plan(remote)}));
+    // ssh joins its words with blanks and gives the line to a shell on the other side. The plan
+    // goes through its input: it carries variables that are nobody's business.
+    command.push_back("exec " + shell_line({own_path(), "node-agent", kPlanInInput}));
     plan.programs.push_back(std::move(command));
+    plan.inputs.push_back(remote_plan_for_stream(remote));
   }
   plan.prefix_output = false;
   plan.log_dir.clear();
@@ -207,20 +223,24 @@ struct LocalPart {
   std::string workers = kRanks;
 };
 
-LocalPart local_part(const LaunchPlan& asked) {
-  std::vector<Host> hosts;
-  const LaunchPlan plan = complete(asked, hosts);
+// `plan` is filled in, `hosts` are those of its host file.
+LocalPart local_part(const LaunchPlan& plan, const std::vector<Host>& hosts) {
   switch (plan.launcher) {
     case LauncherKind::kLocal:
       return {plan};
     case LauncherKind::kMpirun:
-      return {through_mpirun(plan), "mpirun"};
+      return {through_mpirun(plan, hosts), "mpirun"};
     case LauncherKind::kSlurm:
       return {through_srun(plan), "srun"};
     case LauncherKind::kSsh:
       return {through_ssh(plan, hosts), "ssh to machine"};
   }
   return {plan};
+}
+
+std::vector<std::vector<std::string>> commands_of(const LaunchPlan& plan) {
+  if (!plan.programs.empty()) return plan.programs;
+  return std::vector<std::vector<std::string>>(1, plan.command);
 }
 
 int run_here(const LaunchPlan& plan, const std::string& workers, int lifeline) {
@@ -257,23 +277,27 @@ int move_input_away() {
 int run_job(const LaunchPlan& asked) {
   LaunchPlan plan = asked;
   give_log_dir(plan);
-  const LocalPart part = local_part(plan);
-  if (plan.debug) say(plan, describe_job(plan));
+  std::vector<Host> hosts;
+  const LocalPart part = local_part(fill_in(plan, hosts), hosts);
+  if (plan.debug) {
+    for (const auto& command : commands_of(part.plan)) tell_user(plan, shell_line(command));
+  }
   return run_here(part.plan, part.workers, -1);
 }
 
-std::string describe_job(const LaunchPlan& plan) {
-  const LocalPart part = local_part(plan);
-  if (part.plan.programs.empty()) return shell_line(part.plan.command);
-  std::string text;
-  for (const auto& program : part.plan.programs) {
-    text += (text.empty() ? "" : "\n") + shell_line(program);
-  }
-  return text;
+JobPreview preview_job(const LaunchPlan& plan) {
+  std::vector<Host> hosts;
+  JobPreview preview{.plan = fill_in(plan, hosts)};
+  const LocalPart part = local_part(preview.plan, hosts);
+  preview.commands = commands_of(part.plan);
+  preview.has_made_up_run_id = plan.run_id.empty();
+  preview.has_drawn_port = plan.main_port == 0;
+  return preview;
 }
 
 int run_node_agent(const std::string& plan_text) {
-  RemotePlan remote = decode_remote_plan(plan_text);
+  RemotePlan remote =
+      plan_text == kPlanInInput ? read_remote_plan(STDIN_FILENO) : decode_remote_plan(plan_text);
   LaunchPlan& plan = remote.plan;
   set_environment(remote.environment);
   if (chdir(remote.folder.c_str()) != 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "launch/launch_outcome.h"
 #include "launch/launch_plan.h"
@@ -17,10 +18,17 @@ namespace accelerate::launch {
 // before any worker runs.
 int run_job(const LaunchPlan& plan);
 
-// What run_job() would execute, as shell words: the command of mpirun, srun or one ssh a machine,
-// one a line; the command of the worker itself for LauncherKind::kLocal. Starts nothing. Throws as
-// run_job() does.
-std::string describe_job(const LaunchPlan& plan);
+// What run_job() would do.
+struct JobPreview {
+  LaunchPlan plan{};  // of the whole job, with all filled in that run_job() would fill in
+  // What this process would execute: the command of mpirun, of srun or one ssh a machine; for
+  // LauncherKind::kLocal that of every worker.
+  std::vector<std::vector<std::string>> commands{};
+  bool has_made_up_run_id = false;  // the next run has another
+  bool has_drawn_port = false;      // the user named none
+};
+// Starts nothing, but asks an mpirun which it is. Throws as run_job() does.
+JobPreview preview_job(const LaunchPlan& plan);
 
 // What the scheduler around this process says of the job; all zero or "" where there is none.
 struct Allocation {
@@ -43,7 +51,8 @@ Allocation find_allocation();
 int port_of_name(const std::string& name);
 
 // The hidden command `accelerate node-agent PLAN`, by which ssh and srun start a launcher on
-// another machine: `plan_text` is what describe_job() shows. Returns its exit code.
+// another machine: `plan_text` is what encode_remote_plan() makes, or "-": the plan is read from
+// descriptor 0, which then carries signals. Returns its exit code.
 int run_node_agent(const std::string& plan_text);
 
 }  // namespace accelerate::launch

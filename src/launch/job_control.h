@@ -67,7 +67,10 @@ class JobControl {
   virtual void handle_time() = 0;
   virtual std::optional<std::chrono::steady_clock::time_point> deadline() const = 0;
 
-  // True while something that was reported or ordered has not left this machine.
+  // Called once, after kFinish: from now on nothing is said or asked anew.
+  virtual void begin_farewell() {}
+  // True until all that was reported or ordered has reached the other machines, as far as they can
+  // be told from here. The event loop goes on until then, within limits.
   virtual bool wants_flush() const { return false; }
 };
 

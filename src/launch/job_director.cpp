@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "launch/failure_report.h"
 
@@ -59,6 +60,16 @@ void JobDirector::begin_if_complete() {
             .run_id = plan_.run_id});
 }
 
+void JobDirector::remember_refusal(const std::string& text) {
+  constexpr size_t kMaxRefusals = 8;
+  if (std::find(refusals_.begin(), refusals_.end(), text) != refusals_.end()) return;
+  if (refusals_.size() < kMaxRefusals) {
+    refusals_.push_back(text);
+  } else {
+    had_more_refusals_ = true;
+  }
+}
+
 void JobDirector::lose(int machine, const std::string& why, Clock::time_point now) {
   Machine& state = machines_[static_cast<size_t>(machine)];
   if (!state.joined) return;
@@ -78,11 +89,15 @@ void JobDirector::lose(int machine, const std::string& why, Clock::time_point no
 void JobDirector::handle(int machine, const Event& event, Clock::time_point now) {
   if (phase_ == Phase::kFinished) return;
   if (event.kind == Event::Kind::kSignal) {
+    // One signal may reach several launchers, as over ssh: only the second to the same one is more.
+    const bool again = std::exchange(machines_[static_cast<size_t>(machine)].told_to_stop, true);
     if (phase_ == Phase::kGathering) {
       outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .stop_signal = event.signal};
       finish(outcome_.exit_code(), failure_report(outcome_), failure_summary(outcome_));
     } else if (outcome_.stop_signal) {
-      if (event.signal == SIGINT) send_all({.kind = Order::Kind::kKill});
+      if (event.signal != SIGINT || !again) return;
+      send_all({.kind = Order::Kind::kKill});
+      if (machine == 0 && !leave_at_) leave_at_ = now + kPatienceAfterKill;
     } else {
       outcome_.stop_signal = event.signal;
       if (phase_ == Phase::kRunning) stop_all(event.signal);
@@ -136,12 +151,25 @@ void JobDirector::conclude_if_ended(Clock::time_point now) {
   begin_if_complete();
 }
 
+void JobDirector::leave_without_answer() {
+  std::vector<int> silent;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    if (machines_[i].running) silent.push_back(static_cast<int>(i));
+  }
+  finish(outcome_.exit_code(),
+         failure_report(outcome_) + "  " + list_machines(silent) + " did not answer\n",
+         failure_summary(outcome_));
+}
+
 void JobDirector::handle_time(Clock::time_point now) {
+  const bool leaves = phase_ == Phase::kStopping && leave_at_ && now >= *leave_at_;
+  if (leaves && !machines_.front().running) leave_without_answer();
   if (phase_ != Phase::kGathering || now < join_deadline_) return;
   std::string text = "error: " + list_machines(missing_machines()) + " did not come within " +
                      describe_duration(plan_.join_timeout) + "\n";
   if (!outcome_.lost_machine.empty()) text += "  " + outcome_.lost_machine + "\n";
   for (const std::string& refusal : refusals_) text += "  refused: " + refusal + "\n";
+  if (had_more_refusals_) text += "  and others for other reasons\n";
   text +=
       "  try  run accelerate launch on every machine, with the same --main_process_ip and "
       "--main_process_port\n";
@@ -174,7 +202,9 @@ std::optional<std::pair<int, Order>> JobDirector::next_order() {
 }
 
 std::optional<JobDirector::Clock::time_point> JobDirector::deadline() const {
-  return phase_ == Phase::kGathering ? std::optional(join_deadline_) : std::nullopt;
+  if (phase_ == Phase::kGathering) return join_deadline_;
+  const bool waits_for_others = phase_ == Phase::kStopping && !machines_.front().running;
+  return waits_for_others ? leave_at_ : std::nullopt;
 }
 
 }  // namespace accelerate::launch

@@ -23,6 +23,10 @@ class JobDirector {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // How long machines have to tell that their workers are gone, once the user of machine 0 has told
+  // it to stop a second time. Its own workers are waited for without limit.
+  static constexpr std::chrono::milliseconds kPatienceAfterKill{2'000};
+
   // Names the place where rank 0 of an attempt serves the rendezvous. May throw CommError.
   using PortOfAttempt = std::function<int(int attempt)>;
 
@@ -33,8 +37,8 @@ class JobDirector {
   void join(int machine, const std::string& host);
   // It went away, for the reason `why`: "its connection ended". Nothing if it was not there.
   void lose(int machine, const std::string& why, Clock::time_point now);
-  // A machine was turned away; told if the job cannot begin.
-  void remember_refusal(const std::string& text) { refusals_.push_back(text); }
+  // A machine was turned away; told if the job cannot begin. The first few reasons are kept.
+  void remember_refusal(const std::string& text);
   void handle(int machine, const Event& event, Clock::time_point now);
   void handle_time(Clock::time_point now);
 
@@ -50,6 +54,7 @@ class JobDirector {
     bool joined = false;
     bool running = false;  // has workers of the present attempt
     std::string host{};
+    bool told_to_stop = false;  // its launcher got a signal
   };
 
   void gather(Clock::time_point now);
@@ -57,6 +62,7 @@ class JobDirector {
   void stop_all(int signal);
   void take_ends(const Event& event);
   void conclude_if_ended(Clock::time_point now);
+  void leave_without_answer();
   void finish(int exit_code, const std::string& text, const std::string& text_for_others);
   void send_all(const Order& order);
 
@@ -67,8 +73,10 @@ class JobDirector {
   Phase phase_ = Phase::kGathering;
   int attempt_ = 0;
   Clock::time_point join_deadline_;
-  LaunchOutcome outcome_;  // of the present attempt
+  std::optional<Clock::time_point> leave_at_;  // whoever has not answered by then
+  LaunchOutcome outcome_;                      // of the present attempt
   std::vector<std::string> refusals_;
+  bool had_more_refusals_ = false;
   std::deque<std::pair<int, Order>> orders_;
 };
 

@@ -60,12 +60,27 @@ void kill_marked(const std::string& token) {
   }
 }
 
+// Leaves this process no descriptor of the launcher but `kept`: what it shares with the dead one
+// would stay in use, such as its port and the output that somebody reads to its end.
+void let_descriptors_go(int kept) {
+  for (const auto& entry : folder_entries("/proc/self/fd")) {
+    const int fd = std::stoi(entry.filename().string());
+    if (fd != kept && fd > STDERR_FILENO) close(fd);
+  }
+  const int null_fd = open("/dev/null", O_RDWR);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (null_fd < 0 || dup2(null_fd, fd) < 0) close(fd);
+  }
+  if (null_fd > STDERR_FILENO) close(null_fd);
+}
+
 }  // namespace
 
 // The guard itself. Signals that end a job do not reach it: it has a session of its own.
 void JobGuard::stand_guard(int from_launcher, const std::string& token) {
   setsid();
   prctl(PR_SET_NAME, "accelerate-grd");
+  let_descriptors_go(from_launcher);
   std::map<pid_t, Manner> groups;
   while (true) {
     Word word{};

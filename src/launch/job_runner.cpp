@@ -22,7 +22,7 @@ using Audience = WorkerGroup::Audience;
 // `timeout` and some schedulers send a signal to the process and again to its group: a repetition
 // this soon is not a person who presses Ctrl-C once more.
 constexpr milliseconds kSameSignalWithin{250};
-// For the last words to other machines.
+// For the last words to other machines, and to a reader of our output after a stop signal.
 constexpr milliseconds kFarewell{2'000};
 
 // Waits until one of `fds` is ready. If the kernel refuses (no memory, or a limit that was lowered
@@ -78,7 +78,8 @@ class JobRunner {
   std::optional<WorkerGroup> group_;  // of the present attempt, until its end was reported
   int attempt_ = 0;
   bool reported_failure_ = false;
-  size_t reported_ends_ = 0;  // of the present attempt
+  size_t reported_ends_ = 0;   // of the present attempt
+  bool told_to_stop_ = false;  // by a signal
   Clock::time_point last_interrupt_;
   std::optional<int> exit_code_;
 };
@@ -133,7 +134,10 @@ void JobRunner::start(const Order& order) {
   try {
     start_workers(order);
   } catch (const Error& error) {
-    if (plan_.num_machines == 1) throw;
+    if (plan_.num_machines == 1) {
+      flush_sinks();  // why it begins anew
+      throw;
+    }
     report_failed_start(error);  // the other machines must not wait for this one
   }
 }
@@ -211,6 +215,8 @@ void JobRunner::watch_lifeline(short revents) {
   }
   if (count > 0 || (count < 0 && (errno == EINTR || errno == EAGAIN))) return;
   lifeline_ = -1;
+  // Who told this launcher to stop has no more patience, as with a second interrupt.
+  if (group_ && group_->is_stopping()) group_->kill_all();
   handle_stop_signal(SIGHUP, false);
 }
 
@@ -239,6 +245,7 @@ void JobRunner::handle_stop_signal(int signal, bool from_terminal) {
   const bool is_repetition = signal == SIGINT && Clock::now() - last_interrupt_ < kSameSignalWithin;
   if (is_repetition) return;
   if (signal == SIGINT) last_interrupt_ = Clock::now();
+  told_to_stop_ = true;
   if (group_ && group_->is_stopping()) {
     if (signal == SIGINT) group_->kill_all();
   } else if (group_) {
@@ -291,15 +298,18 @@ void JobRunner::report_ends() {
   control_.report(ended);
 }
 
-// Waits for the reader of our output; a signal says that nobody wants to wait.
+// Waits for the reader of our output, who may never read again: not long after a signal, and no
+// longer if another comes.
 void JobRunner::flush_sinks() {
+  const auto give_up = Clock::now() + kFarewell;
   while (sinks_[0].wants_write() || sinks_[1].wants_write()) {
+    if (told_to_stop_ && Clock::now() >= give_up) return;
     std::vector<pollfd> fds{{inbox_.fd(), POLLIN, 0}};
     for (const OutputSink& sink : sinks_) {
       fds.push_back({sink.wants_write() ? sink.fd() : -1, POLLOUT, 0});
     }
     // The last words must out, even if it means to wait in write().
-    const bool unasked = !poll_or_pause(fds, -1);
+    const bool unasked = !poll_or_pause(fds, told_to_stop_ ? 50 : -1);
     for (size_t i = 0; i < sinks_.size(); ++i) {
       if (fds[1 + i].revents != 0 || (unasked && sinks_[i].wants_write())) sinks_[i].write_some();
     }
@@ -311,6 +321,7 @@ void JobRunner::flush_sinks() {
 
 void JobRunner::flush_control() {
   const auto give_up = Clock::now() + kFarewell;
+  control_.begin_farewell();
   while (control_.wants_flush() && Clock::now() < give_up) {
     std::vector<pollfd> fds;
     control_.add_descriptors(fds);

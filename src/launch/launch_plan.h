@@ -1,6 +1,7 @@
 // What a job is: decided once by the command line, only read by everything after it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
@@ -44,7 +45,7 @@ struct LaunchPlan {
   // --- who takes part
   // On all machines together; a multiple of num_machines. 0, with a host file: one a slot.
   int num_processes = 1;
-  int num_machines = 1;
+  int num_machines = 1;  // 0, with a host file: all that it names
   int machine_rank = 0;
   // Where the main machine is met. On one machine rank 0 serves the rendezvous of the workers here.
   // On several the launcher of machine 0 listens here, and the launchers agree on the rest.
@@ -70,11 +71,11 @@ struct LaunchPlan {
   std::optional<Tee> tee{};         // unset: all is shown
   bool quiet = false;               // nothing from the launcher but errors
   bool repeat_last_lines = true;    // of the worker that failed, in the report
-  bool debug = false;               // tell what is started and how
+  bool debug = false;               // tell the command and process of what is started
 
   // --- failure and end
   int max_restarts = 0;  // how often a job that failed begins anew, on all machines
-  // How often machines tell each other that they are there.
+  // How often machines tell each other that they are there, at least; see beat_interval().
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds machine_timeout{30'000};  // silence after which a machine is lost
   std::chrono::milliseconds join_timeout{300'000};    // how long machines wait for each other
@@ -89,10 +90,19 @@ struct LaunchPlan {
   // The mpirun, srun or ssh to run, with arguments if need be; "": found in PATH.
   std::string launcher_command{};
   std::string run_id{};  // tells this job from others; "": made up
-  // Set by run_job() itself for LauncherKind::kSsh: what each worker runs, instead of `command`.
+  // Set by run_job() itself for LauncherKind::kSsh: what each worker runs, instead of `command`,
+  // and what it reads first.
   std::vector<std::vector<std::string>> programs{};
+  std::vector<std::string> inputs{};
 
   int processes_per_machine() const { return num_processes / num_machines; }
+
+  // A machine that is well is heard several times before it would be taken for lost.
+  std::chrono::milliseconds beat_interval() const {
+    return std::clamp<std::chrono::milliseconds>(
+        machine_timeout / 3, std::chrono::milliseconds(1),
+        std::max(monitor_interval, std::chrono::milliseconds(1)));
+  }
 };
 
 // Sets what `text`, a list such as "join_timeout=60,machine_timeout=10" (seconds), says of the

@@ -19,7 +19,7 @@ LineChannel::LineChannel(UniqueFd socket, std::string peer)
 }
 
 void LineChannel::send(const Message& message) {
-  if (!socket_) return;
+  if (!socket_ || ends_sending_) return;
   outgoing_ += message.encode() + "\n";
   write_some();
 }
@@ -59,6 +59,12 @@ void LineChannel::write_some() {
     // A broken connection is seen by the next read, which first takes what came before its end.
     return;
   }
+  if (ends_sending_ && socket_) shutdown(fd(), SHUT_WR);
+}
+
+void LineChannel::end_sending() {
+  ends_sending_ = true;
+  write_some();
 }
 
 std::optional<Message> LineChannel::next() {

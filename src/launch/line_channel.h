@@ -37,6 +37,9 @@ class LineChannel {
   const std::string& end_reason() const { return end_reason_; }
   Clock::time_point last_heard() const { return last_heard_; }
   void close();
+  // Nothing is sent after what send() was given so far. The channel stays open until the other side
+  // ends it too: a socket that is closed with words unread takes back what it has not delivered.
+  void end_sending();
 
  private:
   void read_some();
@@ -48,6 +51,7 @@ class LineChannel {
   std::string incoming_;
   std::string outgoing_;
   std::string end_reason_;
+  bool ends_sending_ = false;
   Clock::time_point last_heard_ = Clock::now();
 };
 

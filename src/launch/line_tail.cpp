@@ -11,6 +11,23 @@ size_t end_of_escape(std::string_view text, size_t at) {
   return end;
 }
 
+// The length of the character of several bytes (UTF-8) that begins at text[at]; 0 if there is none,
+// or if it is one of those by which terminals are controlled (U+0080 to U+009F).
+size_t printable_character(std::string_view text, size_t at) {
+  const auto byte = [&](size_t index) {
+    return index < text.size() ? static_cast<unsigned char>(text[index]) : 0U;
+  };
+  const unsigned first = byte(at);
+  const size_t length = first >= 0xc2 && first < 0xe0   ? 2
+                        : first >= 0xe0 && first < 0xf0 ? 3
+                        : first >= 0xf0 && first < 0xf5 ? 4
+                                                        : 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xc0U) != 0x80U) return 0;
+  }
+  return first == 0xc2 && byte(at + 1) < 0xa0 ? 0 : length;
+}
+
 // Whether `line` begins as the errors of the library do: "[rank 3 of 8] CommError: ".
 bool names_rank_and_error(std::string_view line) {
   if (!line.starts_with("[rank ")) return false;
@@ -48,8 +65,13 @@ std::string LineTail::printable(const OpenLine& line) {
     const auto c = static_cast<unsigned char>(line.text[at]);
     if (c == 0x1b) {
       at = end_of_escape(line.text, at);
-    } else if (c == '\t' || (c >= 0x20 && c != 0x7f)) {
+    } else if (c == '\t' || (c >= 0x20 && c < 0x7f)) {
       text += static_cast<char>(c);
+    } else if (const size_t length = printable_character(line.text, at); length > 0) {
+      text += line.text.substr(at, length);
+      at += length - 1;
+    } else if (line.cut && at + 4 > line.text.size() && c >= 0xc0) {
+      break;  // the rest of a character that was cut
     } else {
       text += '?';
     }

@@ -19,6 +19,12 @@ constexpr std::chrono::seconds kPatienceBeforeNote{3};
 constexpr std::chrono::seconds kPatienceWithGuests{10};  // to say who they are
 constexpr size_t kMaxGuests = 256;
 
+// mpirun may start it on another machine, whose ports are not ours to reserve.
+bool has_rank_zero_here(const LaunchPlan& plan) {
+  return plan.launcher != LauncherKind::kMpirun || plan.main_address.empty() ||
+         is_own_address(plan.main_address);
+}
+
 }  // namespace
 
 MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
@@ -28,9 +34,10 @@ MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
   if (plan.num_machines > 1) {
     if (plan.same_network) require_own_address(plan.main_address);
     listener_ = listen_everywhere(plan.main_port);
-  } else {
-    reservation_ =
-        plan.main_port == 0 ? PortReservation::any() : PortReservation::of(plan.main_port);
+  } else if (plan.main_port == 0) {
+    reservation_ = PortReservation::any();
+  } else if (has_rank_zero_here(plan)) {
+    reservation_ = PortReservation::of(plan.main_port);
   }
   director_.join(0, host_name());
 }
@@ -39,7 +46,8 @@ MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
 // the port that the user named for one machine stays.
 int MainControl::port_of_attempt(int attempt) {
   const bool named = plan_.num_machines == 1 && plan_.main_port != 0;
-  if (!named && (attempt > 0 || !reservation_)) reservation_ = PortReservation::any();
+  if (named) return plan_.main_port;
+  if (attempt > 0 || !reservation_) reservation_ = PortReservation::any();
   return reservation_->port();
 }
 
@@ -69,7 +77,7 @@ void MainControl::forward_orders() {
 
 void MainControl::add_descriptors(std::vector<pollfd>& fds) const {
   if (!listener_) return;
-  fds.push_back({listener_.get(), POLLIN, 0});
+  fds.push_back({says_goodbye_ ? -1 : listener_.get(), POLLIN, 0});
   const auto add = [&](const LineChannel& channel) {
     const short events = channel.wants_write() ? POLLIN | POLLOUT : POLLIN;
     fds.push_back({channel.fd(), events, 0});
@@ -87,9 +95,17 @@ void MainControl::handle_descriptors(const pollfd* fds, size_t count) {
   for (auto& [machine, member] : members_) listen_to(machine, member);
   for (LineChannel& guest : guests_) greet(guest);
   std::erase_if(guests_, [](const LineChannel& guest) { return !guest && !guest.wants_write(); });
-  std::erase_if(members_, [](const auto& member) { return !member.second; });
+  drop_lost_members();
   if (fds[0].revents != 0) accept_all();
   forward_orders();
+}
+
+// Whoever is no member any more has left the job too, however its connection ended.
+void MainControl::drop_lost_members() {
+  for (const auto& [machine, member] : members_) {
+    if (!member) director_.lose(machine, member.end_reason(), Clock::now());
+  }
+  std::erase_if(members_, [](const auto& member) { return !member.second; });
 }
 
 void MainControl::accept_all() {
@@ -107,7 +123,7 @@ void MainControl::accept_all() {
 
 void MainControl::greet(LineChannel& guest) {
   const auto hello = guest.next();
-  if (!hello) return;
+  if (!hello || !guest) return;  // who has hung up already does not take part
   const int machine = static_cast<int>(hello->number("machine"));
   const bool comes_back = hello->name() == "hello" && identities_.count(machine) != 0 &&
                           identities_[machine] == hello->text("identity");
@@ -153,9 +169,10 @@ std::string MainControl::refusal(const Message& hello, const std::string& peer) 
   if (hello.has("run") && hello.text("run") != plan_.run_id) {
     return who + "belongs to job " + hello.text("run") + ", the main machine to " + plan_.run_id;
   }
-  if (director_.has_joined(static_cast<int>(machine))) {
+  const auto present = members_.find(static_cast<int>(machine));
+  if (present != members_.end()) {
     return who + "claims --machine_rank " + std::to_string(machine) + ", which " +
-           members_.at(static_cast<int>(machine)).peer() + " has already";
+           present->second.peer() + " has already";
   }
   return "";
 }
@@ -171,7 +188,7 @@ void MainControl::handle_time() {
   const auto now = Clock::now();
   director_.handle_time(now);
   if (listener_ && now >= next_beat_) {
-    next_beat_ = now + plan_.monitor_interval;
+    next_beat_ = now + plan_.beat_interval();
     for (auto& [machine, member] : members_) {
       member.send(Message("alive"));
       if (now - member.last_heard() <= plan_.machine_timeout) continue;
@@ -200,12 +217,19 @@ void MainControl::tell_who_is_missing(Clock::time_point now) {
 
 std::optional<MainControl::Clock::time_point> MainControl::deadline() const {
   if (!listener_) return std::nullopt;
-  return next_beat_;
+  return std::min(next_beat_, director_.deadline().value_or(next_beat_));
+}
+
+void MainControl::begin_farewell() {
+  says_goodbye_ = true;
+  guests_.clear();
+  for (auto& [machine, member] : members_) member.end_sending();
 }
 
 bool MainControl::wants_flush() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const auto& member) { return member.second.wants_write(); });
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
+    return says_goodbye_ ? static_cast<bool>(member.second) : member.second.wants_write();
+  });
 }
 
 }  // namespace accelerate::launch

@@ -18,8 +18,9 @@ namespace accelerate::launch {
 class MainControl : public JobControl {
  public:
   // On several machines listens at plan.main_port, for the other launchers; throws ConfigError if
-  // that cannot be. On one, reserves plan.main_port (0: any) for rank 0. `workers` names them in
-  // reports. `plan` outlives this object.
+  // that cannot be, or if plan.same_network and plan.main_address is no address of this machine. On
+  // one, reserves plan.main_port (0: any) for rank 0: throws ConfigError if it is in use, CommError
+  // if there is none. `workers` names them in reports. `plan` outlives this object.
   MainControl(const LaunchPlan& plan, const std::string& workers);
 
   void report(const Event& event) override;
@@ -28,6 +29,7 @@ class MainControl : public JobControl {
   void handle_descriptors(const pollfd* fds, size_t count) override;
   void handle_time() override;
   std::optional<std::chrono::steady_clock::time_point> deadline() const override;
+  void begin_farewell() override;
   bool wants_flush() const override;
 
  private:
@@ -39,6 +41,7 @@ class MainControl : public JobControl {
   // Why the guest that said `hello` may not join, or "".
   std::string refusal(const Message& hello, const std::string& peer) const;
   void listen_to(int machine, LineChannel& channel);
+  void drop_lost_members();
   void forward_orders();
   void tell_who_is_missing(Clock::time_point now);
 
@@ -53,6 +56,7 @@ class MainControl : public JobControl {
   const Clock::time_point began_ = Clock::now();
   bool told_who_is_missing_ = false;
   Clock::time_point next_beat_ = Clock::now();
+  bool says_goodbye_ = false;
 };
 
 }  // namespace accelerate::launch

@@ -1,5 +1,6 @@
 #include "launch/member_control.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,8 @@ constexpr std::chrono::milliseconds kPauseBetweenTries{200};
 constexpr std::chrono::seconds kPatienceWithConnect{5};
 constexpr std::chrono::seconds kPatienceWithWelcome{10};
 constexpr std::chrono::seconds kPatienceBeforeNote{3};
+// With a main machine that does not answer, once the user has told this one to stop a second time.
+constexpr std::chrono::seconds kPatienceAfterKill{2};
 
 std::string make_identity() {
   return host_name() + "." + std::to_string(getpid()) + "." +
@@ -123,11 +126,14 @@ void MemberControl::obey(const Message& message) {
   const auto order = Order::from(message);
   if (!order) return;
   if (order->kind == Order::Kind::kStart) running_ = true;
-  if (order->kind == Order::Kind::kFinish) state_ = State::kFinished;
-  orders_.push_back(*order);
+  if (order->kind == Order::Kind::kFinish) {
+    finish(order->exit_code, order->text);  // the main machine waits for the end of the connection
+  } else {
+    orders_.push_back(*order);
+  }
 }
 
-void MemberControl::lose_main(const std::string& why, bool may_come_back) {
+void MemberControl::lose_main(std::string why, bool may_come_back) {
   channel_ = LineChannel();
   lost_text_ = "the main machine at " + endpoint() + " was lost: " + why;
   comes_back_ = may_come_back && plan_.max_restarts > 0;
@@ -141,6 +147,7 @@ void MemberControl::lose_main(const std::string& why, bool may_come_back) {
 
 void MemberControl::report(const Event& event) {
   if (event.kind == Event::Kind::kEnded) running_ = false;
+  if (event.kind == Event::Kind::kSignal) take_signal(event.signal);
   if (state_ == State::kMember) {
     channel_.send(event.message());
     return;
@@ -162,6 +169,17 @@ void MemberControl::report(const Event& event) {
   }
 }
 
+void MemberControl::take_signal(int signal) {
+  if (stop_signal_ && signal == SIGINT && !leave_at_) leave_at_ = Clock::now() + kPatienceAfterKill;
+  if (!stop_signal_) stop_signal_ = signal;
+}
+
+void MemberControl::leave_without_answer() {
+  LaunchOutcome outcome{.world_size = plan_.num_processes, .stop_signal = stop_signal_};
+  finish(outcome.exit_code(),
+         failure_report(outcome) + "  the main machine at " + endpoint() + " did not answer\n");
+}
+
 std::optional<Order> MemberControl::next_order() {
   if (orders_.empty()) return std::nullopt;
   Order order = std::move(orders_.front());
@@ -180,8 +198,12 @@ void MemberControl::finish(int exit_code, const std::string& text) {
 void MemberControl::handle_time() {
   const auto now = Clock::now();
   if (state_ == State::kMember) {
+    if (leave_at_ && now >= *leave_at_ && !running_) {
+      leave_without_answer();
+      return;
+    }
     if (now < next_beat_) return;
-    next_beat_ = now + plan_.monitor_interval;
+    next_beat_ = now + plan_.beat_interval();
     channel_.send(Message("alive"));
     if (now - channel_.last_heard() > plan_.machine_timeout) {
       lose_main("no sign of life for " + describe_duration(plan_.machine_timeout), true);
@@ -223,7 +245,9 @@ void MemberControl::give_up_joining() {
 }
 
 std::optional<MemberControl::Clock::time_point> MemberControl::deadline() const {
-  if (state_ == State::kMember) return next_beat_;
+  if (state_ == State::kMember) {
+    return leave_at_ && !running_ ? std::min(next_beat_, *leave_at_) : next_beat_;
+  }
   if (state_ == State::kEnding || state_ == State::kFinished) return std::nullopt;
   return Clock::now() + kPauseBetweenTries;
 }

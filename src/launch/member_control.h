@@ -44,7 +44,9 @@ class MemberControl : public JobControl {
   void take_connection(UniqueFd socket);
   void fail_connection(const std::string& reason);
   void obey(const Message& message);
-  void lose_main(const std::string& why, bool may_come_back);
+  void lose_main(std::string why, bool may_come_back);
+  void take_signal(int signal);
+  void leave_without_answer();
   void finish(int exit_code, const std::string& text);
   void give_up_joining();
   std::string endpoint() const;
@@ -60,6 +62,8 @@ class MemberControl : public JobControl {
   std::string last_error_;   // of an attempt to connect
   std::string lost_text_;    // what became of the main machine
   bool told_that_it_waits_ = false;
+  std::optional<int> stop_signal_;             // the first that this launcher got
+  std::optional<Clock::time_point> leave_at_;  // even if the main machine has not answered by then
   Clock::time_point join_began_;
   Clock::time_point next_try_;
   Clock::time_point attempt_began_;

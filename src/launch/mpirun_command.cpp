@@ -27,6 +27,15 @@ std::string version_text(const std::vector<std::string>& words) {
   return text;
 }
 
+// "node1:2,node2:2"
+std::string host_list(const std::vector<Host>& hosts, int processes_each) {
+  std::string list;
+  for (const Host& host : hosts) {
+    list += (list.empty() ? "" : ",") + host.name + ":" + std::to_string(processes_each);
+  }
+  return list;
+}
+
 }  // namespace
 
 MpiKind find_mpi_kind(const std::vector<std::string>& words) {
@@ -34,7 +43,6 @@ MpiKind find_mpi_kind(const std::vector<std::string>& words) {
   const auto says = [&](const char* name) { return text.find(name) != std::string::npos; };
   if (says("Open MPI") || says("OpenRTE") || says("PRRTE")) return MpiKind::kOpenMpi;
   if (says("HYDRA") || says("Intel(R) MPI") || says("MPICH")) return MpiKind::kHydra;
-  if (says("mvapich") || says("MVAPICH")) return MpiKind::kMvapich;
   throw ConfigError({.what = "'" + shell_line(words) + " --version' names no MPI that is known: " +
                              text.substr(0, text.find('\n')),
                      .where = "--launcher mpirun",
@@ -42,6 +50,7 @@ MpiKind find_mpi_kind(const std::vector<std::string>& words) {
 }
 
 std::vector<std::string> mpirun_command(const LaunchPlan& plan, MpiKind kind,
+                                        const std::vector<Host>& hosts,
                                         const std::vector<std::string>& words,
                                         const std::vector<std::string>& variables) {
   std::vector<std::string> command = words;
@@ -50,12 +59,12 @@ std::vector<std::string> mpirun_command(const LaunchPlan& plan, MpiKind kind,
   };
   const bool open_mpi = kind == MpiKind::kOpenMpi;
   add({"-n", std::to_string(plan.num_processes)});
-  if (!plan.hostfile.empty()) {
-    add({open_mpi ? "--hostfile" : "-f", plan.hostfile.string()});
+  if (!hosts.empty()) {
+    add({open_mpi ? "--host" : "-hosts", host_list(hosts, plan.processes_per_machine())});
     add({open_mpi ? "--npernode" : "-ppn", std::to_string(plan.processes_per_machine())});
   }
   if (open_mpi) {
-    if (plan.hostfile.empty()) add({"--oversubscribe"});
+    if (hosts.empty()) add({"--oversubscribe"});
     add({"--bind-to", "socket"});
     if (geteuid() == 0) add({"--allow-run-as-root"});
     if (plan.prefix_output) add({"--tag-output"});

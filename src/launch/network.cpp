@@ -65,6 +65,14 @@ std::vector<std::string> own_addresses() {
   return addresses;
 }
 
+bool has_one_of(const Addresses& addresses, const std::vector<std::string>& texts) {
+  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    const std::string text = numeric_text(at->ai_addr, at->ai_addrlen);
+    if (std::find(texts.begin(), texts.end(), text) != texts.end()) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 UniqueFd listen_everywhere(int port) {
@@ -118,14 +126,16 @@ std::string address_text(const sockaddr_storage& address) {
   return numeric_text(reinterpret_cast<const sockaddr*>(&address), size);
 }
 
+bool is_own_address(const std::string& host) {
+  std::string error;
+  return has_one_of(resolve(host, 0, error), own_addresses());
+}
+
 void require_own_address(const std::string& host) {
   std::string error;
   const Addresses addresses = resolve(host, 0, error);
   const std::vector<std::string> own = own_addresses();
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    const std::string text = numeric_text(at->ai_addr, at->ai_addrlen);
-    if (std::find(own.begin(), own.end(), text) != own.end()) return;
-  }
+  if (has_one_of(addresses, own)) return;
   std::string list;
   for (const std::string& address : own) {
     const bool is_local =

@@ -29,6 +29,9 @@ std::string connection_error(int socket);
 // "10.0.0.2", without the port.
 std::string address_text(const sockaddr_storage& address);
 
+// Whether `host`, a name or an address, is this machine. May block as the resolver does.
+bool is_own_address(const std::string& host);
+
 // Throws ConfigError, naming --main_process_ip and the addresses that there are, if `host` is not
 // an address of this machine.
 void require_own_address(const std::string& host);

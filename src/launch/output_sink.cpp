@@ -1,6 +1,7 @@
 #include "launch/output_sink.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,8 @@ void OutputSink::enqueue(std::string_view bytes) {
 }
 
 void OutputSink::write_some() {
+  pollfd descriptor{fd_, POLLOUT, 0};
+  if (poll(&descriptor, 1, 0) == 0) return;
   std::string_view piece = std::string_view(queue_).substr(written_);
   if (piece.size() > max_piece_) {
     piece = piece.substr(0, max_piece_);

@@ -18,8 +18,9 @@ class OutputSink {
 
   void enqueue(std::string_view bytes);
 
-  // Writes one piece. Call it when poll said POLLOUT: the piece is small enough not to block then,
-  // and ends with a whole line where it can. A failed write drops the queue for good.
+  // Writes one piece if that does not block: our other stream may be the same pipe and have filled
+  // it since poll said POLLOUT. Where the kernel refuses to say, it may block. The piece ends with
+  // a whole line where it can. A failed write drops the queue for good.
   void write_some();
 
   int fd() const { return fd_; }

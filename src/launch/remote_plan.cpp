@@ -1,7 +1,10 @@
 #include "launch/remote_plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <string_view>
 
 #include "accelerate/errors.h"
@@ -31,7 +34,26 @@ void set_if(Message& message, const char* key, const std::optional<T>& value) {
 
 }  // namespace
 
-std::string encode_remote_plan(const RemotePlan& remote) {
+namespace {
+
+[[noreturn]] void refuse_plan() {
+  throw UsageError({.what = "this is not a plan for a launcher",
+                    .where = "accelerate node-agent",
+                    .hint = "it is started by accelerate launch: run that"});
+}
+
+// Fills all of `bytes` from `fd`.
+void read_all(int fd, char* bytes, size_t size) {
+  while (size > 0) {
+    const ssize_t count = read(fd, bytes, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) refuse_plan();
+    bytes += count;
+    size -= static_cast<size_t>(count);
+  }
+}
+
+Message message_of(const RemotePlan& remote) {
   const LaunchPlan& plan = remote.plan;
   std::vector<std::string> variables;
   for (const auto& [name, value] : plan.variables) variables.push_back(name + "=" + value);
@@ -65,20 +87,12 @@ std::string encode_remote_plan(const RemotePlan& remote) {
   set_if(message, "gpus", plan.gpu_ids);
   if (plan.num_cpu_threads_per_process) message.set("threads", *plan.num_cpu_threads_per_process);
   if (plan.tee) message.set("tee", tee_text(*plan.tee));
-  // Spaces separate the parts of a message; as one word they are escaped once more.
-  Message word("launch");
-  word.set(kName, message.encode());
-  return word.encode().substr(std::string_view("launch plan=").size());
+  return message;
 }
 
-RemotePlan decode_remote_plan(const std::string& text) {
-  const auto word = Message::decode("launch plan=" + text);
-  const auto message = word ? Message::decode(word->text(kName)) : std::nullopt;
-  if (!message || message->name() != kName) {
-    throw UsageError({.what = "this is not a plan for a launcher",
-                      .where = "accelerate node-agent",
-                      .hint = "it is started by accelerate launch: run that"});
-  }
+RemotePlan plan_in(const std::string& text) {
+  const auto message = Message::decode(text);
+  if (!message || message->name() != kName) refuse_plan();
   RemotePlan remote;
   LaunchPlan& plan = remote.plan;
   const auto number = [&](const char* key) { return static_cast<int>(message->number(key)); };
@@ -117,6 +131,43 @@ RemotePlan decode_remote_plan(const std::string& text) {
   remote.place_from_slurm = number("slurm") != 0;
   remote.has_lifeline = number("lifeline") != 0;
   return remote;
+}
+
+}  // namespace
+
+std::string encode_remote_plan(const RemotePlan& remote) {
+  // Spaces separate the parts of a message; as one word they are escaped once more.
+  Message word("launch");
+  word.set(kName, message_of(remote).encode());
+  return word.encode().substr(std::string_view("launch plan=").size());
+}
+
+RemotePlan decode_remote_plan(const std::string& text) {
+  const auto word = Message::decode("launch plan=" + text);
+  if (!word) refuse_plan();
+  return plan_in(word->text(kName));
+}
+
+// Its length in bytes, a line end, and the message.
+std::string remote_plan_for_stream(const RemotePlan& remote) {
+  const std::string text = message_of(remote).encode();
+  return std::to_string(text.size()) + "\n" + text;
+}
+
+RemotePlan read_remote_plan(int fd) {
+  constexpr size_t kMaxPlanBytes = size_t{64} << 20;
+  size_t size = 0;
+  while (true) {
+    char digit = 0;
+    read_all(fd, &digit, 1);
+    if (digit == '\n') break;
+    if (digit < '0' || digit > '9' || size > kMaxPlanBytes) refuse_plan();
+    size = 10 * size + static_cast<size_t>(digit - '0');
+  }
+  if (size > kMaxPlanBytes) refuse_plan();
+  std::string text(size, '\0');
+  read_all(fd, text.data(), size);
+  return plan_in(text);
 }
 
 std::vector<std::string> environment_to_carry() {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "accelerate/errors.h"
 #include "launch/core_shares.h"
@@ -18,6 +20,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr StreamKind kStreams[] = {StreamKind::kOut, StreamKind::kErr};
+constexpr size_t kDescriptorsEach = std::size(kStreams) + 1;  // and what is said to it
 
 milliseconds since(Clock::time_point moment) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - moment);
@@ -46,10 +49,22 @@ Pipe open_pipe() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
+// CUDA_VISIBLE_DEVICES of the workers, if they have one.
+std::optional<std::string> visible_devices(const LaunchPlan& plan) {
+  const auto settings = setting_variables(plan);
+  const auto found = settings.find("CUDA_VISIBLE_DEVICES");
+  if (found != settings.end()) return found->second;
+  const char* inherited = std::getenv("CUDA_VISIBLE_DEVICES");
+  return inherited == nullptr ? std::nullopt : std::optional<std::string>(inherited);
+}
+
 std::vector<std::vector<int>> shares_of_plan(const LaunchPlan& plan) {
   if (!plan.cpu_affinity) return {};
-  const std::vector<int> near_gpus = plan.use_cpu ? std::vector<int>{} : gpu_nodes();
-  return share_cores(allowed_cores(), plan.processes_per_machine(), near_gpus);
+  const std::vector<Core> cores = allowed_cores();
+  if (cores.empty()) return {};
+  std::vector<int> near_gpus;
+  if (!plan.use_cpu) near_gpus = nodes_of_visible(gpu_nodes(), visible_devices(plan));
+  return share_cores(cores, plan.processes_per_machine(), near_gpus);
 }
 
 }  // namespace
@@ -58,8 +73,9 @@ struct WorkerGroup::Worker {
   int rank;
   std::unique_ptr<WorkerOutput> output;
   WorkerProcess process;
-  UniqueFd lifeline{};  // to a launcher on another machine: signals go this way, and its end too
-  bool killed = false;  // it had its time to stop
+  UniqueFd lifeline{};   // to a launcher on another machine: signals go this way, and its end too
+  std::string unsaid{};  // what still has to go there
+  bool killed = false;   // it had its time to stop
 };
 
 WorkerGroup::WorkerGroup(const LaunchPlan& plan, const Attempt& attempt,
@@ -93,12 +109,9 @@ const std::vector<std::string>& WorkerGroup::command_of(int local_rank) const {
 
 WorkerGroup::~WorkerGroup() = default;
 
-std::optional<cpu_set_t> WorkerGroup::cores_of(int local_rank) const {
-  if (core_shares_.empty()) return std::nullopt;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : core_shares_[static_cast<size_t>(local_rank)]) CPU_SET(cpu, &set);
-  return set;
+std::vector<cpu_set_t> WorkerGroup::cores_of(int local_rank) const {
+  if (core_shares_.empty()) return {};
+  return processor_set(core_shares_[static_cast<size_t>(local_rank)]);
 }
 
 WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
@@ -145,7 +158,22 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
                         is_starter ? JobGuard::Manner::kAskThenKill : JobGuard::Manner::kKill);
   }
   output->close_worker_fds();
-  return Worker{rank, std::move(output), std::move(process), std::move(lifeline.write_end)};
+  Worker worker{rank, std::move(output), std::move(process), std::move(lifeline.write_end)};
+  if (!plan_.inputs.empty()) worker.unsaid = plan_.inputs[static_cast<size_t>(local_rank)];
+  say_some(worker);
+  return worker;
+}
+
+// What does not fit now goes when the event loop finds room; what nobody reads any more never does,
+// and the end of the worker tells.
+void WorkerGroup::say_some(Worker& worker) {
+  while (worker.lifeline && !worker.unsaid.empty()) {
+    const ssize_t count = write(worker.lifeline.get(), worker.unsaid.data(), worker.unsaid.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno != EAGAIN) worker.unsaid.clear();
+    if (count <= 0) return;
+    worker.unsaid.erase(0, static_cast<size_t>(count));
+  }
 }
 
 void WorkerGroup::add_descriptors(std::vector<pollfd>& fds) const {
@@ -155,12 +183,20 @@ void WorkerGroup::add_descriptors(std::vector<pollfd>& fds) const {
           worker.output->fd(kind) >= 0 && !around_.sinks[static_cast<size_t>(kind)].is_full();
       fds.push_back({readable ? worker.output->fd(kind) : -1, POLLIN, 0});
     }
+    fds.push_back({worker.unsaid.empty() ? -1 : worker.lifeline.get(), POLLOUT, 0});
   }
 }
 
 void WorkerGroup::handle_descriptors(const pollfd* fds, size_t count) {
-  for (size_t i = 0; i < count && i / 2 < workers_.size(); ++i) {
-    if (fds[i].fd >= 0 && fds[i].revents != 0) workers_[i / 2].output->read(kStreams[i % 2]);
+  for (size_t i = 0; i < count && i / kDescriptorsEach < workers_.size(); ++i) {
+    if (fds[i].fd < 0 || fds[i].revents == 0) continue;
+    Worker& worker = workers_[i / kDescriptorsEach];
+    const size_t which = i % kDescriptorsEach;
+    if (which < std::size(kStreams)) {
+      worker.output->read(kStreams[which]);
+    } else {
+      say_some(worker);
+    }
   }
 }
 
@@ -236,10 +272,10 @@ void WorkerGroup::kill_all() {
   send(SIGKILL, Audience::kAll);
 }
 
-void WorkerGroup::send(int signal, Audience audience) const {
+void WorkerGroup::send(int signal, Audience audience) {
   // srun takes the first SIGINT for a question, and passes SIGTERM on.
   if (plan_.launcher == LauncherKind::kSlurm && signal == SIGINT) signal = SIGTERM;
-  for (const Worker& worker : workers_) {
+  for (Worker& worker : workers_) {
     if (audience == Audience::kOtherGroups && !worker.process.has_own_group()) continue;
     const bool over_lifeline = worker.lifeline && signal != SIGKILL && signal != SIGSTOP &&
                                signal != SIGCONT && !worker.process.is_reaped();
@@ -247,9 +283,8 @@ void WorkerGroup::send(int signal, Audience audience) const {
       worker.process.send(signal);
       continue;
     }
-    const char byte = static_cast<char>(signal);
-    // Full or broken: then its end tells.
-    [[maybe_unused]] const ssize_t written = write(worker.lifeline.get(), &byte, 1);
+    worker.unsaid += static_cast<char>(signal);
+    say_some(worker);
   }
 }
 

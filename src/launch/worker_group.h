@@ -61,7 +61,7 @@ class WorkerGroup {
   // From now on a worker that ends did what it was told to.
   void expect_stop() { stop_was_ordered_ = true; }
 
-  void send(int signal, Audience audience) const;
+  void send(int signal, Audience audience);
   void delay_kill(std::chrono::steady_clock::duration by) { kill_at_ += by; }
   void copy_terminal_size();
   // The reader of one of our own streams has gone away: workers are told by SIGPIPE.
@@ -78,8 +78,9 @@ class WorkerGroup {
 
   Worker start_worker(int local_rank, const WorkerSurroundings& surroundings, int null_fd);
   const std::vector<std::string>& command_of(int local_rank) const;
-  std::optional<cpu_set_t> cores_of(int local_rank) const;
+  std::vector<cpu_set_t> cores_of(int local_rank) const;
   void record_end(Worker& worker);
+  static void say_some(Worker& worker);
   WorkerFate fate_of(const Worker& worker, int wait_status) const;
 
   const LaunchPlan& plan_;

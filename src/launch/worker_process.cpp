@@ -28,7 +28,9 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
   prctl(PR_SET_PDEATHSIG, start.death_signal);
   if (getppid() != launcher) _exit(128 + SIGKILL);  // it died before the line above
   // A core that went offline meanwhile is no reason not to train.
-  if (start.cores) sched_setaffinity(0, sizeof *start.cores, &*start.cores);
+  if (!start.cores.empty()) {
+    sched_setaffinity(0, start.cores.size() * sizeof(cpu_set_t), start.cores.data());
+  }
   int error = 0;
   if (dup2(start.stdin_fd, 0) < 0 || dup2(start.stdout_fd, 1) < 0 || dup2(start.stderr_fd, 2) < 0) {
     error = errno;

@@ -19,9 +19,9 @@ struct WorkerStart {
   int stdin_fd;                             // becomes descriptors 0, 1 and 2 of the worker
   int stdout_fd;
   int stderr_fd;
-  sigset_t signal_mask;              // what the worker starts with: the launcher itself blocks more
-  std::optional<cpu_set_t> cores{};  // the only ones it may run on
-  int death_signal = SIGKILL;        // from the kernel, when the launcher dies
+  sigset_t signal_mask;            // what the worker starts with: the launcher itself blocks more
+  std::vector<cpu_set_t> cores{};  // the only ones it may run on, see processor_set(); empty: any
+  int death_signal = SIGKILL;      // from the kernel, when the launcher dies
   bool own_group = true;  // false: stays in the launcher's group, so that it may read the terminal
 };
 

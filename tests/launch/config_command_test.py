@@ -8,7 +8,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from config_program import DEADLINE_S, ProgramTest
+from config_program import DEADLINE_S, PROGRAM, ProgramTest
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
@@ -99,12 +99,30 @@ class ToFsdp2(ProgramTest):
 class Env(ProgramTest):
     def test_json_holds_the_facts_and_the_configuration(self):
         path = self.write("c.yaml", "distributed_type: 'NO'\nmixed_precision: bf16\n")
-        result = self.run_program("env", "--json", "--config_file", path)
+        result = self.run_program(
+            "env", "--json", "--config_file", path, environment={"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}
+        )
         facts = json.loads(result.stdout)
         self.assertEqual(facts["configuration"], str(path))
-        self.assertIn("mixed_precision: bf16", facts["settings"])
+        self.assertIn(f"mixed_precision: bf16 ({path}:2)", facts["settings"])
+        self.assertIn(
+            "gradient_accumulation_steps: 4 (ACCELERATE_GRADIENT_ACCUMULATION_STEPS)", facts["settings"]
+        )
         self.assertIn("gloo", facts["backends"][:1] or ["gloo"])
         self.assertIn("logical cores", facts["processor"])
+
+    @unittest.skipUnless((Path(PROGRAM).parent / "accelerate-selftest").exists(), "the self-test is not built")
+    def test_libtorch_is_the_one_that_the_loader_finds(self):
+        known = self.run_program("env", "--json").stdout
+        folder = json.loads(known)["libtorch"].split(" at ")[1]
+        elsewhere = self.folder / "torch" / "lib"
+        elsewhere.mkdir(parents=True)
+        (elsewhere.parent / "build-version").write_text("9.9.9\n")
+        for library in Path(folder).glob("*.so*"):
+            (elsewhere / library.name).symlink_to(library)
+        moved = self.run_program("env", "--json", environment={"LD_LIBRARY_PATH": str(elsewhere)})
+        self.assertEqual(json.loads(moved.stdout)["libtorch"].split(" ")[0], "9.9.9")
+        self.assertTrue(json.loads(moved.stdout)["libtorch"].endswith(f" at {elsewhere}"))
 
     def test_a_file_that_cannot_be_used_is_a_fact_too(self):
         path = self.write("c.yaml", "distributed_type: 'NO'\nfrob: 1\n")

@@ -44,7 +44,7 @@ class Bash(ProgramTest):
         self.assertEqual(self.complete("launch", "--mixed_precision", "f"), ["fp16", "fp8"])
         self.assertEqual(self.complete("launch", "--mixed-precision", "=", "b"), ["bf16"])
         self.assertEqual(self.complete("launch", "--mixed_precision", "="), ["no", "fp16", "bf16", "fp8"])
-        self.assertEqual(self.complete("config", "default", "--mixed_precision", ""), ["no", "fp16", "bf16"])
+        self.assertEqual(self.complete("config", "default", "--mixed_precision", ""), ["no", "fp16", "bf16", "fp8"])
         self.assertEqual(self.complete("completion", "z"), ["zsh"])
         self.assertEqual(self.complete("launch", "--fsdp_offload_params", "t"), ["true"])
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -48,9 +49,10 @@ class ProgramTest(unittest.TestCase):
 class Terminal:
     """A run of the program whose three streams are a terminal."""
 
-    def __init__(self, home: Path, *arguments):
+    def __init__(self, home: Path, *arguments, size=(24, 80)):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            termios.tcsetwinsize(0, size)
             os.chdir(home)
             os.execve(PROGRAM, [PROGRAM, *arguments], clean_environment(home))
         self.seen = ""

@@ -36,6 +36,24 @@ class Explain(ProgramTest):
         table = rows(self.run_program("launch", "--explain").stdout)
         self.assertEqual(table["num_processes"], ("3", f"{self.default_file}:2"))
 
+    def test_what_an_allocation_decides_is_shown(self):
+        path = self.write("c.yaml", "distributed_type: MULTI_CPU\nnum_machines: 1\nnum_processes: 3\n")
+        environment = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_JOB_NUM_NODES": "2"}
+        result = self.run_program("launch", "--config_file", path, "--explain", environment=environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        table = rows(result.stdout)
+        self.assertEqual(table["num_machines"], ("2", "detected: the allocation of SLURM"))
+        self.assertEqual(table["num_processes"], ("6", "detected: the allocation of SLURM"))
+        self.assertEqual(table["launcher"], ("slurm", "detected: the allocation of SLURM"))
+        self.assertIn(f"not used: num_machines 1 ({path}:2)", result.stderr)
+
+    def test_what_is_detected_counts_all_machines(self):
+        result = self.run_program("launch", "--cpu", "--num_machines", "2", "--explain")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(
+            rows(result.stdout)["num_processes"], ("2", "detected: one on the CPU, on each of 2 machines")
+        )
+
     def test_a_missing_file_is_refused(self):
         result = self.run_program("launch", "--config_file", "nowhere.yaml", "true")
         self.assertEqual(result.returncode, 2)
@@ -68,6 +86,29 @@ class DryRun(ProgramTest):
             self.assertIn("  ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4", lines)
             self.assertRegex(lines[-1], r"^  \S*echo 'a b' --lr$")
 
+    def test_what_is_decided_later_is_not_made_up(self):
+        one = self.run_program("launch", "--cpu", "--dry_run", "true").stdout.splitlines()
+        self.assertIn("  MASTER_PORT=(a free one)", one)
+        self.assertIn("  TORCHELASTIC_RUN_ID=(made up)", one)
+        words = ("launch", "--cpu", "--num_machines", "2", "--num_processes", "2", "--main_process_ip", "10.0.0.1")
+        main = self.run_program(*words, "--dry_run", "true").stdout.splitlines()
+        self.assertIn("  MASTER_PORT=(a free one of machine 0)", main)
+        self.assertIn("  TORCHELASTIC_RUN_ID=(made up)", main)
+        other = self.run_program(*words, "--machine_rank", "1", "--dry_run", "true").stdout.splitlines()
+        self.assertIn("  TORCHELASTIC_RUN_ID=(that of machine 0)", other)
+        self.assertIn("  RANK=1", other)
+
+    def test_the_variables_of_the_workers_of_a_starter_are_printed(self):
+        hosts = self.write("hosts", "a slots=2\nb slots=2\n")
+        text = self.run_program(
+            "launch", "--cpu", "--launcher", "ssh", "--launcher_command", "echo", "--hostfile", hosts, "--dry_run", "true"
+        ).stdout
+        self.assertRegex(text, r"^ssh to machine 0\n  \S*echo a 'exec \S+ node-agent -'\nssh to machine 1\n")
+        lines = text.splitlines()
+        self.assertIn("rank 3", lines)
+        self.assertIn("  GROUP_RANK=1", lines)
+        self.assertIn("  MASTER_PORT=(a free one of machine 0)", lines)
+
     def test_what_could_not_run_is_refused(self):
         self.assertEqual(self.run_program("launch", "--dry_run", "./nowhere").returncode, 127)
         self.assertEqual(self.run_program("launch", "--dry_run").returncode, 2)
@@ -83,9 +124,11 @@ class Effects(ProgramTest):
             "programs: --use_fsdp, --fsdp_version\n",
         )
 
-    def test_quiet_keeps_still(self):
+    def test_quiet_hides_nothing_that_was_asked_for_in_vain(self):
         result = self.run_program("launch", "--quiet", "--tpu_use_sudo", "true")
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(
+            (result.returncode, result.stderr), (0, "accelerate launch: without effect: --tpu_use_sudo\n")
+        )
 
     def test_files_of_the_reference_that_say_nothing_special_are_no_reason_to_speak(self):
         path = self.write(

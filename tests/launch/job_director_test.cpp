@@ -207,6 +207,58 @@ TEST_F(Directing, ASecondInterruptKillsEverywhere) {
   EXPECT_THAT(orders(), ElementsAre("0 kill", "1 kill"));
 }
 
+TEST_F(Directing, OneInterruptThatReachesAllLaunchersIsOne) {
+  begin(2);
+  director_->join(1, "b");
+  orders();
+  signal(0, SIGINT);
+  signal(1, SIGINT);
+  EXPECT_THAT(orders(), ElementsAre("0 stop 2", "1 stop 2"));
+  signal(1, SIGINT);
+  EXPECT_THAT(orders(), ElementsAre("0 kill", "1 kill"));
+}
+
+TEST_F(Directing, AfterASecondInterruptAMachineThatDoesNotAnswerIsNotWaitedFor) {
+  begin(2);
+  director_->join(1, "b");
+  signal(0, SIGINT);
+  signal(0, SIGINT);
+  end(0);
+  orders();
+  EXPECT_EQ(director_->deadline(), now_ + JobDirector::kPatienceAfterKill);
+  director_->handle_time(now_ + JobDirector::kPatienceAfterKill - milliseconds(1));
+  EXPECT_THAT(orders(), IsEmpty());
+  director_->handle_time(now_ + JobDirector::kPatienceAfterKill);
+  EXPECT_THAT(orders(), ElementsAre("0 finish 130", "1 finish 130"));
+}
+
+TEST_F(Directing, AfterASecondInterruptTheWorkersOfThisMachineAreStillWaitedFor) {
+  begin(2);
+  director_->join(1, "b");
+  signal(0, SIGINT);
+  signal(0, SIGINT);
+  end(1);
+  orders();
+  director_->handle_time(now_ + 2 * JobDirector::kPatienceAfterKill);
+  EXPECT_THAT(orders(), IsEmpty());
+  end(0);
+  EXPECT_THAT(orders(), ElementsAre("0 finish 130", "1 finish 130"));
+}
+
+TEST_F(Directing, RefusalsAreToldOnceEachAndNotWithoutBound) {
+  begin(2);
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 1000; ++i) {
+      director_->remember_refusal("reason " + std::to_string(i) + ".");
+    }
+  }
+  director_->handle_time(now_ + plan_.join_timeout);
+  orders();
+  EXPECT_THAT(last_text_, HasSubstr("  refused: reason 0.\n"));
+  EXPECT_THAT(last_text_, HasSubstr("  refused: reason 7.\n  and others for other reasons\n"));
+  EXPECT_EQ(last_text_.find("reason 8."), std::string::npos);
+}
+
 TEST_F(Directing, AStopSignalWhileMachinesAreAwaitedEndsTheWait) {
   begin(2);
   signal(0, SIGINT);

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -118,6 +119,54 @@ TEST_F(Launcher, WorkersThatIgnoreASignalAreKilledAfterTheGracePeriod) {
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 128 + SIGTERM);
   EXPECT_THAT(result.err, HasSubstr("  ranks 0 and 1 did not stop within "));
+}
+
+// Whether the process `pid`, a child of this one, ends within kDeadline. Its status is not taken.
+bool ends(pid_t pid) {
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (std::chrono::steady_clock::now() < deadline) {
+    siginfo_t info{};
+    if (waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == pid) {
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+TEST_F(Launcher, OneStopSignalEndsItAlsoIfNobodyReadsItsOutput) {
+  auto run = start_script(1, "echo begun > $0.begun; exec yes");
+  while (!std::filesystem::exists(folder_.path() / "worker.sh.begun")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the pipe is full
+  run->signal(SIGTERM);
+  EXPECT_TRUE(ends(run->pid()));
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGTERM);
+}
+
+TEST_F(Launcher, OneStopSignalEndsItAlsoIfNobodyReadsThePipeOfBothStreams) {
+  const std::string worker =
+      folder_.write("worker.sh", "echo begun > $0.begun; yes >&2 & exec yes");
+  // The shell reads nothing of what its launcher writes into the pipe; it ends with it.
+  auto run = start(
+      {"bash", "-c",
+       "\"$@\" 2>&1 | { while kill -0 $(cat " + (folder_.path() / "pid").string() +
+           " 2>/dev/null || echo $$) 2>/dev/null; do sleep 0.05; done; }; "
+           "echo ${PIPESTATUS[0]}",
+       "bash", "bash", "-c", "echo $$ > " + (folder_.path() / "pid").string() + "; exec \"$@\"",
+       "bash", ACCELERATE_PROGRAM, "launch", "--num_processes", "1", "sh", worker},
+      {.as_is = true});
+  while (!std::filesystem::exists(folder_.path() / "worker.sh.begun")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  pid_t launcher = 0;
+  std::ifstream(folder_.path() / "pid") >> launcher;
+  ASSERT_GT(launcher, 0);
+  kill(launcher, SIGTERM);
+  EXPECT_EQ(run->wait().out, "143\n");
 }
 
 TEST_F(Launcher, ASecondInterruptKillsAtOnce) {

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "launch/command_line.h"
 #include "launch/launcher_run.h"
 
@@ -77,10 +79,25 @@ TEST_P(MpiRuns, TheLauncherStartsAProgramThroughIt) {
               ElementsAre("rank 0 of 2, local 0 of 2" + end, "rank 1 of 2, local 1 of 2" + end));
 }
 
-TEST_P(MpiRuns, TheMachinesOfAHostFileAreUsed) {
-  const std::string hosts =
-      folder_.write("hosts", GetParam().family == "PMI" ? "localhost:2\n" : "localhost slots=2\n");
-  const RunResult result = launch_by_mpirun(2, {"--hostfile", hosts}, {RANK_PROGRAM, "sum"});
+TEST_P(MpiRuns, TheMachinesOfAHostFileAreUsedHoweverItIsWritten) {
+  for (const char* text : {"localhost:2\n", "localhost slots=2\n", "# one\nlocalhost  slots=2\n"}) {
+    const std::string hosts = folder_.write("hosts", text);
+    const RunResult result = launch_by_mpirun(2, {"--hostfile", hosts}, {RANK_PROGRAM, "sum"});
+    EXPECT_EQ(result.exit_code, 0) << text << result.err;
+    EXPECT_THAT(sorted_lines(result.out), Contains(HasSubstr("rank 1 of 2, local 1 of 2"))) << text;
+  }
+}
+
+TEST_P(MpiRuns, TheExampleRuns) {
+  const std::string program_folder = std::filesystem::path(ACCELERATE_PROGRAM).parent_path();
+  // A script and not a link, beside which MPICH would look for its own parts.
+  folder_.write("mpirun", "#!/bin/sh\nexec " + GetParam().mpirun + " \"$@\"\n", true);
+  const std::string path =
+      folder_.path().string() + ":" + program_folder + ":" + std::getenv("PATH");
+  const std::string hosts = folder_.write("hosts", "localhost slots=2\n");
+  const RunResult result =
+      run({"bash", CLUSTER_EXAMPLES "/run_mpi.sh", hosts, RANK_PROGRAM, "sum"},
+          {.environment = {{"PATH", path}, {"ACCELERATE_USE_CPU", "true"}}, .as_is = true});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(sorted_lines(result.out), Contains(HasSubstr("rank 1 of 2, local 1 of 2")));
 }

@@ -49,6 +49,16 @@ TEST_F(Launcher, AJobThatFailsOnceTooOftenEndsWithTheLastFailure) {
   EXPECT_THAT(result.err, ContainsRegex("rank 1 of 2 on [^ ]+ exited with status 5"));
 }
 
+TEST_F(Launcher, TheFailureIsToldAlsoIfTheRestartCannotBegin) {
+  const std::string program =
+      folder_.write("once", "#!/bin/sh\nrm \"$0\"; echo lost my shard >&2; exit 3\n", true);
+  const RunResult result = run({"launch", "--num_processes", "1", "--max_restarts", "1", program});
+  EXPECT_EQ(result.exit_code, 127);
+  EXPECT_THAT(result.err, HasSubstr("exited with status 3"));
+  EXPECT_THAT(result.err, HasSubstr("    | lost my shard\n"));
+  EXPECT_THAT(result.err, HasSubstr("cannot run '" + program + "'"));
+}
+
 TEST_F(Launcher, NothingOfAnAttemptIsLeftWhenTheNextBegins) {
   const RunResult result = run_script(2, R"(
 if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <thread>
 
 #include "launch/command_line.h"
 #include "launch/machines.h"
@@ -125,6 +126,83 @@ TEST_F(SshRuns, NothingIsLeftOnOtherMachinesWhenTheLauncherIsKilled) {
   run->signal(SIGKILL);
   run->wait();
   expect_no_process_left();
+}
+
+TEST_F(SshRuns, ASecondInterruptKillsTheWorkersOfOtherMachinesAtOnce) {
+  auto run = start_by_ssh("a\nb\n", 2, {"--grace_period", "3600"},
+                          script("trap 'echo heard' INT TERM HUP; echo ready; "
+                                 "while :; do sleep 0.05; done"));
+  run->wait_for_output("ready", 2);
+  run->signal(SIGINT);
+  run->wait_for_output("heard", 2);
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  run->signal(SIGINT);
+  EXPECT_EQ(run->wait().exit_code, 128 + SIGINT);
+  expect_no_process_left();
+}
+
+TEST_F(SshRuns, SecretsAreOnNoCommandLineAndInNoText) {
+  const auto hosts = folder_.write("hosts", "a\nb\n");
+  const std::vector<std::string> arguments = {"launch",
+                                              "--cpu",
+                                              "--launcher",
+                                              "ssh",
+                                              "--launcher_command",
+                                              ssh_,
+                                              "--hostfile",
+                                              hosts,
+                                              "--main_process_ip",
+                                              address_,
+                                              "--main_process_port",
+                                              std::to_string(port_),
+                                              "--num_processes",
+                                              "2"};
+  const RunOptions options{
+      .environment = {{"HF_TOKEN", "hf_Sesame"}, {"ACCELERATE_API_KEY", "hf_Sesame"}}};
+  auto debug = arguments;
+  const auto program = script(
+      "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -c [h]f_Sesame; "
+      "echo token $HF_TOKEN");
+  debug.push_back("--debug");
+  debug.insert(debug.end(), program.begin(), program.end());
+  const RunResult result = run(debug, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out),
+              ElementsAre("0", "0", "token hf_Sesame", "token hf_Sesame"));
+  EXPECT_EQ(result.err.find("hf_Sesame"), std::string::npos) << result.err;
+
+  auto dry = arguments;
+  dry.insert(dry.end(), {"--dry_run", "true"});
+  const RunResult shown = run(dry, options);
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_EQ(shown.out.find("hf_Sesame"), std::string::npos) << shown.out;
+}
+
+TEST_F(SshRuns, AnEnvironmentBeyondTheLengthOfACommandLineIsCarried) {
+  const std::string hosts = folder_.write("hosts", "a\nb\n");
+  const RunResult result =
+      run({"launch", "--cpu", "--launcher", "ssh", "--launcher_command", ssh_, "--hostfile", hosts,
+           "--main_process_ip", address_, "--main_process_port", std::to_string(port_), "sh",
+           folder_.write("worker.sh", "echo ${#NCCL_LONG}")},
+          {.environment = {{"NCCL_LONG", std::string(100'000, '/')}}});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "100000\n100000\n");
+}
+
+TEST_F(SshRuns, UnequalSlotsAreRefused) {
+  const std::string hosts = folder_.write("hosts", "a slots=3\nb slots=1\n");
+  const RunResult result = run({"launch", "--cpu", "--launcher", "ssh", "--launcher_command", ssh_,
+                                "--hostfile", hosts, "true"});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("a has 3 slots, b has 1"));
+}
+
+TEST_F(SshRuns, OneMachineOfAHostFileIsOneMachine) {
+  const RunResult result = start_by_ssh("a slots=2\nb slots=2\n", 2, {"--num_machines", "1"},
+                                        script("echo $FAKE_HOST $RANK $GROUP_WORLD_SIZE"))
+                               ->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out), ElementsAre("a 0 1", "a 1 1"));
 }
 
 TEST_F(SshRuns, AMachineThatCannotBeReachedEndsTheJob) {

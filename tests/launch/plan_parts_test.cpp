@@ -133,6 +133,26 @@ TEST(CoreShares, ThisMachineHasCores) {
   EXPECT_THAT(gpu_nodes("/no/such/folder"), IsEmpty());
 }
 
+TEST(CoreShares, FollowThoseGpusThatWorkersSee) {
+  const std::vector<int> nodes = {0, 0, 1, 1};
+  EXPECT_THAT(nodes_of_visible(nodes, std::nullopt), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(nodes_of_visible(nodes, "2,0"), ElementsAre(1, 0));
+  EXPECT_THAT(nodes_of_visible(nodes, "3,7,0"), ElementsAre(1));
+  EXPECT_THAT(nodes_of_visible(nodes, "-1"), IsEmpty());
+  EXPECT_THAT(nodes_of_visible(nodes, "GPU-8932f937-d72c,1"), IsEmpty());
+  EXPECT_THAT(nodes_of_visible(nodes, ""), IsEmpty());
+}
+
+TEST(CoreShares, ProcessorsBeyondOneSetOfTheLibraryHaveRoom) {
+  const std::vector<cpu_set_t> set = processor_set({3, 2047});
+  const size_t bytes = set.size() * sizeof(cpu_set_t);
+  EXPECT_EQ(CPU_COUNT_S(bytes, set.data()), 2);
+  EXPECT_TRUE(CPU_ISSET_S(3U, bytes, set.data()));
+  EXPECT_TRUE(CPU_ISSET_S(2047U, bytes, set.data()));
+}
+
+const std::vector<Host> kHosts = {{.name = "a", .slots = 2}, {.name = "b", .slots = 2}};
+
 LaunchPlan mpi_plan() {
   LaunchPlan plan;
   plan.command = {"/bin/train", "--lr", "0.1"};
@@ -143,16 +163,16 @@ LaunchPlan mpi_plan() {
 }
 
 TEST(MpirunCommand, IsAsOpenMpiTakesIt) {
-  auto words = mpirun_command(mpi_plan(), MpiKind::kOpenMpi, {"mpirun"}, {"MASTER_PORT"});
+  auto words = mpirun_command(mpi_plan(), MpiKind::kOpenMpi, kHosts, {"mpirun"}, {"MASTER_PORT"});
   std::erase(words, "--allow-run-as-root");
   EXPECT_EQ(shell_line(words),
-            "mpirun -n 4 --hostfile hosts --npernode 2 --bind-to socket -x MASTER_PORT "
+            "mpirun -n 4 --host a:2,b:2 --npernode 2 --bind-to socket -x MASTER_PORT "
             "/bin/train --lr 0.1");
 }
 
 TEST(MpirunCommand, IsAsMpichAndIntelTakeIt) {
-  EXPECT_EQ(shell_line(mpirun_command(mpi_plan(), MpiKind::kHydra, {"mpiexec"}, {"MASTER_PORT"})),
-            "mpiexec -n 4 -f hosts -ppn 2 -genvall /bin/train --lr 0.1");
+  EXPECT_EQ(shell_line(mpirun_command(mpi_plan(), MpiKind::kHydra, kHosts, {"mpiexec"}, {})),
+            "mpiexec -n 4 -hosts a:2,b:2 -ppn 2 -genvall /bin/train --lr 0.1");
 }
 
 TEST(ShellLine, QuotesWhatAShellWouldTouch) {
@@ -210,6 +230,22 @@ TEST_F(Allocated, AStepWithOneTaskAMachineTellsWhichMachineThisIs) {
   EXPECT_EQ(found.main_port, port_of_name("slurm-42.1"));
 }
 
+TEST_F(Allocated, TheShellOfAnInteractiveAllocationIsNotOnAllMachines) {
+  set("SLURM_JOB_ID", "42");
+  set("SLURM_STEP_ID", "4294967290");
+  set("SLURM_PROCID", "0");
+  set("SLURM_NODEID", "0");
+  set("SLURM_STEP_NUM_NODES", "1");
+  set("SLURM_STEP_NUM_TASKS", "1");
+  set("SLURM_STEP_NODELIST", "node07");
+  set("SLURM_JOB_NUM_NODES", "3");
+  set("SLURM_JOB_NODELIST", "node[07-09]");
+  const Allocation found = find_allocation();
+  EXPECT_EQ(found.num_machines, 3);
+  EXPECT_FALSE(found.one_task_a_machine);
+  EXPECT_EQ(found.run_id, "slurm-42");
+}
+
 TEST_F(Allocated, SeveralLaunchersOnOneMachineAreRefused) {
   set("SLURM_JOB_ID", "42");
   set("SLURM_STEP_ID", "0");
@@ -241,6 +277,29 @@ TEST(ExceptionOfAWorker, IsWhatTerminateOrPythonSays) {
             "ValueError: bad batch");
   EXPECT_EQ(exception_in("[rank 3 of 8] DataError: empty\n"), "[rank 3 of 8] DataError: empty");
   EXPECT_EQ(exception_in("loss 0.5\nError: is the word of others\n"), "");
+}
+
+std::string last_line_of(const std::string& text) {
+  LineTail tail;
+  tail.append(StreamKind::kErr, text + "\n");
+  return tail.lines().back();
+}
+
+TEST(LastLines, ControlNoTerminal) {
+  EXPECT_EQ(last_line_of("a\x1b[31mred\x1b[0m \x07"), "ared ?");
+  EXPECT_EQ(last_line_of("caf\u00e9 \u00a0 \u20ac \U0001f600"),
+            "caf\u00e9 \u00a0 \u20ac \U0001f600");
+  EXPECT_EQ(last_line_of("\xc2\x9b"
+                         "2J\xc2\x85"),
+            "??2J??");
+  EXPECT_EQ(last_line_of("\x9b"
+                         "2J \xe9t\xe9 \xff"),
+            "?2J ?t? ?");
+}
+
+TEST(LastLines, AreNotCutWithinACharacter) {
+  const std::string begin(LineTail::kMaxLineBytes - 2, 'x');
+  EXPECT_EQ(last_line_of(begin + "\u20ac and more"), begin + " [...]");
 }
 
 TEST(ExceptionOfAWorker, IsKeptHoweverMuchComesAfterIt) {

@@ -67,12 +67,32 @@ class InATerminal(ProgramTest):
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_a_stop_signal_in_a_menu_brings_the_terminal_back(self):
+        for stop in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            terminal = Terminal(self.folder, "config")
+            terminal.expect("several GPUs")
+            os.kill(terminal.pid, stop)
+            terminal.expect("\x1b[?25h")
+            after = termios.tcgetattr(terminal.fd)
+            self.assertTrue(after[3] & termios.ICANON and after[3] & termios.ECHO, stop)
+            self.assertEqual(terminal.wait(), 128 + stop)
+            self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_an_arrow_with_shift_chooses_nothing(self):
         terminal = Terminal(self.folder, "config")
         terminal.expect("several GPUs")
-        os.kill(terminal.pid, signal.SIGTERM)
-        terminal.expect("\x1b[?25h")
+        terminal.type("\x1b[1;2A" + ENTER)
+        terminal.expect("\x1b[J  one process (CPU or one GPU)\r\n")
+        terminal.expect("> ")  # the next menu
+        terminal.type(CTRL_C)
         self.assertEqual(terminal.wait(), 130)
-        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_menu_is_no_wider_than_the_terminal(self):
+        terminal = Terminal(self.folder, "config", size=(24, 20))
+        terminal.expect("several GPUs")
+        shown = terminal.seen[terminal.seen.index(FIRST) :]
+        self.assertIn("> one process (CPU \x1b[0m\r\n", shown.replace("\x1b[1m", ""))
+        terminal.type(CTRL_C)
+        self.assertEqual(terminal.wait(), 130)
 
     def test_a_file_that_exists_is_replaced_only_when_told_to(self):
         path = self.write("mine.yaml", "distributed_type: 'NO'\n")

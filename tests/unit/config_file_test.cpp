@@ -183,6 +183,27 @@ TEST(ConfigTexts, MapsAndListsKeepTheirShape) {
             "{\n  \"a\": [\n    1,\n    true,\n    \"x\",\n    null,\n    \"0x10\"\n  ]\n}\n");
 }
 
+TEST(ConfigTexts, NumbersStayNumbersInJson) {
+  const auto written = [](const std::string& text) {
+    const std::string json = json_text(parse_config_text("a: " + text + "\n", "t.yaml"));
+    return json.substr(9, json.size() - 12);  // between { "a": and }
+  };
+  for (const char* number : {"0", "-0", "12", "-1.5", "0.001", "1e-5", "2.5E+10", "-0e3"}) {
+    EXPECT_EQ(written(number), number);
+  }
+  for (const char* text : {"01", ".5", "1.", "1e", "1e+", "0x1f", "1.2.3", "+1", ".inf"}) {
+    EXPECT_EQ(written(text), "\"" + std::string(text) + "\"");
+  }
+}
+
+TEST(ConfigTexts, ASecondDocumentIsRefused) {
+  EXPECT_EQ(refusal("distributed_type: 'NO'\n---\nmixed_precision: fp16\n"),
+            "the file holds a second document after ---; one is taken | c.yaml:3 | make it a file "
+            "of its own");
+  EXPECT_EQ(refusal("---\ndistributed_type: 'NO'\n...\n"), "taken");
+  EXPECT_NE(refusal(""), "taken");
+}
+
 class ConfigPaths : public ::testing::Test {
  protected:
   void SetUp() override {

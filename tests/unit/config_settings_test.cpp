@@ -93,6 +93,57 @@ TEST(Settings, TheFilesWayOfDistributingYieldsToAFlag) {
   EXPECT_FALSE(resolved({.flags = {{"--cpu", "true"}}, .file = file}).is_on("use_fsdp"));
 }
 
+TEST(Settings, AFlagOrVariableOfAWayOfDistributingCountsBeforeTheFile) {
+  struct Way {
+    const char* type;
+    const char* setting;
+  };
+  for (const Way& way :
+       {Way{"MULTI_CPU", "cpu"}, Way{"MULTI_GPU", "multi_gpu"}, Way{"MULTI_XPU", "multi_gpu"},
+        Way{"XLA", "tpu"}, Way{"DEEPSPEED", "use_deepspeed"}, Way{"FSDP", "use_fsdp"},
+        Way{"MEGATRON_LM", "use_megatron_lm"}}) {
+    const Setting& setting = *find_setting(way.setting);
+    const std::string file = std::string("distributed_type: ") + way.type + "\nnum_processes: 2\n";
+    EXPECT_TRUE(resolved({.file = file}).is_on(way.setting)) << way.type;
+    for (const std::string text : {"true", "false"}) {
+      const Settings flag = resolved({.flags = {{flag_of(setting), text}}, .file = file});
+      EXPECT_EQ(flag.text(way.setting), text) << way.type;
+      EXPECT_EQ(flag[way.setting].source.kind, SourceKind::kFlag) << way.type;
+      if (variable_of(setting).empty()) continue;
+      const Settings variable =
+          resolved({.variables = {{variable_of(setting), text}}, .file = file});
+      EXPECT_EQ(variable.text(way.setting), text) << way.type;
+      EXPECT_EQ(variable[way.setting].source.kind, SourceKind::kVariable) << way.type;
+    }
+  }
+}
+
+TEST(Settings, WhatIsDetectedHereIsTakenForEveryMachine) {
+  const Settings two = resolved({.flags = {{"--num_machines", "2"}}, .gpus = 3});
+  EXPECT_EQ(two.integer("num_processes"), 6);
+  EXPECT_EQ(two["num_processes"].source.where, "one for each visible GPU, on each of 2 machines");
+  EXPECT_EQ(resolved({.flags = {{"--num_machines", "3"}}}).integer("num_processes"), 3);
+}
+
+TEST(Settings, NumbersAreCheckedToTheirLastSign) {
+  EXPECT_EQ(refusal({.flags = {{"--max_restarts", "+-0"}}}),
+            "max_restarts cannot be '+-0': it is a whole number from 0 to 1000000 | "
+            "--max_restarts");
+  for (const char* wrong : {"+", "++1", "-+1", "1+", "", "99999999999999999999"}) {
+    EXPECT_NE(refusal({.flags = {{"--max_restarts", wrong}}}), "taken") << wrong;
+  }
+  for (const char* wrong : {"+-1", "+", "nan", "inf", "1e999"}) {
+    EXPECT_NE(refusal({.flags = {{"--monitor_interval", wrong}}}), "taken") << wrong;
+  }
+  const Settings settings =
+      resolved({.flags = {{"--num_processes", "+02"}, {"--grace_period", "+1.5"}}});
+  EXPECT_EQ(settings.text("num_processes"), "2");
+  EXPECT_EQ(settings.text("grace_period"), "1.5");
+  EXPECT_EQ(resolved({.flags = {{"--gradient_accumulation_steps", "auto"}}})
+                .integer("gradient_accumulation_steps"),
+            std::nullopt);
+}
+
 TEST(Settings, ProcessesOnCpusAreOnTheCpu) {
   EXPECT_TRUE(resolved({.file = "distributed_type: MULTI_CPU\nnum_processes: 2\n"}).is_on("cpu"));
 }
@@ -194,6 +245,12 @@ TEST(Settings, MistypedVariablesAreRefusedWithTheRightName) {
     EXPECT_EQ(error.where(), "environment variable ACCELERATE_MIXED_PRECISON");
     EXPECT_EQ(error.hint(), "ACCELERATE_MIXED_PRECISION? (unset it if another program needs it)");
   }
+}
+
+TEST(Settings, VariablesThatOnlyLookLikeSettingsAreFound) {
+  EXPECT_THAT(variables_without_setting({"PATH", "ACCELERATE_RUN_NAME", "ACCELERATE_USE_CPU",
+                                         "FSDP_NOTE", "ACCELERATE_SUPERVISED_BY"}),
+              ElementsAre("ACCELERATE_RUN_NAME", "FSDP_NOTE"));
 }
 
 TEST(Settings, ANameThatDoesNotExistIsABug) {

@@ -1,10 +1,12 @@
 // What the wizard asks, and what it makes of the answers.
 #include <gmock/gmock.h>
+#include <signal.h>
 
 #include <deque>
 
 #include "cli/wizard_questions.h"
 #include "config/config_file.h"
+#include "config/schema.h"
 
 namespace accelerate::cli {
 namespace {
@@ -45,7 +47,7 @@ class Script : public Prompter {
  private:
   std::string next(const std::string& question) {
     questions.push_back(question);
-    if (answers_.empty()) throw Interrupted();
+    if (answers_.empty()) throw Interrupted(SIGINT);
     const std::string answer = answers_.front();
     answers_.pop_front();
     return answer;
@@ -116,6 +118,32 @@ TEST(Wizard, KeepsTheChoicesOfSharding) {
   EXPECT_EQ(text_of(zero, "distributed_type"), "DEEPSPEED");
   ASSERT_NE(zero.find("deepspeed_config"), nullptr);
   EXPECT_EQ(text_of(*zero.find("deepspeed_config"), "offload_optimizer_nvme_path"), "/disk");
+}
+
+TEST(Wizard, NumbersOfShardingAreThoseOfTheSchema) {
+  Script deepspeed({"several GPUs", "1", "sharded, as DeepSpeed", "", "1", "0", "+-0", "+4", "", "",
+                    "", "", ""});
+  const config::FileNode zero = ask_configuration(deepspeed, {.gpus = 2, .cores = 8});
+  EXPECT_THAT(deepspeed.complaints,
+              ElementsAre(HasSubstr("gradient_accumulation_steps cannot be '0'"),
+                          HasSubstr("gradient_accumulation_steps cannot be '+-0'")));
+  EXPECT_EQ(text_of(*zero.find("deepspeed_config"), "gradient_accumulation_steps"), "4");
+}
+
+TEST(Wizard, GpusAreNumbersAndEnoughOfThem) {
+  Script script({"several GPUs", "1", "", "", "", ",", "0,", "1", "0,1", "", ""});
+  const config::FileNode document = ask_configuration(script, {.gpus = 2, .cores = 8});
+  EXPECT_THAT(script.complaints, ElementsAre("Numbers with commas between, or all.",
+                                             "Numbers with commas between, or all.",
+                                             "At least two, for several GPUs."));
+  EXPECT_EQ(text_of(document, "gpu_ids"), "0,1");
+}
+
+TEST(Wizard, EveryPrecisionOfTheSchemaIsOffered) {
+  for (const std::string_view precision : config::find_setting("mixed_precision")->choices) {
+    Script script({"", std::string(precision)});
+    EXPECT_EQ(text_of(ask_configuration(script, {}), "mixed_precision"), precision);
+  }
 }
 
 TEST(Wizard, AnInterruptComesThrough) {

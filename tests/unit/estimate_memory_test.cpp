@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "accelerate/errors.h"
 #include "estimate/memory_estimate.h"
 #include "safetensors_files.h"
@@ -126,7 +128,17 @@ TEST(EstimateMemory, WithoutConfigurationActivationsAreRefused) {
   }
 }
 
-class EstimateSource : public test::ScratchFolder {};
+class EstimateSource : public test::ScratchFolder {
+ protected:
+  // org/tiny as the hub's cache in `folder` keeps it.
+  void write_model_of_the_hub(const std::string& folder) {
+    const std::string model = folder + "/models--org--tiny";
+    std::filesystem::create_directories(folder_ / model / "snapshots/abc");
+    std::filesystem::create_directories(folder_ / model / "refs");
+    write(model + "/refs/main", "abc");
+    write(model + "/snapshots/abc/config.json", R"({"model_type": "distilbert"})");
+  }
+};
 
 TEST_F(EstimateSource, HeadersOfAFileTellNamesShapesAndTypes) {
   const auto path = write(
@@ -148,15 +160,24 @@ TEST_F(EstimateSource, AFolderWithoutAModelIsRefused) {
 }
 
 TEST_F(EstimateSource, ANameIsLookedUpInTheCacheOfTheHub) {
+  write_model_of_the_hub(".");
   const auto snapshot = folder_ / "models--org--tiny" / "snapshots" / "abc";
-  std::filesystem::create_directories(snapshot);
-  std::filesystem::create_directories(folder_ / "models--org--tiny" / "refs");
-  write("models--org--tiny/refs/main", "abc");
-  write("models--org--tiny/snapshots/abc/config.json", R"({"model_type": "distilbert"})");
   setenv("HF_HUB_CACHE", folder_.c_str(), 1);
   EXPECT_EQ(find_model("org/tiny").origin, snapshot / "config.json");
   EXPECT_THROW(find_model("org/other"), UsageError);
   unsetenv("HF_HUB_CACHE");
+}
+
+TEST_F(EstimateSource, AnEmptyVariableNamesNoCacheAndATildeTheUsersFolder) {
+  const std::string home = std::getenv("HOME") == nullptr ? "" : std::getenv("HOME");
+  write_model_of_the_hub("cache/hub");
+  setenv("HF_HUB_CACHE", "", 1);
+  setenv("HOME", folder_.c_str(), 1);
+  setenv("HF_HOME", "~/cache", 1);
+  EXPECT_EQ(find_model("org/tiny").origin,
+            folder_ / "cache/hub/models--org--tiny/snapshots/abc/config.json");
+  for (const char* name : {"HF_HUB_CACHE", "HF_HOME"}) unsetenv(name);
+  setenv("HOME", home.c_str(), 1);
 }
 
 }  // namespace

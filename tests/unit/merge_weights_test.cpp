@@ -137,6 +137,23 @@ TEST_F(MergeWeights, TheIndexDecidesWhichOfTwoTensorsCounts) {
   EXPECT_EQ(error.message(), "tensor \"a\" is in another file too");
 }
 
+TEST_F(MergeWeights, TheResultMayBeBesideASourceThatIsOneFile) {
+  write_shards();
+  merge_safetensors(folder_ / "in", folder_ / "one/model.safetensors");
+  const fs::path whole = folder_ / "one/model.safetensors";
+  EXPECT_EQ(merge_safetensors(whole, folder_ / "one/shards", {.max_shard_bytes = 5}).path,
+            folder_ / "one/shards/model.safetensors.index.json");
+  EXPECT_EQ(merge_safetensors(whole, folder_ / "one/copy.safetensors").path,
+            folder_ / "one/copy.safetensors");
+  const auto refusal = [&](const fs::path& target) {
+    return test::error_of<UsageError>(
+               [&] { merge_safetensors(whole, target, {.overwrite = true}); })
+        .message();
+  };
+  EXPECT_EQ(refusal(folder_ / "one"), "the target is the folder of the source");
+  EXPECT_EQ(refusal(folder_ / "one/../one/model.safetensors"), "the target is the source");
+}
+
 TEST_F(MergeWeights, RefusesATargetInTheSourceOrThatHoldsAModel) {
   write_shards();
   const auto refusal = [&](const fs::path& target, const MergeOptions& options = {}) {

@@ -1,0 +1,18 @@
+// The program behind `accelerate test`, which is built and installed with this one.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+namespace accelerate::cli {
+
+inline constexpr const char* kSelftestProgram = "accelerate-selftest";
+
+// Beside this program in a build, in the folder for programs of programs in an installation.
+// Nothing where it is missing.
+std::optional<std::filesystem::path> find_selftest_program();
+
+// The folder of this program.
+std::filesystem::path own_folder();
+
+}  // namespace accelerate::cli

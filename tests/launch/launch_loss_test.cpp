@@ -1,0 +1,140 @@
+// Machines that vanish, fall silent or do not answer at the wrong moment.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+
+#include "launch/machines.h"
+#include "launch/raw_member.h"
+
+namespace accelerate::test {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+TEST_F(Machines, AMachineThatIntroducesItselfAndHangsUpIsNotTakenIn) {
+  const Setup setup{.machines = 2, .processes = 2};
+  const auto program = script("echo $RANK");
+  auto main = start_machine(0, setup, program);
+  connect_to_main(port_);  // it listens now
+  main->signal(SIGSTOP);   // so that it reads greeting and end in one go
+  for (const char* identity : {"first", "second"}) {
+    say(connect_to_main(port_), hello_of(identity));
+  }
+  main->signal(SIGCONT);
+  std::this_thread::sleep_for(milliseconds(300));  // it has read them before the real one comes
+  auto other = start_machine(1, setup, program);
+  const RunResult on_main = main->wait();
+  EXPECT_EQ(on_main.exit_code, 0) << on_main.err;
+  EXPECT_EQ(on_main.out, "0\n");
+  EXPECT_EQ(other->wait().out, "1\n");
+}
+
+TEST_F(Machines, AMonitorIntervalAboveTheTimeoutOfAMachineLosesNone) {
+  const Setup setup{.machines = 2,
+                    .processes = 2,
+                    .flags = {"--monitor_interval", "30", "--rdzv_conf", "machine_timeout=1.5"}};
+  const auto program = script("sleep 4; echo $RANK");
+  auto main = start_machine(0, setup, program);
+  auto other = start_machine(1, setup, program);
+  const RunResult on_main = main->wait();
+  EXPECT_EQ(on_main.exit_code, 0) << on_main.err;
+  EXPECT_EQ(on_main.out, "0\n");
+  EXPECT_EQ(other->wait().out, "1\n");
+}
+
+TEST_F(Machines, ASecondInterruptDoesNotWaitForAMainMachineThatDoesNotAnswer) {
+  const Setup setup{.machines = 2, .processes = 2};
+  const auto program = script("echo ready; exec sleep 600");
+  auto main = start_machine(0, setup, program);
+  auto other = start_machine(1, setup, program);
+  main->wait_for_output("ready");
+  other->wait_for_output("ready");
+  main->signal(SIGSTOP);
+  other->signal(SIGINT);
+  std::this_thread::sleep_for(milliseconds(600));  // not the repetition of a scheduler
+  other->signal(SIGINT);
+  const RunResult on_other = other->wait();
+  EXPECT_EQ(on_other.exit_code, 130) << on_other.err;
+  EXPECT_THAT(on_other.err, HasSubstr("the main machine at 127.0.0.1:" + std::to_string(port_) +
+                                      " did not answer"));
+  main->signal(SIGCONT);  // it still hears of the signal
+  EXPECT_EQ(main->wait().exit_code, 130);
+}
+
+TEST_F(Machines, ASecondInterruptDoesNotWaitForAMachineThatDoesNotAnswer) {
+  const Setup setup{.machines = 2, .processes = 2};
+  const auto program = script("echo ready; exec sleep 600");
+  auto main = start_machine(0, setup, program);
+  auto other = start_machine(1, setup, program);
+  main->wait_for_output("ready");
+  other->wait_for_output("ready");
+  other->signal(SIGSTOP);
+  main->signal(SIGINT);
+  std::this_thread::sleep_for(milliseconds(600));
+  main->signal(SIGINT);
+  const RunResult on_main = main->wait();
+  EXPECT_EQ(on_main.exit_code, 130) << on_main.err;
+  EXPECT_THAT(on_main.err, HasSubstr("machine 1 did not answer"));
+  other->signal(SIGCONT);
+  EXPECT_EQ(other->wait().exit_code, 130);
+}
+
+TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
+  const Setup setup{.machines = 2, .processes = 2, .flags = {"--monitor_interval", "0.001"}};
+  auto main = start_machine(0, setup, script("exit 0"));
+  const launch::UniqueFd member = connect_to_main(port_, 1);
+  say(member, hello_of("slow"));
+  read_until(member, "start ");
+  // Until nothing more fits on this side: the rest waits in the system of the main machine.
+  int before = -1;
+  for (int waiting = 0; waiting != before || waiting == 0;) {
+    before = waiting;
+    std::this_thread::sleep_for(milliseconds(300));
+    ASSERT_EQ(ioctl(member.get(), FIONREAD, &waiting), 0);
+  }
+  std::string words = "ended attempt=0\n";
+  while (words.size() < 8'000'000) words += "alive\n";
+  std::thread talk([&] {  // more than the main machine reads before it ends
+    const timeval patience{.tv_sec = 5, .tv_usec = 0};
+    setsockopt(member.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    send(member.get(), words.data(), words.size(), MSG_NOSIGNAL);
+  });
+  std::this_thread::sleep_for(milliseconds(500));
+  const int much = 1 << 20;
+  setsockopt(member.get(), SOL_SOCKET, SO_RCVBUF, &much, sizeof much);
+  EXPECT_THAT(read_until(member, "finish "), HasSubstr("finish "));
+  shutdown(member.get(), SHUT_RDWR);
+  talk.join();
+  EXPECT_EQ(main->wait().exit_code, 0);
+}
+
+TEST_F(Machines, ThePortIsFreeAsSoonAsTheLauncherWasKilled) {
+  const Setup setup{.machines = 2, .processes = 2};
+  auto main = start_machine(0, setup, script("echo ready"));
+  connect_to_main(port_);
+  // The guard stays a while, for its work.
+  const std::vector<pid_t> all = processes();
+  for (const pid_t pid : all) {
+    if (pid != main->pid()) kill(pid, SIGSTOP);
+  }
+  main->signal(SIGKILL);
+  EXPECT_EQ(main->wait().exit_code, 128 + SIGKILL);
+  const launch::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port_));
+  const int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  EXPECT_EQ(bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0)
+      << strerror(errno);
+  for (const pid_t pid : all) {
+    if (pid != main->pid()) kill(pid, SIGCONT);
+  }
+}
+
+}  // namespace
+}  // namespace accelerate::test
