@@ -2,6 +2,7 @@
 """Interrupts the examples of checkpoints, starts them again, and compares with runs that were not interrupted."""
 import argparse
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -72,10 +73,15 @@ def check_checkpointing(example):
 
 def worker_of(process):
     """One of the processes that the launcher has started."""
-    children = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(process.pid)], text=True,
-                              stdout=subprocess.PIPE).stdout.split("\n")
-    workers = [int(line.split()[0]) for line in children if "by_feature" in line]
-    expect(len(workers) == 2, f"two workers run: {children}")
+    workers = []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            pid, name, rest = re.fullmatch(r"(\d+) \((.*)\) \S+ (.*)", stat.read_text(), re.DOTALL).groups()
+        except OSError:  # it has ended
+            continue
+        if name.startswith("by_feature") and int(rest.split()[0]) == process.pid:
+            workers.append(int(pid))
+    expect(len(workers) == 2, f"two workers run: {workers}")
     return workers[1]
 
 

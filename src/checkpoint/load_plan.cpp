@@ -213,8 +213,7 @@ void LoadPlan::put(const std::string& name, const TensorSource& source,
     target.copy_(source.tensor(stored.name));
     return;
   }
-  // What copy_() does, without its threads: they wait for each other at every tensor, and a file
-  // is not read faster by two.
+  // What copy_() does, by a reader that gives the pages of the file back.
   target.unsafeGetTensorImpl()->bump_version();
   source.read(stored.name, {static_cast<std::byte*>(target.data_ptr()), target.nbytes()});
 }

@@ -1,6 +1,7 @@
 #include "checkpoint/load_source.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,7 +31,8 @@ void require_size(const std::string& name, size_t stored, size_t wanted) {
                          .hint = "load it into the model that was saved"});
 }
 
-constexpr size_t kPieceBytes = 8 << 20;
+constexpr size_t kPieceBytes = 1 << 20;
+constexpr int64_t kPiecesOfAThread = 2;  // at least
 
 // For the whole pages among these bytes. The kernel may do nothing of it.
 void advise(std::span<const std::byte> bytes, int advice) {
@@ -66,13 +68,17 @@ class SafetensorsSource final : public TensorSource {
   void read(const std::string& name, std::span<std::byte> bytes) const override {
     const std::span<const std::byte> mapped = file_.mapped_bytes(name);
     require_size(name, mapped.size(), bytes.size());
-    for (size_t at = 0; at < bytes.size(); at += kPieceBytes) {
+    const auto read_piece = [&](size_t at) {
       const size_t size = std::min(kPieceBytes, bytes.size() - at);
       // One call in place of a page fault for every few pages. Kernels before 5.14 do not know it.
       advise(mapped.subspan(at, size), MADV_POPULATE_READ);
       std::memcpy(bytes.data() + at, mapped.data() + at, size);
       advise(mapped.subspan(at, size), MADV_DONTNEED);
-    }
+    };
+    const auto pieces = static_cast<int64_t>((bytes.size() + kPieceBytes - 1) / kPieceBytes);
+    at::parallel_for(0, pieces, kPiecesOfAThread, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) read_piece(static_cast<size_t>(i) * kPieceBytes);
+    });
   }
 
   void forget(const std::string& name) const override {
