@@ -70,8 +70,6 @@ class SafetensorsSource final : public TensorSource {
     require_size(name, mapped.size(), bytes.size());
     const auto read_piece = [&](size_t at) {
       const size_t size = std::min(kPieceBytes, bytes.size() - at);
-      // One call in place of a page fault for every few pages. Kernels before 5.14 do not know it.
-      advise(mapped.subspan(at, size), MADV_POPULATE_READ);
       std::memcpy(bytes.data() + at, mapped.data() + at, size);
       advise(mapped.subspan(at, size), MADV_DONTNEED);
     };
