@@ -12,8 +12,8 @@
 //
 // `accelerate launch` hands the signal on to all ranks and kills what is left after its grace
 // period (--grace_period), as clusters do after theirs: the longest batch and the save must fit
-// into that. Where the signal goes to one rank alone, all ranks stop all the same. The launcher ends
-// with the exit code on which all ranks agree, which is this one.
+// into that. Where the signal goes to one rank alone, all ranks stop all the same. The launcher
+// ends with the exit code on which all ranks agree, which is this one.
 #pragma once
 
 #include <vector>

@@ -76,17 +76,31 @@ class Converter {
   int nodes_ = 0;
 };
 
+// By its mark, "---" at the beginning of a line after anything but comments: YAML::LoadAll() finds
+// documents without end in some texts.
+void refuse_second_document(const std::string& text, const std::filesystem::path& path) {
+  std::istringstream lines(text);
+  bool begun = false;
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    const bool is_mark = line.starts_with("---") && line.find_first_not_of(" \t\r", 3) != 3;
+    if (is_mark && begun) {
+      throw ConfigError({.what = "the file holds a second document after ---; one is taken",
+                         .where = place_in_file(path, number),
+                         .hint = "make it a file of its own"});
+    }
+    const size_t first = line.find_first_not_of(" \t\r");
+    if (first != std::string::npos && line[first] != '#' && line[first] != '%') begun = true;
+  }
+}
+
 }  // namespace
 
 FileNode parse_config_text(const std::string& text, const std::filesystem::path& path) {
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.size() > 1) {
-      throw ConfigError({.what = "the file holds a second document after ---; one is taken",
-                         .where = place_in_file(path, documents[1].Mark().line + 1),
-                         .hint = "make it a file of its own"});
-    }
-    return Converter(path).convert(documents.empty() ? YAML::Node() : documents.front());
+    refuse_second_document(text, path);
+    return Converter(path).convert(YAML::Load(text));
   } catch (const YAML::Exception& error) {
     throw ConfigError({.what = "the file is no YAML: " + shown_text(error.msg),
                        .where = place_in_file(path, error.mark.line + 1)});

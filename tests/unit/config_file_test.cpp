@@ -198,7 +198,7 @@ TEST(ConfigTexts, NumbersStayNumbersInJson) {
 
 TEST(ConfigTexts, ASecondDocumentIsRefused) {
   EXPECT_EQ(refusal("distributed_type: 'NO'\n---\nmixed_precision: fp16\n"),
-            "the file holds a second document after ---; one is taken | c.yaml:3 | make it a file "
+            "the file holds a second document after ---; one is taken | c.yaml:2 | make it a file "
             "of its own");
   EXPECT_EQ(refusal("---\ndistributed_type: 'NO'\n...\n"), "taken");
   EXPECT_NE(refusal(""), "taken");
