@@ -2,7 +2,7 @@
 """Checks that every #include points the way that the rooms of the project allow.
 
     cli -> launch -> config                                              (no libtorch on this side)
-    core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda -> compat
+    core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda, ops -> compat
     base: standard C++ alone, open to all
 
 usage: check_rooms.py [root of the project]
@@ -22,8 +22,9 @@ MAY_INCLUDE = {
     "compat": [],
     "cuda": ["compat"],
     "comm": ["compat"],
+    "ops": ["compat"],
     **{room: ["comm", "compat"] for room in MIDDLE},
-    "core": [*MIDDLE, "comm", "compat", "config"],
+    "core": [*MIDDLE, "ops", "comm", "compat", "config"],
 }
 WITHOUT_TORCH = ["base", "config", "launch", "cli"]
 # Headers that one room alone may name, by the beginning of their path.
