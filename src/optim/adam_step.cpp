@@ -1,9 +1,12 @@
 // Adam and AdamW by torch's fused kernels.
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
+#include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
 
 namespace accelerate {
@@ -53,18 +56,45 @@ class AdamStep final : public GroupedStep {
         (amsgrad && !same_layout(state->max_exp_avg_sq(), parameter))) {
       return std::nullopt;
     }
-    state->step(state->step() + 1);
-    return Entry{.step = state->step(),
+    const int64_t step = state->step() + 1;
+    if (compat::ReplayActions::current() == nullptr) state->step(step);
+    return Entry{.step = step,
                  .state = {state->exp_avg(), state->exp_avg_sq(),
                            amsgrad ? state->max_exp_avg_sq() : at::Tensor()}};
   }
 
+  bool recordable() const override { return true; }
+
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {
     const auto& own = static_cast<const Options&>(options);
     const auto [beta1, beta2] = own.betas();
+    if (auto* actions = compat::ReplayActions::current()) {
+      const at::Tensor rate = at::empty({}, at::TensorOptions(at::kFloat).device(bucket.device));
+      const at::Tensor count = at::empty_like(rate);
+      actions->add([this, parameters = bucket.parameters, &own, rate, count] {
+        rate.fill_(own.lr());
+        count.fill_(counted(parameters));
+      });
+      const std::vector<at::Tensor> counts(bucket.parameters.size(), count);
+      Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
+                     bucket.state[2], counts, rate, beta1, beta2, own.weight_decay(), own.eps(),
+                     own.amsgrad(), /*maximize=*/false);
+      return;
+    }
     Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
                    bucket.state[2], bucket.step_tensors(), own.lr(), beta1, beta2,
                    own.weight_decay(), own.eps(), own.amsgrad(), /*maximize=*/false);
+  }
+
+  // Counts an update in the states of all `parameters`, which have the same count; returns it.
+  int64_t counted(const std::vector<at::Tensor>& parameters) {
+    int64_t count = 0;
+    for (const at::Tensor& parameter : parameters) {
+      State* state = this->template find_state<State>(parameter);
+      state->step(state->step() + 1);
+      count = state->step();
+    }
+    return count;
   }
 
   bool has_kernel(const at::Tensor& parameter) override {

@@ -9,8 +9,17 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "accelerate/errors.h"
+#include "compat/replay_actions.h"
+
 namespace accelerate {
 namespace {
+
+[[noreturn]] void refuse_recording() {
+  throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
+                    .where = "step",
+                    .hint = "use Adam, AdamW or FlatAdamW"});
+}
 
 bool kernels_take(c10::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
@@ -100,6 +109,8 @@ at::Tensor GroupedStep::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
+  const bool recording = compat::ReplayActions::current() != nullptr;
+  if (recording && !recordable()) refuse_recording();
   look_for_repeated_parameters();
   Rest rest;
   for (auto& group : optimizer_.param_groups()) {
@@ -108,7 +119,9 @@ at::Tensor GroupedStep::step(LossClosure closure) {
     buckets_.clear();
   }
   times_seen_.clear();
-  if (!rest.empty()) let_optimizer_update(rest);
+  if (rest.empty()) return loss;
+  if (recording) refuse_recording();
+  let_optimizer_update(rest);
   return loss;
 }
 

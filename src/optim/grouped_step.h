@@ -55,6 +55,9 @@ class GroupedStep : public OptimizerStep {
                                      const torch::optim::OptimizerOptions& options) = 0;
   // Makes the update of all parameters of the bucket.
   virtual void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) = 0;
+  // Whether update() can be part of a CUDA graph: it then takes what changes from step to step from
+  // the device and leaves an action that writes it there before each replay.
+  virtual bool recordable() const { return false; }
   // Whether kernels for tensors of this kind are there.
   virtual bool has_kernel(const at::Tensor& parameter) = 0;
 

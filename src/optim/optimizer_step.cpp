@@ -10,6 +10,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "accelerate/errors.h"
+#include "accelerate/flat_parameters.h"
+#include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
 
 namespace accelerate {
@@ -18,7 +21,15 @@ namespace {
 class OwnStep final : public OptimizerStep {
  public:
   explicit OwnStep(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
-  at::Tensor step(LossClosure closure) override { return optimizer_.step(std::move(closure)); }
+  at::Tensor step(LossClosure closure) override {
+    if (compat::ReplayActions::current() != nullptr &&
+        dynamic_cast<FlatAdamW*>(&optimizer_) == nullptr) {
+      throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
+                        .where = "step",
+                        .hint = "use Adam, AdamW or FlatAdamW"});
+    }
+    return optimizer_.step(std::move(closure));
+  }
   const char* name() const override { return "own"; }
 
  private:

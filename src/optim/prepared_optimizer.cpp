@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/flat_parameters.h"
+#include "compat/replay_actions.h"
 #include "optim/optimizer_step.h"
 
 namespace accelerate {
@@ -84,6 +86,8 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   if (impl_->surroundings.before_zero_grad) {
     impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
   }
+  if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
+  if (compat::KeptGradients::active()) set_to_none = false;
   for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();

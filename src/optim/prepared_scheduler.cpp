@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "accelerate/log.h"
+#include "compat/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -33,6 +34,11 @@ int64_t PreparedScheduler::steps_a_call() const {
 }
 
 void PreparedScheduler::step() {
+  if (auto* actions = compat::ReplayActions::current()) {
+    // Copies share the schedule: the action outlives this handle.
+    actions->add_after([self = *this]() mutable { self.step(); });
+    return;
+  }
   if (!options_.step_with_optimizer) return scheduler_.step();
   if (surroundings_.sync_gradients && !surroundings_.sync_gradients()) {
     if (surroundings_.adjust_scheduler) scheduler_.add_to_step_count(1);
