@@ -71,14 +71,23 @@ class AdamStep final : public GroupedStep {
     if (auto* actions = compat::ReplayActions::current()) {
       const at::Tensor rate = at::empty({}, at::TensorOptions(at::kFloat).device(bucket.device));
       const at::Tensor count = at::empty_like(rate);
-      actions->add([this, parameters = bucket.parameters, &own, rate, count] {
-        rate.fill_(own.lr());
-        count.fill_(counted(parameters));
-      });
+      // Written from the host only where it is not what the graph itself left there.
+      struct OnDevice {
+        double rate = -1;
+        int64_t count = -1;
+      };
+      actions->add(
+          [this, parameters = bucket.parameters, &own, rate, count, known = OnDevice()]() mutable {
+            const int64_t wanted = counted(parameters);
+            if (known.rate != own.lr()) rate.fill_(own.lr());
+            if (known.count != wanted) count.fill_(wanted);
+            known = {.rate = own.lr(), .count = wanted + 1};
+          });
       const std::vector<at::Tensor> counts(bucket.parameters.size(), count);
       Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
                      bucket.state[2], counts, rate, beta1, beta2, own.weight_decay(), own.eps(),
                      own.amsgrad(), /*maximize=*/false);
+      count.add_(1);
       return;
     }
     Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],

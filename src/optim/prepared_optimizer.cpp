@@ -1,5 +1,7 @@
 #include "accelerate/prepared_optimizer.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <torch/optim/optimizer.h>
 
 #include <utility>
@@ -87,7 +89,17 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
     impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
   }
   if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
-  if (compat::KeptGradients::active()) set_to_none = false;
+  if (compat::KeptGradients::active()) {
+    std::vector<at::Tensor> kept;
+    for (const auto& group : impl_->optimizer->param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        if (parameter.grad().defined()) kept.push_back(parameter.grad());
+      }
+    }
+    const at::NoGradGuard no_grad;
+    if (!kept.empty()) at::_foreach_zero_(kept);
+    return;
+  }
   for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();
