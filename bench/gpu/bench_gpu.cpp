@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "compat/cuda_plugin.h"
 #include "gpu/parts.h"
 #include "report.h"
 
@@ -45,6 +46,8 @@ int main(int argc, char** argv) {
   app.add_option("--trace", trace_file, "File for the profiler's trace of batch 16");
   CLI11_PARSE(app, argc, argv);
 
+  // Before libtorch is asked about CUDA: it remembers the answer "none".
+  (void)accelerate::compat::cuda_plugin();
   json rows = json::array();
   const auto wanted = [&](const std::string& name) {
     return std::ranges::find(parts, name) != parts.end();

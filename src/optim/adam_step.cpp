@@ -2,10 +2,13 @@
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
+#include <utility>
+#include <vector>
+
+#include "accelerate/errors.h"
 #include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
 
@@ -69,8 +72,14 @@ class AdamStep final : public GroupedStep {
     const auto& own = static_cast<const Options&>(options);
     const auto [beta1, beta2] = own.betas();
     if (auto* actions = compat::ReplayActions::current()) {
-      const at::Tensor rate = at::empty({}, at::TensorOptions(at::kFloat).device(bucket.device));
-      const at::Tensor count = at::empty_like(rate);
+      if (spare_scalars_.empty()) {
+        throw UsageError({.what = "the optimizer made no step before the one that is recorded",
+                          .where = "step",
+                          .hint = "let all parameters have gradients in every step"});
+      }
+      const at::Tensor rate = spare_scalars_.back().first;
+      const at::Tensor count = spare_scalars_.back().second;
+      spare_scalars_.pop_back();
       // Written from the host only where it is not what the graph itself left there.
       struct OnDevice {
         double rate = -1;
@@ -89,6 +98,10 @@ class AdamStep final : public GroupedStep {
                      own.amsgrad(), /*maximize=*/false);
       count.add_(1);
       return;
+    }
+    if (compat::KeptGradients::active() && spare_scalars_.size() < kMostSpares) {
+      const auto options_of = at::TensorOptions(at::kFloat).device(bucket.device);
+      spare_scalars_.emplace_back(at::empty({}, options_of), at::empty({}, options_of));
     }
     Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
                    bucket.state[2], bucket.step_tensors(), own.lr(), beta1, beta2,
@@ -111,6 +124,10 @@ class AdamStep final : public GroupedStep {
   }
 
   KernelLookup kernels_{Family::kOperator};
+  // Rate and count for graphs to come, made in the steps that warm up: memory taken while a graph
+  // is recorded is also that of its earlier tensors, which would overwrite what the host put there.
+  static constexpr size_t kMostSpares = 8;
+  std::vector<std::pair<at::Tensor, at::Tensor>> spare_scalars_;
 };
 
 }  // namespace
