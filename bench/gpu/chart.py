@@ -7,8 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-# Measured on one H200 as docs/performance.md says: (who, batch, tokens a second).
-OTHERS = [("Python reference", 16, 154000), ("plain C++, eager", 16, 319000), ("Python reference, compiled", 16, 375000),
+# Earlier measurements on one H200, see docs/performance.md: (who, batch or 0 if not recorded, tokens a second).
+OTHERS = [("Python reference", 0, 154000), ("plain C++, eager", 16, 319000), ("Python reference, compiled", 0, 375000),
           ("llm.c", 16, 517000), ("llm.c", 32, 479000)]
 BAR, GAP, LEFT, WIDTH = 22, 8, 300, 460
 
@@ -32,7 +32,7 @@ def main():
         y = 40 + place * (BAR + GAP)
         colour = "#2a6fbb" if who.startswith("this") else "#b8b8b8"
         wide = WIDTH * speed / most
-        out.append(f'<text x="{LEFT - 10}" y="{y + 15}" text-anchor="end">{who}, batch {batch}</text>'
+        out.append(f'<text x="{LEFT - 10}" y="{y + 15}" text-anchor="end">{who}{f", batch {batch}" if batch else ""}</text>'
                    f'<rect x="{LEFT}" y="{y}" width="{wide:.1f}" height="{BAR}" fill="{colour}"/>'
                    f'<text x="{LEFT + wide + 8:.1f}" y="{y + 15}">{speed:,.0f}</text>')
     Path(sys.argv[2]).write_text("\n".join([*out, "</svg>"]) + "\n", encoding="utf-8")
