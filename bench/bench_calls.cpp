@@ -129,5 +129,6 @@ int main(int argc, char** argv) {
   } else {
     results["nanoseconds"] = bench::costs_of_calls(calls);
   }
+  if (!accelerate::ProcessState::from_environment({.cpu = true}).is_main_process()) return 0;
   bench::publish(results, argc, argv, json_file);
 }

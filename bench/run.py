@@ -3,7 +3,7 @@
 
 usage: bench/run.py [--build DIR] [--only PART] [--json FILE] [--without-python] [--quick]
 
-The Python peer is installed into an environment of its own on first use (bench/install_python_peer.sh). A goal that
+The Python peer is installed into an environment of its own on first use (scripts/install_python_peer.sh). A goal that
 is missed is printed as such and is no failure; a wrong answer is one, and stops the run. See docs/benchmarks.md.
 """
 
@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+import calls_figures
+import checkpoint_figures
 import data_figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -28,7 +30,7 @@ PEER = ROOT / ".deps" / "python-peer"
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "loop", "optim", "ddp_in_turns", "ddp_alone", "data")
+PARTS = ("version", "start", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -341,8 +343,16 @@ class Bench:
 
     # --- the data loader ----------------------------------------------------------------------------------------------
 
+    def calls(self):
+        calls_figures.measure(self)
+
     def data(self):
         data_figures.measure(self)
+
+    # --- saved models -------------------------------------------------------------------------------------------------
+
+    def checkpoint(self):
+        checkpoint_figures.measure(self)
 
     def skip(self, what, peer_name, goal):
         self.add(
@@ -402,7 +412,7 @@ def main():
     args = parser.parse_args()
 
     if not args.without_python:
-        run([ROOT / "bench" / "install_python_peer.sh", PEER])
+        run([ROOT / "scripts" / "install_python_peer.sh", PEER])
     host = machine()
     say(f"{host['processor']}, {host['cores']} cores, {host['system']}, load {host['load_before']:.2f}")
     if host["load_before"] > BUSY_LOAD:

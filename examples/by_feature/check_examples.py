@@ -1,39 +1,21 @@
 #!/usr/bin/env python3
 """Runs one of the examples on one process and on two, and reads what it prints."""
-import argparse
-import os
 import re
-import subprocess
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "checks"))
+from example_runs import expect, main  # noqa: E402
 
 NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 LINE = rf"y = {NUMBER} x \+ {NUMBER}"
 
 
-class Example:
-    def __init__(self, accelerate, program):
-        self.accelerate, self.program = accelerate, program
-
-    def run(self, processes, pattern, *arguments):
-        """The numbers and words that the example prints where the pattern has groups; it must print nothing else."""
-        command = [self.program, *map(str, arguments)]
-        if processes > 1:
-            command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-        print("$", *command, flush=True)
-        result = subprocess.run(command, env=environment, timeout=120, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        print(result.stdout, result.stderr, sep="", flush=True)
-        if result.returncode != 0:
-            sys.exit(f"the example ended with {result.returncode}")
-        found = re.fullmatch(pattern, result.stdout)
-        expect(found, f"the output is {pattern!r}")
-        return [float(word) if re.fullmatch(NUMBER, word) else word for word in found.groups()]
-
-
-def expect(condition, what):
-    if not condition:
-        sys.exit(f"failed: {what}")
+def read(example, processes, pattern, *arguments):
+    """The numbers and words that the example prints where the pattern has groups; it must print nothing else."""
+    found = re.fullmatch(pattern, example.run(processes, *arguments))
+    expect(found, f"the output is {pattern!r}")
+    return [float(word) if re.fullmatch(NUMBER, word) else word for word in found.groups()]
 
 
 def expect_near(one, other, tolerance, what):
@@ -42,8 +24,8 @@ def expect_near(one, other, tolerance, what):
 
 def check_gradient_accumulation(example):
     for processes in (1, 2):
-        updates, _, _, difference = example.run(
-            processes, rf"(\d+) updates, {LINE}, difference to big batches {NUMBER}\n")
+        updates, _, _, difference = read(
+            example, processes, rf"(\d+) updates, {LINE}, difference to big batches {NUMBER}\n")
         expect(updates == 12, "13 micro-batches are 4 updates in each of 3 epochs")
         expect(difference < 1e-6, "the result is that of big batches")
 
@@ -51,7 +33,7 @@ def check_gradient_accumulation(example):
 def check_automatic_gradient_accumulation(example):
     wanted = None
     for processes, fits, size in ((1, 64, 64), (1, 20, 16), (2, 64, 64), (2, 20, 16)):
-        found = example.run(processes, rf"batch size (\d+), accumulation (\d+), {LINE}\n", fits)
+        found = read(example, processes, rf"batch size (\d+), accumulation (\d+), {LINE}\n", fits)
         expect(found[:2] == [size, 64 / size], "the batch that fits, and the accumulation that makes up for it")
         wanted = wanted or found[2:]
         expect_near(found[2:], wanted, 1e-5, "the result does not depend on what fits")
@@ -59,52 +41,57 @@ def check_automatic_gradient_accumulation(example):
 
 def check_early_stopping(example):
     for processes in (1, 2):
-        how, steps, alike = example.run(processes, r"(\w+) after (\d+) steps, all ranks alike: (\w+)\n")
+        how, steps, alike = read(example, processes, r"(\w+) after (\d+) steps, all ranks alike: (\w+)\n")
         expect((how, alike) == ("stopped", "yes"), "all ranks stop together")
         expect(5 < steps < 300, "they stop where the loss is small, not at once and not at the end")
 
 
 def check_local_sgd(example):
     for processes in (1, 2):
-        *line, equal = example.run(processes, rf"{LINE}, equal on all ranks: (\w+)\n")
+        *line, equal = read(example, processes, rf"{LINE}, equal on all ranks: (\w+)\n")
         expect_near(line, [2, 3], 1e-2, "the line is found")
         expect(equal == "yes", "all ranks end with the same model")
 
 
 def check_ddp_comm_hook(example):
-    for processes in (1, 2):
-        losses = set()
+    def losses_on(processes):
+        losses = {}
         for hook in ("no", "fp16", "bf16", "power_sgd"):
-            (loss,) = example.run(processes, rf"gradients sent as {hook}: loss {NUMBER}\n", hook)
-            expect(loss < 0.02, "the matrix is learned")
-            losses.add(loss)
-        expect(len(losses) == (1 if processes == 1 else 4), "rounding shows where something is sent, and only there")
+            (losses[hook],) = read(example, processes, rf"gradients sent as {hook}: loss {NUMBER}\n", hook)
+            expect(losses[hook] < 0.02, "the matrix is learned")
+        return losses
+
+    expect(len(set(losses_on(1).values())) == 1, "one process sends nothing: a hook changes nothing")
+    losses = losses_on(2)
+    for hook in ("fp16", "bf16"):
+        expect_near([losses[hook] / losses["no"]], [1], 0.1, f"the training with {hook} is nearly the plain one")
+    expect(losses["bf16"] != losses["no"], "the 8 bits of bfloat16 show: the hook was at work")
 
 
 def check_memory_safe_batch_size(example):
     for processes in (1, 2):
         for fits, sizes in ((64, "64"), (40, "64 32")):
-            (loss,) = example.run(processes, rf"tried {sizes}, loss {NUMBER}\n", fits)
+            (loss,) = read(example, processes, rf"tried {sizes}, loss {NUMBER}\n", fits)
             expect(loss < 1e-2, "the line is found")
 
 
 def check_cross_validation(example):
     for processes in (1, 2):
-        tested, accuracy = example.run(processes, rf"(\d+) of 100 samples tested, accuracy {NUMBER}\n")
+        tested, accuracy = read(example, processes, rf"(\d+) of 100 samples tested, accuracy {NUMBER}\n")
         expect(tested == 100, "each sample is tested once")
         expect(accuracy > 0.9, "the points are told apart")
 
 
 def check_token_weighted_accumulation(example):
     for processes in (1, 2):
-        _, _, difference = example.run(processes, rf"{LINE}, difference to big batches {NUMBER}\n")
+        _, _, difference = read(example, processes, rf"{LINE}, difference to big batches {NUMBER}\n")
         expect(difference < 1e-6, "the result is that of big batches")
 
 
 def check_schedule(example):
     epoch = rf"epoch \d: (\d+) updates, rate {NUMBER}\n"
     for processes in (1, 2):
-        *course, slope, intercept = example.run(processes, rf"{epoch * 4}{LINE}\n")
+        *course, slope, intercept = read(example, processes, rf"{epoch * 4}{LINE}\n")
         expect(course[::2] == [count / processes for count in (16, 32, 48, 64)], "updates of each rank")
         expect_near(course[1::2], [0.4, 0.8 / 3, 0.4 / 3, 0], 1e-6, "rates at the ends of the epochs")
         expect_near([slope, intercept], [2, 3], 0.2, "the line is found")
@@ -113,21 +100,11 @@ def check_schedule(example):
 def check_multi_process_metrics(example):
     # Multiples of 10 up to 100 whose class is not 0: 10 20 40 50 70 80 100.
     for processes, rows in ((1, 101), (2, 112)):
-        found = example.run(processes, r"(\d+) samples in (\d+) rows, last sample (\d+)\n"
+        found = read(example, processes, r"(\d+) samples in (\d+) rows, last sample (\d+)\n"
                                        rf"(\d+) right, accuracy {NUMBER}\n")
         expect(found[:4] == [101, rows, 100, 94], "each sample counts once")
         expect_near(found[4:], [94 / 101], 1e-5, "accuracy")
 
 
-def main():
-    checks = {name.removeprefix("check_"): check for name, check in globals().items() if name.startswith("check_")}
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=checks)
-    parser.add_argument("--accelerate", required=True, help="the launcher")
-    parser.add_argument("--example", required=True, help="the program")
-    arguments = parser.parse_args()
-    checks[arguments.name](Example(arguments.accelerate, arguments.example))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, globals())

@@ -1,38 +1,14 @@
 #!/usr/bin/env python3
 """Runs one of the data examples on one process and on two, with small files made here, and reads what it prints."""
-import argparse
 import array
-import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-
-class Example:
-    def __init__(self, accelerate, program):
-        self.accelerate, self.program = accelerate, program
-
-    def run(self, processes, *arguments):
-        """What the example prints; any other end than 0 ends the check."""
-        command = [self.program, *map(str, arguments)]
-        if processes > 1:
-            command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-        print("$", *command, flush=True)
-        result = subprocess.run(command, env=environment, timeout=120, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        print(result.stdout, result.stderr, sep="", flush=True)
-        if result.returncode != 0:
-            sys.exit(f"the example ended with {result.returncode}")
-        return result.stdout
-
-
-def expect(condition, what):
-    if not condition:
-        sys.exit(f"failed: {what}")
+sys.path.insert(0, str(Path(__file__).parents[1] / "checks"))
+from example_runs import expect, main  # noqa: E402
 
 
 def check_resume(example, folder):
@@ -83,16 +59,6 @@ def check_tokens(example, folder):
         expect(float(found[-1][1]) < 0.5, "the loss falls")
 
 
-def main():
-    checks = {"resume": check_resume, "streaming": check_streaming, "tokens": check_tokens}
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=checks)
-    parser.add_argument("--accelerate", required=True, help="the launcher")
-    parser.add_argument("--example", required=True, help="the program")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        checks[arguments.name](Example(arguments.accelerate, arguments.example), Path(folder))
-
-
 if __name__ == "__main__":
-    main()
+    with tempfile.TemporaryDirectory() as scratch:
+        main(__doc__, globals(), Path(scratch))

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <sstream>
@@ -15,14 +16,17 @@
 
 #include "accelerate/accumulation.h"
 #include "accelerate/autocast.h"
+#include "accelerate/checkpoint.h"
 #include "accelerate/clip.h"
 #include "accelerate/communicator.h"
 #include "accelerate/data_loader.h"
+#include "accelerate/detail/followed_loader.h"
 #include "accelerate/detail/preparable.h"
 #include "accelerate/errors.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
 #include "accelerate/mixed_precision.h"
+#include "accelerate/no_sync.h"
 #include "accelerate/operations.h"
 #include "accelerate/options.h"
 #include "accelerate/prepared_model.h"
@@ -32,25 +36,9 @@
 #include "accelerate/process_state.h"
 #include "accelerate/schedulers.h"
 #include "accelerate/split.h"
+#include "accelerate/torch_archive.h"
 
 namespace accelerate {
-
-// While it lives, backward passes keep the gradients of `model` on their rank: they add up without
-// being averaged. Ends at the end of its scope. Not collective.
-class [[nodiscard]] NoSync {
- public:
-  explicit NoSync(std::shared_ptr<ModelStrategy> model)
-      : model_(std::move(model)), before_(model_->gradient_sync()) {
-    model_->set_gradient_sync(false);
-  }
-  ~NoSync() { model_->set_gradient_sync(before_); }
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
-
- private:
-  std::shared_ptr<ModelStrategy> model_;
-  bool before_;
-};
 
 // One for each training loop; several may live in one process if all ranks make them in the same
 // order. Calls marked collective must be made by all ranks, in the same order. One thread at a
@@ -290,6 +278,80 @@ class Accelerator {
   void set_trigger();
   bool check_trigger();
 
+  // Saves all that load_state() needs to go on with the very next batch, at any number of ranks:
+  // what was prepared (models, optimizers, schedulers, loaders), the gradient scaler, random
+  // generators, the open window of accumulation and the registered objects. Call it where a batch
+  // is done with: after optimizer.step(), zero_grad() and scheduler.step().
+  //
+  // Without a directory: see ProjectOptions::automatic_checkpoint_naming. A checkpoint that is
+  // there already under that name is replaced.
+  //
+  // Collective: all ranks. Returns when the files are durable; with {.async = true} as soon as the
+  // state is copied to host memory, and SaveTicket::wait() then tells how the write ended. An error
+  // that nobody waited for is thrown by the next save or load, on all ranks; the destructor waits
+  // and logs it. After any error or power cut `dir` holds the previous checkpoint or the new one,
+  // never a mix. Throws CheckpointError on every rank, here or from wait(), if one of them cannot
+  // write.
+  SaveTicket save_state(const std::filesystem::path& dir = {}, const SaveOptions& options = {});
+
+  // Takes back what save_state() has written: prepare the same objects in the same order before.
+  // The next pass over each loader goes on where it stood, also in the middle of an epoch, and on
+  // the same number of ranks every later step is the same to the last bit.
+  //
+  // Saved on P ranks and loaded on Q: samples follow in the same order; the generators of rank q
+  // go on where those of the old rank q stood, those of ranks from P on start from a seed made of
+  // rank 0's state and q; gradients of an open window become their mean on every rank.
+  //
+  // A directory of the Python library, which has no manifest, is taken too. What has no place here
+  // (random numbers of Python and NumPy) is logged by name, and loaders begin anew.
+  //
+  // Collective: all ranks. All files are read and checked on all ranks first: throws
+  // CheckpointError on every rank, with the same text, that lists what does not fit, and nothing
+  // has changed. Returns the directory that was taken.
+  std::filesystem::path load_state(const std::filesystem::path& dir = {},
+                                   const LoadOptions& options = {});
+
+  // Objects of the user that save_state() saves and load_state() loads too, in this order: anything
+  // with state_dict() and load_state_dict(), or CheckpointFunctions. They are referenced and must
+  // outlive the accelerator; a std::shared_ptr is kept. Same objects on all ranks; rank 0's state
+  // is the one that is saved. Not collective.
+  template <class... Ts>
+  void register_for_checkpointing(Ts&&... objects) {
+    (register_object(detail::checkpoint_functions(std::forward<Ts>(objects))), ...);
+  }
+  // See SaveStateHook and LoadStateHook. Same hooks on all ranks.
+  HookHandle register_save_state_pre_hook(SaveStateHook hook);
+  HookHandle register_load_state_pre_hook(LoadStateHook hook);
+
+  // Number of the next checkpoint that is named automatically.
+  int64_t save_iteration() const;
+  void set_save_iteration(int64_t iteration);
+  const std::filesystem::path& project_dir() const;
+  const std::filesystem::path& logging_dir() const;
+
+  // See model_files.h. The main process writes (the first of each node with save_on_each_node).
+  // Collective: returns when the files are there, and throws on all ranks if they could not be
+  // written.
+  template <class Module>
+  void save_model(const PreparedModel<Module>& model, const std::filesystem::path& folder,
+                  const SaveModelOptions& options = {}) const {
+    write_model(*model.module(), folder, options);
+  }
+  // The parameters and buffers by name; they share the memory of the model. Not collective.
+  template <class Module>
+  ModelStateDict get_state_dict(const PreparedModel<Module>& model) const {
+    return accelerate::get_state_dict(*model.module());
+  }
+  // Writes an archive of torch.save() on the main process (the first of each node with
+  // save_on_each_node). Not collective.
+  void save(const TorchValue& object, const std::filesystem::path& path) const;
+
+  // Whether one of PreemptionOptions::signals has come to any rank: then save and leave with
+  // preemption_exit_code(). Ask at the end of each step. Collective: the same answer on all ranks.
+  // Without such signals it asks nobody and is false.
+  bool should_checkpoint_and_exit();
+  int preemption_exit_code() const;
+
   // Returns when all ranks have called it. Collective.
   void wait_for_everyone() const;
 
@@ -388,15 +450,19 @@ class Accelerator {
       return loader.sharded(
           loader_shard(loader.options(), Loader::kIsBatchStream, state, has_seed, place));
     });
-    follow_loader(prepared.control());
+    follow_loader(detail::follow(prepared));
     return prepared;
   }
   bool reads_data(bool is_batch_stream) const;
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
                            const LoaderState& state, bool has_seed, bool place);
-  void follow_loader(const std::shared_ptr<detail::LoaderControl>& control);
+  void follow_loader(std::unique_ptr<detail::FollowedLoader> loader);
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
+
+  void register_object(CheckpointFunctions object);
+  void write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
+                   const SaveModelOptions& options) const;
 
   PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
   const PrecisionPolicy& precision() const;

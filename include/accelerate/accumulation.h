@@ -66,6 +66,19 @@ class AccumulationWindow {
   int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
+  // Where it stands, for checkpoints.
+  struct State {
+    int64_t step = 0;
+    int64_t begun = 0;
+    bool sync = true;
+  };
+  State state() const { return {.step = step_, .begun = begun_, .sync = sync_}; }
+  void restore(const State& state) {
+    step_ = state.step;
+    begun_ = state.begun;
+    sync_ = state.sync;
+  }
+
  private:
   int64_t steps_;
   bool sync_with_dataloader_;

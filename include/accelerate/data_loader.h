@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -187,10 +188,34 @@ class DataLoader {
     return result;
   }
 
+  // What load_state_dict() throws for that state; changes nothing.
+  void check_state_dict(const LoaderState& state) const {
+    detail::check_state(settings_, source_size(), state);
+  }
+
   // Nothing for users: how an accelerator follows the loader.
   const std::shared_ptr<detail::LoaderControl>& control() const { return control_; }
+  // Finds this handle again for as long as one like it lives.
+  std::function<std::optional<DataLoader>()> weak_handle() const {
+    return [source = std::weak_ptr(source_), collate = std::weak_ptr(collate_),
+            control = std::weak_ptr(control_), settings = settings_,
+            slice = slice_]() -> std::optional<DataLoader> {
+      DataLoader loader(source.lock(), collate.lock(), settings, control.lock(), slice);
+      if (!loader.source_ || !loader.collate_ || !loader.control_) return std::nullopt;
+      return loader;
+    };
+  }
 
  private:
+  DataLoader(std::shared_ptr<Source> source, std::shared_ptr<const Collate> collate,
+             detail::LoaderSettings settings, std::shared_ptr<detail::LoaderControl> control,
+             detail::SliceFunction<Value> slice)
+      : source_(std::move(source)),
+        collate_(std::move(collate)),
+        settings_(std::move(settings)),
+        control_(std::move(control)),
+        slice_(std::move(slice)) {}
+
   // Whether rank 0 reads for all ranks, and whether this one is sent its batches.
   bool dispatches() const {
     return settings_.shard && settings_.shard->dispatch && settings_.shard->world_size > 1;

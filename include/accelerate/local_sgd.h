@@ -29,6 +29,10 @@ struct LocalSgdOptions {
 //
 // One all-reduce for each type of parameters. Collective where it averages: all ranks, same number
 // of steps. The communicator must outlive it. One thread at a time.
+//
+// Under fp16 the ranks find overflows in gradients of their own: the scale and the steps that are
+// left out may differ from rank to rank. Call step() all the same, whether or not the optimizer
+// made its step, so that the ranks average together.
 class [[nodiscard]] LocalSgd {
  public:
   // `strategy` may be null: then gradients are left to the caller. Throws UsageError unless

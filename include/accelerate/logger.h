@@ -84,7 +84,8 @@ class Logger {
     log(LogLevel::kCritical, text, options);
   }
 
-  // A warning that later calls with the same text do not repeat.
+  // A warning that later calls with the same text do not repeat. With in_order every call is
+  // collective, also on ranks that have nothing left to say.
   void warning_once(std::string_view text, LogOptions options = {});
 
   const std::string& name() const;

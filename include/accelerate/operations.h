@@ -17,6 +17,9 @@
 //
 // Values are unchanged; results have no gradient and own their memory, where not said otherwise.
 // Tensors that are undefined on all ranks stay so, but for a value that is nothing else.
+//
+// With one rank nothing is sent or copied: the tensors of the results share the memory of those of
+// the value, so clone() what is changed in place later. What several ranks would refuse is refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +36,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/autocast.h"
 #include "accelerate/batch.h"
 #include "accelerate/communicator.h"
 #include "accelerate/detail/number_operands.h"
@@ -77,7 +81,6 @@ namespace detail {
 int64_t count_real_rows(int64_t rows, const BatchInfo& batch);
 at::Tensor pad_by_last(const at::Tensor& tensor, int64_t batch_size, int64_t target, int64_t dim);
 int64_t padded_batch_size(int64_t batch_size, int64_t num_processes);
-at::Tensor half_to_float(const at::Tensor& tensor);
 at::Tensor leading_rows(const at::Tensor& tensor, int64_t rows);
 
 template <class V>
@@ -98,6 +101,12 @@ void keep_real_rows(V& value, const BatchInfo& batch) {
 // Puts what all ranks have in the place of `value`.
 template <class V>
 void gather_in_place(Communicator& ranks, V& value, const char* operation) {
+  const auto finish = [](auto& leaf) {
+    using T = std::remove_reference_t<decltype(leaf)>;
+    if constexpr (kKindOf<T> == NestedKind::kTensor) return gather_alone(leaf);
+    return kKindOf<T> == NestedKind::kRows;
+  };
+  if (ranks.world_size() == 1 && finish_alone(value, finish)) return;
   Operands operands(operation, operation);
   add_operands(operands, value, [&](const NestedPath& path, auto& leaf) {
     if constexpr (kKindOf<std::remove_reference_t<decltype(leaf)>> == NestedKind::kRows) {
@@ -186,13 +195,24 @@ template <Nested... Vs>
 // The reduction of the values of all ranks, which must have equal shapes: of tensors, of numbers
 // and of the entries of std::vectors of numbers. Means of integers are a UsageError, and so are
 // strings and enumerators and the types that Communicator::all_reduce() refuses; the sum of bools
-// is "or". The result is multiplied by `scale`, which integers do not take. "none" sends nothing
-// and returns the value itself, which shares its tensors.
+// is "or". The result is multiplied by `scale`, which integers do not take; it then owns its memory
+// with one rank, too. "none" sends nothing and returns the value itself, which shares its tensors.
 template <Nested V>
 [[nodiscard]] V reduce(Communicator& ranks, const V& value, const Reduction& by = ReduceOp::kSum,
                        double scale = 1.0) {
   V result = value;
   if (!by.op()) return result;
+  const auto finish = [op = *by.op()](auto& leaf) {
+    using T = std::remove_reference_t<decltype(leaf)>;
+    if constexpr (detail::kKindOf<T> == NestedKind::kTensor) {
+      return detail::reduce_alone(leaf, op);
+    } else {
+      return detail::reduces_alone<T>(op);
+    }
+  };
+  if (ranks.world_size() == 1 && scale == 1.0 && detail::finish_alone(result, finish)) {
+    return result;
+  }
   std::string name = "reduce by " + by.name();
   if (scale != 1.0) name += " times " + std::to_string(scale);
   detail::Operands operands(std::move(name), "reduce");
@@ -215,6 +235,12 @@ template <Nested V>
 template <Nested V>
 [[nodiscard]] V broadcast(Communicator& ranks, const V& value, int from = 0) {
   V result = value;
+  const auto finish = [](auto& leaf) {
+    using T = std::remove_reference_t<decltype(leaf)>;
+    if constexpr (detail::kKindOf<T> == NestedKind::kTensor) return detail::broadcast_alone(leaf);
+    return true;
+  };
+  if (ranks.world_size() == 1 && from == 0 && detail::finish_alone(result, finish)) return result;
   detail::Operands operands("broadcast from " + std::to_string(from), "broadcast");
   detail::add_operands(operands, result, [&](const NestedPath& path, auto& leaf) {
     detail::add_host_leaf(operands, path, leaf);
@@ -310,7 +336,7 @@ template <Nested V>
 // through. Other tensors are shared.
 template <Nested V>
 [[nodiscard]] V convert_to_fp32(const V& value) {
-  return map_tensors(value, detail::half_to_float);
+  return map_tensors(value, [](const at::Tensor& tensor) { return convert_to_fp32(tensor); });
 }
 
 }  // namespace accelerate

@@ -7,10 +7,12 @@
 
 #include "accelerate/accumulation.h"
 #include "accelerate/autocast.h"
+#include "accelerate/checkpoint.h"
 #include "accelerate/communicator.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/mixed_precision.h"
+#include "accelerate/preemption.h"
 #include "accelerate/prepared_scheduler.h"
 #include "accelerate/strategy.h"
 
@@ -45,6 +47,10 @@ struct AcceleratorOptions {
   // How losses are scaled under fp16.
   GradScalerOptions grad_scaler{};
   GradientAccumulationOptions gradient_accumulation{};
+  // Where checkpoints go, and how many stay.
+  ProjectOptions project{};
+  // Signals after which the loop should save and stop.
+  PreemptionOptions preemption{};
   // How schedulers move.
   PreparedSchedulerOptions scheduler{};
   ShardingOptions data_loader{};

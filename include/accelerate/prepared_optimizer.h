@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -57,6 +58,9 @@ class PreparedOptimizer {
   void zero_grad(bool set_to_none = true);
   // Whether the latest step() that was due left the parameters as they were.
   bool step_was_skipped() const;
+  // Updates of the parameters that were made, those before a checkpoint was loaded included.
+  int64_t step_count() const;
+  void set_step_count(int64_t steps);
 
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
   // The user's own optimizer, for whatever is not offered here.

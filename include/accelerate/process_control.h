@@ -164,6 +164,9 @@ class Trigger {
   // the next check is false unless it was raised again. Collective.
   bool check(Communicator& communicator);
 
+  // Whether it was raised here and not checked yet. Not collective.
+  bool is_raised() const noexcept { return raised_.load(); }
+
  private:
   static_assert(std::atomic<bool>::is_always_lock_free);
   std::atomic<bool> raised_{false};

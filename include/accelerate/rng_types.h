@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
 
 #include <optional>
 #include <string>
@@ -17,7 +18,7 @@ class RngType {
  public:
   enum Value {
     kTorch,      // "torch": the CPU's own
-    kCuda,       // "cuda": that of the current GPU
+    kCuda,       // "cuda": that of the GPU of this rank
     kGenerator,  // "generator": one that is handed over; for a loader what its order depends on,
                  // which the ranks agree on anyhow unless one of them set another epoch
   };
@@ -39,7 +40,9 @@ class RngType {
 
 // Gives every rank the states of rank 0. Collective: all ranks, same `types`. Throws UsageError,
 // before anything is sent, if `generator` is asked for and not given, or CUDA where there is none.
+// `gpu` is the one that "cuda" means; without a number the current one of this thread.
 void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
-                            std::optional<at::Generator> generator = std::nullopt);
+                            std::optional<at::Generator> generator = std::nullopt,
+                            c10::Device gpu = c10::Device(c10::DeviceType::CUDA));
 
 }  // namespace accelerate

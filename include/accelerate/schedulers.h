@@ -50,7 +50,8 @@ class Scheduler {
   // The keys and values of torch's state_dict() for the schedule of that name.
   StateDict state_dict() const;
   // Goes on where `state` was taken, and gives its rates to the optimizer. Throws CheckpointError
-  // if the state is of another schedule or another number of groups.
+  // if the state is of another schedule or another number of groups, or makes no sense; the
+  // schedule and the optimizer are then as before.
   void load_state_dict(const StateDict& state);
 
   torch::optim::Optimizer& optimizer() const;

@@ -69,7 +69,8 @@ struct ConstantLrOptions {
   double factor = 1.0 / 3;
   int64_t total_iters = 5;
 };
-// The initial rate times factor for the first total_iters steps.
+// The initial rate times factor for the first total_iters steps. From a factor of 0 there is no way
+// back: step total_iters throws UsageError, unless another schedule of sequential_lr begins there.
 Schedule constant_lr(const ConstantLrOptions& options);
 
 struct LinearLrOptions {
@@ -124,7 +125,8 @@ struct OneCycleLrOptions {
   bool three_phase = false;
 };
 // Up to max_lr and down to nearly nothing, with the momentum (beta1 of Adam) the other way round.
-// As in torch it takes one step more than it is long; the step after that throws UsageError.
+// As in torch it takes one step more than it is long; the step after that throws UsageError, and
+// so does this one where the last phase has no length (pct_start = 1).
 Schedule one_cycle_lr(const OneCycleLrOptions& options);
 
 struct CyclicLrOptions {

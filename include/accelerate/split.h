@@ -134,11 +134,15 @@ template <Splittable V>
   return detail::take_share(std::as_const(inputs), share);
 }
 
-// Calls use(share) with this rank's share, also an empty one, and returns what it returns.
-template <Splittable V, class Use>
-requires std::invocable < Use, std::remove_cvref_t<V>
-& > decltype(auto) split_between_processes(const ProcessState& state, V&& inputs, Use&& use,
-                                           SplitOptions options = {}) {
+// What can be called with a share of V.
+template <class Use, class V>
+concept UsesShareOf = std::invocable<Use, std::add_lvalue_reference_t<std::remove_cvref_t<V>>>;
+
+// Calls use(share) with this rank's share, also an empty one, and returns what it returns, by
+// value: the share ends with the call.
+template <Splittable V, UsesShareOf<V> Use>
+auto split_between_processes(const ProcessState& state, V&& inputs, Use&& use,
+                             SplitOptions options = {}) {
   auto share = split_between_processes(state, std::forward<V>(inputs), options);
   return std::invoke(std::forward<Use>(use), share);
 }

@@ -1,6 +1,8 @@
 // Plain values in which objects say what they need to go on later: what a checkpoint writes and
-// reads. Standard headers only.
+// reads.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <concepts>
 #include <cstdint>
@@ -41,12 +43,14 @@ class StateDict {
   std::vector<Entry> entries_;
 };
 
-// Nothing, a truth value, an integer, a number, a text, a list of values or a StateDict. The
-// reading calls throw CheckpointError if the value is of another kind.
+// Nothing, a truth value, an integer, a number, a text, a list of values, a StateDict or a tensor.
+// A value type, except that copies of a tensor share its memory: put a clone into a state that must
+// stay as it is. The reading calls throw CheckpointError if the value is of another kind.
 class StateValue {
  public:
   using List = std::vector<StateValue>;
-  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, List, StateDict>;
+  using Variant =
+      std::variant<std::monostate, bool, int64_t, double, std::string, List, StateDict, at::Tensor>;
 
   StateValue() = default;
   // NOLINTBEGIN(google-explicit-constructor): a value is what it holds
@@ -61,6 +65,7 @@ class StateValue {
   StateValue(const std::vector<double>& numbers);
   StateValue(const std::vector<int64_t>& integers);
   StateValue(StateDict value) : value_(std::move(value)) {}
+  StateValue(at::Tensor value) : value_(std::move(value)) {}
   // NOLINTEND(google-explicit-constructor)
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
@@ -70,14 +75,14 @@ class StateValue {
   const std::string& as_string() const;
   const List& as_list() const;
   const StateDict& as_dict() const;
+  const at::Tensor& as_tensor() const;
   std::vector<double> as_numbers() const;
   std::vector<int64_t> as_integers() const;
 
   const Variant& variant() const { return value_; }
 
-  friend bool operator==(const StateValue& left, const StateValue& right) {
-    return left.value_ == right.value_;
-  }
+  // Tensors are equal if dtype, shape and bits are.
+  friend bool operator==(const StateValue& left, const StateValue& right);
 
  private:
   template <class T>

@@ -73,6 +73,13 @@ class ModelStrategy {
   // did not go through before_backward() and after_backward(), but should have.
   virtual void require_synchronised(const at::Tensor& parameter) const = 0;
 
+  // The order in which gradients travel between the ranks, once a pass has shown it: numbers of
+  // trainable parameters; empty where there is none. Sums over more than two ranks are rounded
+  // by it, so a run that continues must take it over before its first pass. Not collective, but all
+  // ranks must set the same.
+  virtual std::vector<int64_t> gradient_order() const { return {}; }
+  virtual void set_gradient_order(const std::vector<int64_t>& /*order*/) {}
+
   // Lets go of what the strategy holds. Where gradients need it, later passes are a UsageError.
   virtual void release() = 0;
   // False once the model was released or a backward pass of it threw: it must be prepared again.

@@ -22,10 +22,11 @@ void write_to(std::FILE* stream, std::string_view text) {
 
 }  // namespace
 
+bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 int columns_of(std::string_view text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char byte) {
-    return (static_cast<unsigned char>(byte) & 0xC0) != 0x80;  // continues no character
-  }));
+  return static_cast<int>(std::count_if(text.begin(), text.end(),
+                                        [](char byte) { return !continues_character(byte); }));
 }
 
 BarScreen& BarScreen::instance() {

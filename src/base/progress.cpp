@@ -24,8 +24,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRedrawInterval{100};
 constexpr int kSmallestBar = 4;
 
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 std::string cut_to(std::string text, int columns) {
   int seen = 0;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "cli/checkpoint_command.h"
 #include "cli/env_command.h"
 #include "cli/help_formatter.h"
 #include "cli/launch_arguments.h"
@@ -18,6 +19,7 @@
 
 namespace {
 
+using accelerate::cli::CheckpointOptions;
 using accelerate::cli::HelpFormatter;
 using accelerate::cli::LaunchArguments;
 using accelerate::cli::LaunchOptions;
@@ -62,6 +64,8 @@ int run(std::vector<std::string> arguments) {
   app.footer("accelerate command --help tells more about a command.");
   LaunchOptions launch_options;
   CLI::App* launch = accelerate::cli::setup_launch(app, launch_options);
+  CheckpointOptions checkpoint_options;
+  CLI::App* checkpoint = accelerate::cli::setup_checkpoint(app, checkpoint_options);
   CLI::App* env = accelerate::cli::setup_env(app);
 
   if (arguments.empty()) arguments = {"--help"};
@@ -80,11 +84,15 @@ int run(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {  // help or version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    const CLI::App& command = launch->parsed() ? *launch : env->parsed() ? *env : app;
+    const CLI::App& command = launch->parsed()       ? *launch
+                              : checkpoint->parsed() ? *checkpoint
+                              : env->parsed()        ? *env
+                                                     : app;
     const std::string name = &command == &app ? "" : " " + command.get_name();
     throw accelerate::UsageError({.what = error.what(), .hint = "accelerate" + name + " --help"});
   }
   if (launch->parsed()) return accelerate::cli::run_launch(launch_options);
+  if (checkpoint->parsed()) return accelerate::cli::run_checkpoint(checkpoint_options);
   return accelerate::cli::run_env();
 }
 

@@ -27,20 +27,6 @@ c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType dtype) {
   return c10d::ReduceOp::SUM;
 }
 
-const char* name_of(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-      return "sum";
-    case ReduceOp::kMean:
-      return "mean";
-    case ReduceOp::kMin:
-      return "min";
-    case ReduceOp::kMax:
-      return "max";
-  }
-  return "?";
-}
-
 // Throws UsageError if the ranks cannot compute `op` of tensors like `tensor`. All ranks find the
 // same, since the types agree.
 void require_reducible(const Communicator::Impl& impl, const at::Tensor& tensor, ReduceOp op,
@@ -97,7 +83,7 @@ void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
   std::vector<at::Tensor> buffer{target.contiguous()};
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op, tensor.scalar_type());
-  impl_->collective(std::string("all_reduce ") + name_of(op), tensor,
+  impl_->collective(std::string("all_reduce ") + comm::name_of(op), tensor,
                     [&] { return impl_->group()->allreduce(buffer, options); });
   if (op == ReduceOp::kMean) buffer[0].div_(impl_->world_size());
   if (!buffer[0].is_alias_of(target)) target.copy_(buffer[0]);
@@ -169,7 +155,7 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
   at::Tensor output = at::empty_like(input.narrow(0, 0, part));
   c10d::ReduceScatterOptions options;
   options.reduceOp = to_c10d(op, tensor.scalar_type());
-  impl_->collective(std::string("reduce_scatter ") + name_of(op), tensor,
+  impl_->collective(std::string("reduce_scatter ") + comm::name_of(op), tensor,
                     [&] { return impl_->group()->_reduce_scatter_base(output, input, options); });
   if (op == ReduceOp::kMean) output.div_(world_size);
   return output;

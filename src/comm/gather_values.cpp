@@ -101,7 +101,7 @@ void gather_operands(Communicator& ranks, Operands& operands) {
   at::NoGradGuard no_grad;
   if (ranks.world_size() == 1) {
     for (at::Tensor* tensor : operands.tensors) {
-      *tensor = (tensor->dim() == 0 ? tensor->reshape({1}) : *tensor).detach().clone();
+      *tensor = (tensor->dim() == 0 ? tensor->unsqueeze(0) : *tensor).detach();
     }
     return;
   }

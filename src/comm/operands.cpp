@@ -4,12 +4,14 @@
 
 #include "accelerate/detail/number_operands.h"
 #include "accelerate/errors.h"
+#include "comm/wire.h"
 
 namespace accelerate::detail {
 namespace {
 
-std::string name_of(const std::string& path) {
-  return path.empty() ? "the value" : '`' + path + '`';
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_quantized() &&
+         !tensor.is_nested();
 }
 
 }  // namespace
@@ -58,8 +60,28 @@ void Operands::refuse(const NestedPath& path, const std::string& why,
 void Operands::refuse(const OperandNode& node, const std::string& why,
                       const std::string& what_to_do) {
   if (!problem.empty()) return;
-  problem = name_of(node.path) + ' ' + why;
+  problem = place_name(node.path) + ' ' + why;
   hint = what_to_do;
+}
+
+bool gather_alone(at::Tensor& tensor) {
+  if (!is_dense(tensor)) return false;
+  if (tensor.requires_grad()) tensor = tensor.detach();
+  if (tensor.dim() == 0) tensor = tensor.unsqueeze(0);
+  return true;
+}
+
+bool reduce_alone(at::Tensor& tensor, ReduceOp op) {
+  if (!is_dense(tensor) || !comm::can_be_reduced(tensor.scalar_type())) return false;
+  if (op == ReduceOp::kMean && !tensor.is_floating_point()) return false;
+  if (tensor.requires_grad()) tensor = tensor.detach();
+  return true;
+}
+
+bool broadcast_alone(at::Tensor& tensor) {
+  if (!is_dense(tensor)) return false;
+  if (tensor.requires_grad()) tensor = tensor.detach();
+  return true;
 }
 
 at::Tensor no_bytes() { return at::empty({0}, at::kByte); }
@@ -86,7 +108,7 @@ void read_numbers(const at::Tensor& tensor, std::vector<int64_t>& numbers) {
 
 void refuse_narrow_result(const OperandNode& node, int64_t result) {
   throw UsageError(
-      {.what = name_of(node.path) + " cannot hold the result " + std::to_string(result),
+      {.what = place_name(node.path) + " cannot hold the result " + std::to_string(result),
        .where = "reduce",
        .hint = "make it a wider type"});
 }

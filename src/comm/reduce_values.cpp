@@ -85,6 +85,12 @@ void reduce_operands(Communicator& ranks, Operands& operands, ReduceOp op, doubl
   comm::check_reducible(operands, op, scale);
   (void)comm::agree(ranks, operands, comm::Fit::kExact);
   at::NoGradGuard no_grad;
+  if (ranks.world_size() == 1) {
+    for (at::Tensor* tensor : operands.tensors) {
+      *tensor = scale == 1.0 ? tensor->detach() : tensor->mul(scale);
+    }
+    return;
+  }
   for (const auto& bucket :
        comm::bucket_tensors(operands, sizes_in_bytes(operands), comm::BucketBy::kDeviceAndDtype)) {
     reduce_bucket(ranks, pick(operands, bucket), op);
@@ -98,11 +104,15 @@ void broadcast_operands(Communicator& ranks, Operands& operands, int from) {
   comm::check_root(ranks, operands, from);
   (void)comm::agree(ranks, operands, comm::Fit::kExact);
   at::NoGradGuard no_grad;
+  if (ranks.world_size() == 1) {
+    for (at::Tensor* tensor : operands.tensors) *tensor = tensor->detach();
+    return;
+  }
   for (const auto& bucket :
        comm::bucket_tensors(operands, sizes_in_bytes(operands), comm::BucketBy::kDevice)) {
     broadcast_bucket(ranks, pick(operands, bucket), from);
   }
-  if (operands.host_leaves.empty() || ranks.world_size() == 1) return;
+  if (operands.host_leaves.empty()) return;
   const bool is_root = ranks.rank() == from;
   comm::assign_leaves(
       operands.host_leaves,

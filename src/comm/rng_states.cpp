@@ -10,17 +10,14 @@
 namespace accelerate {
 namespace {
 
-bool has_cuda() {
-  const auto* plugin = compat::cuda_plugin();  // before libtorch is asked
-  return plugin != nullptr && plugin->device_count() > 0;
-}
-
-at::Generator generator_of(RngType type, const std::optional<at::Generator>& generator) {
+at::Generator generator_of(RngType type, const std::optional<at::Generator>& generator,
+                           c10::Device gpu) {
   switch (type.value()) {
     case RngType::kTorch:
       return at::globalContext().defaultGenerator(at::Device(at::kCPU));
     case RngType::kCuda:
-      if (has_cuda()) return at::globalContext().defaultGenerator(at::Device(at::kCUDA));
+      // Before libtorch is asked.
+      if (compat::has_cuda()) return at::globalContext().defaultGenerator(gpu);
       throw UsageError({.what = "there is no GPU whose random state could be synchronised",
                         .where = "synchronize_rng_states",
                         .hint = "leave 'cuda' out of the types"});
@@ -50,10 +47,15 @@ RngType::RngType(std::string_view name) {
 }
 
 void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
-                            std::optional<at::Generator> generator) {
+                            std::optional<at::Generator> generator, c10::Device gpu) {
+  if (!gpu.is_cuda()) {
+    throw UsageError({.what = gpu.str() + " is no GPU",
+                      .where = "synchronize_rng_states",
+                      .hint = "pass the device whose random state 'cuda' means"});
+  }
   std::vector<at::Generator> generators;
   generators.reserve(types.size());
-  for (const RngType type : types) generators.push_back(generator_of(type, generator));
+  for (const RngType type : types) generators.push_back(generator_of(type, generator, gpu));
   for (at::Generator& each : generators) {
     at::Tensor state;
     {

@@ -120,10 +120,6 @@ bool fits(const OperandNode& a, const OperandNode& b, Fit fit) {
   return std::equal(a.sizes.begin() + first, a.sizes.end(), b.sizes.begin() + first);
 }
 
-std::string name_of(const std::string& path) {
-  return path.empty() ? "the value" : '`' + path + '`';
-}
-
 // Such as "Float [4, 10] on cpu".
 std::string text_of(const OperandNode& node) {
   if (!node.is_tensor) return node.type;
@@ -225,7 +221,7 @@ const char* hint_for(Fit fit) {
     odd.insert(odd.end(), camps[camp].ranks.begin(), camps[camp].ranks.end());
   }
   std::sort(odd.begin(), odd.end());
-  throw UsageError({.what = name_of(path) +
+  throw UsageError({.what = place_name(path) +
                             (have_majority ? " of " + list_ranks(odd) + " differs from the others: "
                                            : " differs between ranks: ") +
                             list_camps(camps, "has", "have"),

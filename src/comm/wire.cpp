@@ -4,6 +4,20 @@
 
 namespace accelerate::comm {
 
+const char* name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kMean:
+      return "mean";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+  }
+  return "?";
+}
+
 bool can_be_reduced(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:

@@ -3,7 +3,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "accelerate/communicator.h"
+
 namespace accelerate::comm {
+
+// Such as "mean".
+const char* name_of(ReduceOp op);
 
 // Whether both Gloo and NCCL can compute with `dtype`.
 bool can_be_reduced(at::ScalarType dtype);

@@ -47,4 +47,9 @@ const CudaPlugin* cuda_plugin() {
   return plugin;
 }
 
+bool has_cuda() {
+  const CudaPlugin* plugin = cuda_plugin();
+  return plugin != nullptr && plugin->device_count() > 0;
+}
+
 }  // namespace accelerate::compat

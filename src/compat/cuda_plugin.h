@@ -62,4 +62,7 @@ inline constexpr const char* kCudaPluginEntry = "accelerate_cuda_plugin";
 // the library cannot be loaded.
 const CudaPlugin* cuda_plugin();
 
+// Whether this process can see a GPU. Loads the plug-in as cuda_plugin() does.
+bool has_cuda();
+
 }  // namespace accelerate::compat

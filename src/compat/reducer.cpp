@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <limits>
 #include <unordered_map>
 #include <utility>
@@ -131,6 +132,29 @@ void GradientReducer::set_static_graph_counts(const std::vector<int64_t>& counts
     numGradHooksTriggeredMap_[index] = static_cast<int>(counts[index]);
     if (counts[index] == 0) unused_parameters_.push_back(index);
   }
+}
+
+std::vector<int64_t> GradientReducer::gradient_order() const {
+  std::vector<int64_t> order;
+  if (has_rebuilt_bucket_) {
+    for (const Bucket& bucket : buckets_) {
+      order.insert(order.end(), bucket.variable_indices.begin(), bucket.variable_indices.end());
+    }
+  } else if (rebuilt_param_indices_.size() == params_.size()) {
+    order.assign(rebuilt_param_indices_.begin(), rebuilt_param_indices_.end());
+  }
+  return order;
+}
+
+void GradientReducer::set_gradient_order(const std::vector<int64_t>& order) {
+  std::vector<int64_t> sorted = order;
+  std::ranges::sort(sorted);
+  for (size_t index = 0; index < sorted.size(); ++index) {
+    if (sorted[index] != static_cast<int64_t>(index)) return;
+  }
+  if (sorted.size() != params_.size()) return;
+  if (!should_rebuild_buckets() || !rebuilt_param_indices_.empty()) return;
+  for (const int64_t index : order) push_rebuilt_params(static_cast<size_t>(index));
 }
 
 ReducerAndLogger make_reducer(std::vector<at::Tensor> parameters,

@@ -70,6 +70,15 @@ class GradientReducer final : public c10d::Reducer {
   std::vector<int64_t> static_graph_counts() const;
   void set_static_graph_counts(const std::vector<int64_t>& counts);
 
+  // The parameters in the order of the buckets that follow the first pass; empty before it, and
+  // where buckets stay as they are.
+  std::vector<int64_t> gradient_order() const;
+  // Lets the next arm() make these buckets, as if a pass had shown the order. Does nothing if that
+  // is not an order of all parameters, or if a pass has shown one.
+  void set_gradient_order(const std::vector<int64_t>& order);
+  // Whether the buckets are those of the order. rebuild_buckets() makes them so; collective.
+  bool follows_gradient_order() const { return has_rebuilt_bucket_; }
+
  private:
   class WeightedSum;
 

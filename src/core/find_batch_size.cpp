@@ -65,6 +65,11 @@ namespace detail {
 
 BatchSizeSearch::BatchSizeSearch(BatchSizeOptions options)
     : options_(std::move(options)), batch_size_(options_.starting_batch_size) {
+  if (batch_size_ < 0) {
+    throw UsageError({.what = "a batch cannot have " + std::to_string(batch_size_) + " samples",
+                      .where = "starting_batch_size",
+                      .hint = "start with the largest batch that might fit"});
+  }
   if (!options_.reduce) options_.reduce = nine_tenths;
 }
 

@@ -38,6 +38,20 @@ struct Logger::Impl {
     *stream << line << std::flush;
   }
 
+  // Ranks may have different levels, and differ in what they have said: who writes nothing takes
+  // its turn all the same.
+  void take_turns(LogLevel level, std::string_view text, bool speaks) {
+    for (int turn = 0; turn < world_size; ++turn) {
+      if (turn == rank && speaks) write(level, text);
+      communicator.barrier();
+    }
+  }
+
+  bool is_new(std::string_view text) {
+    const std::lock_guard lock(mutex);
+    return said_once.emplace(text).second;
+  }
+
   const std::string name;
   const int rank;
   const int world_size;
@@ -63,19 +77,16 @@ void Logger::log(LogLevel level, std::string_view text, LogOptions options) {
     if (enabled && (!options.main_process_only || impl_->rank == 0)) impl_->write(level, text);
     return;
   }
-  // Ranks may have different levels: who writes nothing takes its turn all the same.
-  for (int turn = 0; turn < impl_->world_size; ++turn) {
-    if (turn == impl_->rank && enabled) impl_->write(level, text);
-    impl_->communicator.barrier();
-  }
+  impl_->take_turns(level, text, /*speaks=*/enabled);
 }
 
 void Logger::warning_once(std::string_view text, LogOptions options) {
-  {
-    const std::lock_guard lock(impl_->mutex);
-    if (!impl_->said_once.emplace(text).second) return;
+  const bool is_new = impl_->is_new(text);
+  if (options.in_order) {
+    impl_->take_turns(LogLevel::kWarning, text, is_new && is_enabled_for(LogLevel::kWarning));
+  } else if (is_new) {
+    warning(text, options);
   }
-  warning(text, options);
 }
 
 const std::string& Logger::name() const { return impl_->name; }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -75,8 +76,7 @@ std::string line_of(const std::string& what, const MemoryUsage& usage) {
 }  // namespace
 
 void clear_device_cache() {
-  const auto* plugin = compat::cuda_plugin();
-  if (plugin != nullptr && plugin->device_count() > 0) plugin->empty_cache();
+  if (compat::has_cuda()) compat::cuda_plugin()->empty_cache();
 }
 
 std::string MemoryReport::to_string() const {

@@ -7,14 +7,6 @@
 #include "compat/cuda_plugin.h"
 
 namespace accelerate {
-namespace {
-
-bool has_cuda() {
-  const auto* plugin = compat::cuda_plugin();  // before libtorch is asked
-  return plugin != nullptr && plugin->device_count() > 0;
-}
-
-}  // namespace
 
 uint64_t set_seed(uint64_t seed, const SeedOptions& options) {
   if (options.device_specific) {
@@ -22,7 +14,8 @@ uint64_t set_seed(uint64_t seed, const SeedOptions& options) {
         options.rank ? *options.rank : RankEnvironment::read(environment_variable).rank;
     seed += static_cast<uint64_t>(rank);
   }
-  has_cuda();
+  // Without it libtorch would find no GPUs to seed, and remember that there are none.
+  [[maybe_unused]] const compat::CudaPlugin* loaded = compat::cuda_plugin();
   at::manual_seed(seed);
   if (options.deterministic) {
     auto& context = at::globalContext();

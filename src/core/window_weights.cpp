@@ -24,20 +24,16 @@ double power_of_two_near(double positive) { return std::exp2(std::round(std::log
 
 }  // namespace
 
-void WindowWeights::begin_window() {
-  const double unit = unit_;
-  *this = {};
-  unit_ = unit;
-}
+void WindowWeights::begin_window() { state_ = {.unit = state_.unit}; }
 
 void WindowWeights::add(std::optional<double> weight, bool last) {
-  if (losses_ > 0 && weighted_ != weight.has_value()) {
+  if (state_.losses > 0 && state_.weighted != weight.has_value()) {
     throw UsageError({.what = "losses with and without a weight in one window",
                       .where = "backward",
                       .hint = "give all losses of a window a weight, or none"});
   }
   // The first one has divided the gradients already, where the window ends.
-  if (weight && weighted_in_micro_batch_) {
+  if (weight && state_.weighted_in_micro_batch) {
     throw UsageError({.what = "a second loss with a weight in one micro-batch",
                       .where = "backward",
                       .hint = "put the losses together into one"});
@@ -49,17 +45,18 @@ void WindowWeights::add(std::optional<double> weight, bool last) {
          .where = "backward",
          .hint = kWeightHint});
   }
-  weighted_ = weight.has_value();
-  weighted_in_micro_batch_ = weighted_;
-  sum_ += usable ? weight.value_or(0) : std::numeric_limits<double>::quiet_NaN();
-  ++losses_;
+  state_.weighted = weight.has_value();
+  state_.weighted_in_micro_batch = state_.weighted;
+  state_.sum += usable ? weight.value_or(0) : std::numeric_limits<double>::quiet_NaN();
+  ++state_.losses;
 }
 
 double WindowWeights::mean_over(Communicator& ranks) {
-  const double total = sum_over(ranks, sum_);
+  const double total = sum_over(ranks, state_.sum);
   if (!std::isfinite(total)) {
     throw UsageError({.what = std::string("the weight of a loss must be 0 or more; that of ") +
-                              (std::isfinite(sum_) ? "another rank" : "this rank") + " is not",
+                              (std::isfinite(state_.sum) ? "another rank" : "this rank") +
+                              " is not",
                       .where = "backward",
                       .hint = kWeightHint});
   }
@@ -69,16 +66,17 @@ double WindowWeights::mean_over(Communicator& ranks) {
                       .hint = "leave batches without anything to learn from out"});
   }
   const double mean = total / ranks.world_size();
-  unit_ = power_of_two_near(mean);
+  state_.unit = power_of_two_near(mean);
   return mean;
 }
 
 double WindowWeights::unit(Communicator& ranks) {
-  if (unit_ == 0) {
-    const double total = sum_over(ranks, sum_);
-    unit_ = std::isfinite(total) && total > 0 ? power_of_two_near(total / ranks.world_size()) : 1;
+  if (state_.unit == 0) {
+    const double total = sum_over(ranks, state_.sum);
+    state_.unit =
+        std::isfinite(total) && total > 0 ? power_of_two_near(total / ranks.world_size()) : 1;
   }
-  return unit_;
+  return state_.unit;
 }
 
 }  // namespace accelerate

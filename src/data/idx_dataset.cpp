@@ -10,7 +10,7 @@
 #include "accelerate/idx.h"
 #include "data/byte_scaling.h"
 #include "data/idx_format.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 #include "data/row_copy.h"
 
 namespace accelerate {

@@ -195,8 +195,8 @@ LoaderState state_of(const LoaderSettings& settings, const LoaderControl& contro
   return state;
 }
 
-void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
-                const LoaderState& state) {
+void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
+                 const LoaderState& state) {
   const auto reject = [](std::string what, std::string hint) {
     throw DataError({.what = std::move(what), .where = "load_state_dict", .hint = std::move(hint)});
   };
@@ -224,6 +224,11 @@ void load_state(const LoaderSettings& settings, LoaderControl& control, std::opt
              "the state is damaged, or of a loader with another sampler");
     }
   }
+}
+
+void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
+                const LoaderState& state) {
+  check_state(settings, size, state);
   control.load(state);
 }
 
@@ -233,17 +238,17 @@ void synchronise_generators(const LoaderSettings& settings, LoaderControl& contr
   for (const RngType type : shard.rng_types) {
     if (type == RngType::kGenerator) {
       synchronise_order(settings, control);
-    } else if (type == RngType::kTorch || shard.device.is_cuda()) {
+    } else if (type == RngType::kTorch) {
       synchronize_rng_states(*shard.communicator, {type});
+    } else if (shard.device.is_cuda()) {
+      synchronize_rng_states(*shard.communicator, {type}, std::nullopt, shard.device);
     }
   }
 }
 
 bool pins_memory(const LoaderOptions& options, const LoaderShard& shard) {
   const bool useful = shard.place_on_device && shard.device.is_cuda();
-  if (!options.pin_memory.value_or(useful)) return false;
-  const auto* plugin = compat::cuda_plugin();
-  return plugin != nullptr && plugin->device_count() > 0;
+  return options.pin_memory.value_or(useful) && compat::has_cuda();
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

@@ -19,13 +19,14 @@ std::string NestedPath::str() const {
   return path;
 }
 
+std::string place_name(const std::string& path) {
+  return path.empty() ? "the value" : '`' + path + '`';
+}
+
 namespace detail {
 namespace {
 
-std::string name_of(const NestedPath& path) {
-  const std::string name = path.str();
-  return name.empty() ? "the value" : '`' + name + '`';
-}
+std::string name_of(const NestedPath& path) { return place_name(path.str()); }
 
 std::string text_of(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";

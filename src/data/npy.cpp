@@ -9,7 +9,7 @@
 
 #include "accelerate/detail/dataset_access.h"
 #include "accelerate/errors.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 #include "data/npy_format.h"
 #include "data/row_copy.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "data/mapped_file.h"
+#include "files/mapped_file.h"
 #include "data/row_copy.h"
 #include "data/token_format.h"
 

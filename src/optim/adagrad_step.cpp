@@ -21,8 +21,7 @@ class AdagradStep final : public GroupedStep {
                              const torch::optim::OptimizerOptions& /*options*/) override {
     State* state = find_state<State>(parameter);
     if (state == nullptr || !same_layout(state->sum(), parameter)) return std::nullopt;
-    state->step(state->step() + 1);
-    return Entry{.step = state->step(), .state = {state->sum()}};
+    return Entry{.step = state->step() + 1, .state = {state->sum()}, .counter = &state->step()};
   }
 
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {

@@ -50,20 +50,20 @@ class AdamStep final : public GroupedStep {
     const bool amsgrad = static_cast<const Options&>(options).amsgrad();
     State* state = this->template find_state<State>(parameter);
     if (state == nullptr) {
-      state = &this->template add_state<State>(parameter);
-      state->exp_avg(zeros_of(parameter));
-      state->exp_avg_sq(zeros_of(parameter));
-      if (amsgrad) state->max_exp_avg_sq(zeros_of(parameter));
+      State fresh;
+      fresh.exp_avg(zeros_of(parameter));
+      fresh.exp_avg_sq(zeros_of(parameter));
+      if (amsgrad) fresh.max_exp_avg_sq(zeros_of(parameter));
+      state = &this->add_state(parameter, std::move(fresh));
     }
     if (!same_layout(state->exp_avg(), parameter) || !same_layout(state->exp_avg_sq(), parameter) ||
         (amsgrad && !same_layout(state->max_exp_avg_sq(), parameter))) {
       return std::nullopt;
     }
-    const int64_t step = state->step() + 1;
-    if (compat::ReplayActions::current() == nullptr) state->step(step);
-    return Entry{.step = step,
+    return Entry{.step = state->step() + 1,
                  .state = {state->exp_avg(), state->exp_avg_sq(),
-                           amsgrad ? state->max_exp_avg_sq() : at::Tensor()}};
+                           amsgrad ? state->max_exp_avg_sq() : at::Tensor()},
+                 .counter = &state->step()};
   }
 
   bool recordable() const override { return true; }

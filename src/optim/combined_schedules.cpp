@@ -53,6 +53,14 @@ class CombinedRule : public ScheduleRule {
     }
     fields.constant("_schedulers", std::move(list));
   }
+  void check_groups(size_t groups) const override {
+    require_value_a_group("_last_lr", last_lrs_, groups);
+    for (const Schedule& part : parts_) part->check(groups);
+  }
+  // After the members were copied: parts of its own.
+  void copy_parts() {
+    for (Schedule& part : parts_) part = part->copy();
+  }
   void start_parts(GroupRates& rates) {
     for (const Schedule& part : parts_) part->start(rates);
   }
@@ -68,12 +76,12 @@ class SequentialRule final : public CombinedRule {
  public:
   SequentialRule(std::vector<Schedule> parts, std::vector<int64_t> milestones)
       : CombinedRule(std::move(parts)), milestones_(std::move(milestones)) {
-    if (milestones_.size() + 1 != this->parts().size()) {
-      refuse_schedule(std::to_string(milestones_.size()) + " milestones between " +
-                          std::to_string(this->parts().size()) + " schedules",
-                      "give one milestone less than schedules");
-    }
-    if (!std::ranges::is_sorted(milestones_)) refuse_schedule("the milestones are not in order");
+    check_options();
+  }
+  Schedule copy() const override {
+    auto other = std::make_shared<SequentialRule>(*this);
+    other->copy_parts();
+    return other;
   }
 
   // All parts take the initial rates; then only the first one is left started.
@@ -95,14 +103,15 @@ class SequentialRule final : public CombinedRule {
   }
 
   void step(GroupRates& rates) override {
-    ++epoch_;
-    const auto passed = std::ranges::upper_bound(milestones_, epoch_) - milestones_.begin();
+    const int64_t next = epoch_ + 1;
+    const auto passed = std::ranges::upper_bound(milestones_, next) - milestones_.begin();
     const Schedule& part = parts()[static_cast<size_t>(passed)];
-    if (passed > 0 && milestones_[static_cast<size_t>(passed - 1)] == epoch_) {
+    if (passed > 0 && milestones_[static_cast<size_t>(passed - 1)] == next) {
       part->restart(rates);
     } else {
       part->step(rates);
     }
+    epoch_ = next;
     last_lrs() = rates.lrs();
   }
 
@@ -115,6 +124,19 @@ class SequentialRule final : public CombinedRule {
   }
 
  private:
+  void check_options() const override {
+    if (milestones_.size() + 1 != parts().size()) {
+      refuse_schedule(std::to_string(milestones_.size()) + " milestones between " +
+                          std::to_string(parts().size()) + " schedules",
+                      "give one milestone less than schedules");
+    }
+    if (!std::ranges::is_sorted(milestones_)) refuse_schedule("the milestones are not in order");
+  }
+  void check_groups(size_t groups) const override {
+    CombinedRule::check_groups(groups);
+    require_count("last_epoch", epoch_);
+  }
+
   std::vector<int64_t> milestones_;
   int64_t epoch_ = 0;
 };
@@ -122,6 +144,11 @@ class SequentialRule final : public CombinedRule {
 class ChainedRule final : public CombinedRule {
  public:
   using CombinedRule::CombinedRule;
+  Schedule copy() const override {
+    auto other = std::make_shared<ChainedRule>(*this);
+    other->copy_parts();
+    return other;
+  }
 
   void start(GroupRates& rates) override {
     start_parts(rates);

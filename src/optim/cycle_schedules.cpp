@@ -30,8 +30,10 @@ int64_t length_of(const OneCycleLrOptions& options) {
   };
   if (options.total_steps) return positive(*options.total_steps, "total_steps");
   if (options.epochs && options.steps_per_epoch) {
-    return positive(*options.epochs, "epochs") *
-           positive(*options.steps_per_epoch, "steps_per_epoch");
+    const int64_t epochs = positive(*options.epochs, "epochs");
+    const int64_t steps = positive(*options.steps_per_epoch, "steps_per_epoch");
+    if (steps > kMostSteps / epochs) refuse_schedule("more steps than a training can make");
+    return epochs * steps;
   }
   refuse_schedule("one_cycle_lr does not know how long it is",
                   "give total_steps, or epochs and steps_per_epoch");
@@ -41,12 +43,12 @@ class OneCycleRule final : public EpochRule {
  public:
   explicit OneCycleRule(const OneCycleLrOptions& options)
       : options_(options), total_steps_(length_of(options)), strategy_(options.anneal_strategy) {
-    if (options.pct_start < 0 || options.pct_start > 1) {
+    if (!(options.pct_start >= 0 && options.pct_start <= 1)) {
       refuse_schedule("pct_start must be between 0 and 1, not " +
                       std::to_string(options.pct_start));
     }
-    if (strategy_ != "cos" && strategy_ != "linear") {
-      refuse_schedule("anneal_strategy must be cos or linear, not " + strategy_);
+    if (options.div_factor == 0 || options.final_div_factor == 0) {
+      refuse_schedule("div_factor and final_div_factor must not be 0");
     }
     const auto length = static_cast<double>(total_steps_);
     const double up = options.pct_start * length - 1;
@@ -55,7 +57,9 @@ class OneCycleRule final : public EpochRule {
     } else {
       phases_ = {{up, kInitial, kMax}, {length - 1, kMax, kMin}};
     }
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<OneCycleRule>(*this); }
 
   std::optional<int64_t> total_steps() const override { return total_steps_; }
 
@@ -64,6 +68,11 @@ class OneCycleRule final : public EpochRule {
       refuse_schedule("step " + std::to_string(epoch() + 1) + " of a schedule of " +
                           std::to_string(total_steps_) + " steps",
                       "give one_cycle_lr the steps that the training really has");
+    }
+    if (epoch() + 1 == total_steps_ && phases_.back().end_step == start_of_last_phase()) {
+      refuse_schedule(
+          "step " + std::to_string(epoch() + 1) + " of a schedule whose last phase has no length",
+          "give a smaller pct_start, or make one step less");
     }
     EpochRule::step(rates);
   }
@@ -85,6 +94,29 @@ class OneCycleRule final : public EpochRule {
     Bound end;
   };
 
+  void check_options() const override {
+    if (strategy_ != "cos" && strategy_ != "linear") {
+      refuse_schedule("anneal_strategy must be cos or linear, not " + strategy_);
+    }
+    if (total_steps_ <= 0) {
+      refuse_schedule("total_steps must be positive, not " + std::to_string(total_steps_));
+    }
+    for (const Phase& phase : phases_) {
+      if (!std::isfinite(phase.end_step)) refuse_schedule("a phase ends at no step");
+    }
+    if (phases_[0].end_step == 0) {
+      refuse_schedule("the first phase ends at step 0, where it begins",
+                      "give another pct_start: the phase ends at pct_start * total_steps - 1");
+    }
+  }
+  void check_groups(size_t groups) const override {
+    EpochRule::check_groups(groups);
+    require_value_a_group("max_lr", max_lrs_, groups);
+    if (!options_.cycle_momentum) return;
+    require_value_a_group("base_momentum", base_momenta_, groups);
+    require_value_a_group("max_momentum", max_momenta_, groups);
+  }
+
   void prepare(GroupRates& rates) override {
     const size_t groups = rates.groups.size();
     max_lrs_ = options_.max_lr.for_groups(groups, "max_lr");
@@ -97,6 +129,8 @@ class OneCycleRule final : public EpochRule {
     base_momenta_ = options_.base_momentum.for_groups(groups, "base_momentum");
     max_momenta_ = options_.max_momentum.for_groups(groups, "max_momentum");
   }
+
+  double start_of_last_phase() const { return phases_[phases_.size() - 2].end_step; }
 
   // The phase of this step and how much of it is over.
   std::pair<const Phase*, double> phase() const {
@@ -141,8 +175,9 @@ class OneCycleRule final : public EpochRule {
     if (fields.reads()) {
       const StateValue::List& saved = fields.from()->at("_schedule_phases").as_list();
       if (saved.size() != phases_.size()) {
-        refuse_schedule("the saved schedule has " + std::to_string(saved.size()) + " phases, not " +
-                        std::to_string(phases_.size()));
+        refuse_state("the saved schedule has " + std::to_string(saved.size()) + " phases, not " +
+                         std::to_string(phases_.size()),
+                     "make the schedule with the three_phase that it was saved with");
       }
       for (size_t i = 0; i < saved.size(); ++i) {
         phases_[i].end_step = saved[i].as_dict().at("end_step").as_number();
@@ -179,10 +214,9 @@ class CyclicRule final : public EpochRule {
     total_size_ = up + down;
     if (up <= 0 || down <= 0) refuse_schedule("step_size_up and step_size_down must be positive");
     step_ratio_ = up / total_size_;
-    if (mode_ != "triangular" && mode_ != "triangular2" && mode_ != "exp_range") {
-      refuse_schedule("mode must be triangular, triangular2 or exp_range, not " + mode_);
-    }
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<CyclicRule>(*this); }
 
   void visit(StateFields& fields) override {
     fields("max_lrs", max_lrs_);
@@ -202,6 +236,25 @@ class CyclicRule final : public EpochRule {
   }
 
  private:
+  void check_options() const override {
+    if (!(total_size_ > 0 && std::isfinite(total_size_))) {
+      refuse_schedule("a cycle of " + std::to_string(total_size_) + " steps");
+    }
+    if (!(step_ratio_ > 0 && step_ratio_ <= 1)) {
+      refuse_schedule("a cycle that goes up for " + std::to_string(step_ratio_) + " of its length");
+    }
+    if (mode_ != "triangular" && mode_ != "triangular2" && mode_ != "exp_range") {
+      refuse_schedule("mode must be triangular, triangular2 or exp_range, not " + mode_);
+    }
+  }
+  void check_groups(size_t groups) const override {
+    EpochRule::check_groups(groups);
+    require_value_a_group("max_lrs", max_lrs_, groups);
+    if (!options_.cycle_momentum) return;
+    require_value_a_group("base_momentums", base_momenta_, groups);
+    require_value_a_group("max_momentums", max_momenta_, groups);
+  }
+
   void prepare(GroupRates& rates) override {
     const size_t groups = rates.groups.size();
     const std::vector<double> base_lrs = options_.base_lr.for_groups(groups, "base_lr");

@@ -1,9 +1,11 @@
 // Schedules that bring the rate down (or up) once: step, milestones, constant, line, powers,
 // cosine.
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <numbers>
+#include <system_error>
 
 #include "optim/schedule_rule.h"
 
@@ -20,8 +22,9 @@ class StepRule final : public EpochRule {
  public:
   explicit StepRule(const StepLrOptions& options)
       : step_size_(options.step_size), gamma_(options.gamma) {
-    require(step_size_ > 0, "step_size must be positive");
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<StepRule>(*this); }
   void visit(StateFields& fields) override {
     fields("step_size", step_size_);
     fields("gamma", gamma_);
@@ -29,6 +32,7 @@ class StepRule final : public EpochRule {
   }
 
  private:
+  void check_options() const override { require(step_size_ > 0, "step_size must be positive"); }
   double next_lr(const GroupRate& group, double /*base_lr*/, size_t /*index*/) const override {
     return epoch() == 0 || epoch() % step_size_ != 0 ? group.lr : group.lr * gamma_;
   }
@@ -40,11 +44,24 @@ class StepRule final : public EpochRule {
   double gamma_;
 };
 
+// A milestone as the state has it: a text.
+int64_t step_of(const std::string& milestone) {
+  int64_t step = 0;
+  const char* end = milestone.data() + milestone.size();
+  const auto [rest, error] = std::from_chars(milestone.data(), end, step);
+  if (error != std::errc() || rest != end) {
+    refuse_state("the saved schedule has the milestone '" + milestone + "', which is no step",
+                 "load a state that a schedule of this kind has saved");
+  }
+  return step;
+}
+
 class MultiStepRule final : public EpochRule {
  public:
   explicit MultiStepRule(const MultiStepLrOptions& options) : gamma_(options.gamma) {
     for (const int64_t milestone : options.milestones) ++milestones_[milestone];
   }
+  Schedule copy() const override { return std::make_shared<MultiStepRule>(*this); }
   void visit(StateFields& fields) override {
     if (StateDict* to = fields.to()) {
       StateDict counts;
@@ -55,7 +72,7 @@ class MultiStepRule final : public EpochRule {
     } else {
       milestones_.clear();
       for (const auto& [milestone, count] : fields.from()->at("milestones").as_dict().entries()) {
-        milestones_[std::stoll(milestone)] = count.as_integer();
+        milestones_[step_of(milestone)] = count.as_integer();
       }
     }
     fields("gamma", gamma_);
@@ -69,9 +86,9 @@ class MultiStepRule final : public EpochRule {
     return group.lr * std::pow(gamma_, found->second);
   }
   double lr_from_base(const GroupRate& /*group*/, double base_lr, size_t /*index*/) const override {
-    int64_t passed = 0;
+    double passed = 0;
     for (const auto& [milestone, count] : milestones_) {
-      if (milestone <= epoch()) passed += count;
+      if (milestone <= epoch()) passed += static_cast<double>(count);
     }
     return base_lr * std::pow(gamma_, passed);
   }
@@ -84,8 +101,9 @@ class ConstantRule final : public EpochRule {
  public:
   explicit ConstantRule(const ConstantLrOptions& options)
       : factor_(options.factor), total_iters_(options.total_iters) {
-    require(factor_ >= 0 && factor_ <= 1, "factor must be between 0 and 1");
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<ConstantRule>(*this); }
   void visit(StateFields& fields) override {
     fields("factor", factor_);
     fields("total_iters", total_iters_);
@@ -93,9 +111,17 @@ class ConstantRule final : public EpochRule {
   }
 
  private:
+  void check_options() const override {
+    require(factor_ >= 0 && factor_ <= 1, "factor must be between 0 and 1");
+  }
   double next_lr(const GroupRate& group, double /*base_lr*/, size_t /*index*/) const override {
     if (epoch() == 0) return group.lr * factor_;
-    return epoch() == total_iters_ ? group.lr * (1.0 / factor_) : group.lr;
+    if (epoch() != total_iters_) return group.lr;
+    if (factor_ == 0) {
+      refuse_schedule("constant_lr with the factor 0 cannot get back to the initial rate",
+                      "let another schedule begin at total_iters, with sequential_lr");
+    }
+    return group.lr * (1.0 / factor_);
   }
   double lr_from_base(const GroupRate& /*group*/, double base_lr, size_t /*index*/) const override {
     return epoch() >= total_iters_ ? base_lr : base_lr * factor_;
@@ -111,11 +137,9 @@ class LinearRule final : public EpochRule {
       : start_factor_(options.start_factor),
         end_factor_(options.end_factor),
         total_iters_(options.total_iters) {
-    require(start_factor_ > 0 && start_factor_ <= 1,
-            "start_factor must be greater than 0 and at most 1");
-    require(end_factor_ >= 0 && end_factor_ <= 1, "end_factor must be between 0 and 1");
-    require(total_iters_ > 0, "total_iters must be positive");
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<LinearRule>(*this); }
   void visit(StateFields& fields) override {
     fields("start_factor", start_factor_);
     fields("end_factor", end_factor_);
@@ -124,6 +148,12 @@ class LinearRule final : public EpochRule {
   }
 
  private:
+  void check_options() const override {
+    require(start_factor_ > 0 && start_factor_ <= 1,
+            "start_factor must be greater than 0 and at most 1");
+    require(end_factor_ >= 0 && end_factor_ <= 1, "end_factor must be between 0 and 1");
+    require(total_iters_ > 0, "total_iters must be positive");
+  }
   double next_lr(const GroupRate& group, double /*base_lr*/, size_t /*index*/) const override {
     if (epoch() == 0) return group.lr * start_factor_;
     if (epoch() > total_iters_) return group.lr;
@@ -145,6 +175,7 @@ class LinearRule final : public EpochRule {
 class ExponentialRule final : public EpochRule {
  public:
   explicit ExponentialRule(const ExponentialLrOptions& options) : gamma_(options.gamma) {}
+  Schedule copy() const override { return std::make_shared<ExponentialRule>(*this); }
   void visit(StateFields& fields) override {
     fields("gamma", gamma_);
     EpochRule::visit(fields);
@@ -165,8 +196,9 @@ class PolynomialRule final : public EpochRule {
  public:
   explicit PolynomialRule(const PolynomialLrOptions& options)
       : total_iters_(options.total_iters), power_(options.power) {
-    require(total_iters_ > 0, "total_iters must be positive");
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<PolynomialRule>(*this); }
   void visit(StateFields& fields) override {
     fields("total_iters", total_iters_);
     fields("power", power_);
@@ -174,6 +206,7 @@ class PolynomialRule final : public EpochRule {
   }
 
  private:
+  void check_options() const override { require(total_iters_ > 0, "total_iters must be positive"); }
   double left_at(int64_t step) const {
     return 1.0 -
            static_cast<double>(std::min(total_iters_, step)) / static_cast<double>(total_iters_);
@@ -194,8 +227,9 @@ class CosineRule final : public EpochRule {
  public:
   explicit CosineRule(const CosineAnnealingLrOptions& options)
       : t_max_(options.t_max), eta_min_(options.eta_min) {
-    require(t_max_ > 0, "t_max must be positive");
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<CosineRule>(*this); }
   void visit(StateFields& fields) override {
     fields("T_max", t_max_);
     fields("eta_min", eta_min_);
@@ -203,6 +237,7 @@ class CosineRule final : public EpochRule {
   }
 
  private:
+  void check_options() const override { require(t_max_ > 0, "t_max must be positive"); }
   double wave_at(int64_t step) const {
     return 1 + std::cos(pi * static_cast<double>(step) / static_cast<double>(t_max_));
   }

@@ -39,6 +39,7 @@ class FunctionRule : public EpochRule {
 class LambdaRule final : public FunctionRule {
  public:
   using FunctionRule::FunctionRule;
+  Schedule copy() const override { return std::make_shared<LambdaRule>(*this); }
 
  private:
   double next_lr(const GroupRate& /*group*/, double base_lr, size_t index) const override {
@@ -49,6 +50,7 @@ class LambdaRule final : public FunctionRule {
 class MultiplicativeRule final : public FunctionRule {
  public:
   using FunctionRule::FunctionRule;
+  Schedule copy() const override { return std::make_shared<MultiplicativeRule>(*this); }
 
  private:
   double next_lr(const GroupRate& group, double /*base_lr*/, size_t index) const override {

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "accelerate/errors.h"
@@ -72,6 +73,18 @@ class HiddenGradients {
   std::vector<std::pair<at::Tensor, at::Tensor>> hidden_;
 };
 
+// A parameter that is listed twice is updated twice, one after the other.
+std::vector<std::vector<at::Tensor>> rounds_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<std::vector<at::Tensor>> rounds;
+  std::unordered_map<const void*, size_t> times_seen;
+  for (const at::Tensor& parameter : parameters) {
+    const size_t round = times_seen[parameter.unsafeGetTensorImpl()]++;
+    if (round == rounds.size()) rounds.emplace_back();
+    rounds[round].push_back(parameter);
+  }
+  return rounds;
+}
+
 }  // namespace
 
 std::vector<at::Tensor> TensorBucket::step_tensors() const {
@@ -114,20 +127,36 @@ at::Tensor GroupedStep::step(LossClosure closure) {
   look_for_repeated_parameters();
   Rest rest;
   for (auto& group : optimizer_.param_groups()) {
-    collect(group, rest);
-    for (TensorBucket& bucket : buckets_) update(bucket, group.options());
-    buckets_.clear();
+    if (!repeats_) {
+      step_together(group.params(), group.options(), rest);
+      continue;
+    }
+    for (const auto& round : rounds_of(group.params())) {
+      step_together(round, group.options(), rest);
+    }
   }
-  times_seen_.clear();
   if (rest.empty()) return loss;
   if (recording) refuse_recording();
   let_optimizer_update(rest);
   return loss;
 }
 
-void GroupedStep::collect(const torch::optim::OptimizerParamGroup& group, Rest& rest) {
+void GroupedStep::step_together(at::TensorList parameters,
+                                const torch::optim::OptimizerOptions& options, Rest& rest) {
+  collect(parameters, options, rest);
+  for (TensorBucket& bucket : buckets_) {
+    update(bucket, options);
+    // A recorded update is made, and counted, by the replays.
+    if (compat::ReplayActions::current() != nullptr) continue;
+    for (int64_t* counter : bucket.counters) *counter = bucket.step;
+  }
+  buckets_.clear();
+}
+
+void GroupedStep::collect(at::TensorList parameters, const torch::optim::OptimizerOptions& options,
+                          Rest& rest) {
   buckets_.clear();  // of a step that threw
-  for (const at::Tensor& parameter : group.params()) {
+  for (const at::Tensor& parameter : parameters) {
     const at::Tensor& gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (gradient.layout() != c10::kStrided || gradient.device() != parameter.device() ||
@@ -135,7 +164,7 @@ void GroupedStep::collect(const torch::optim::OptimizerParamGroup& group, Rest& 
       rest.push_back(parameter);
       continue;
     }
-    std::optional<Entry> entry = enter(parameter, group.options());
+    std::optional<Entry> entry = enter(parameter, options);
     if (!entry) {
       rest.push_back(parameter);
       continue;
@@ -147,25 +176,19 @@ void GroupedStep::collect(const torch::optim::OptimizerParamGroup& group, Rest& 
       at::Tensor& state = entry->state[column];
       if (state.defined()) bucket.state[column].push_back(std::move(state));
     }
+    if (entry->counter != nullptr) bucket.counters.push_back(entry->counter);
   }
 }
 
 TensorBucket& GroupedStep::bucket_of(const at::Tensor& parameter, const Entry& entry) {
-  const int64_t round = repeats_ ? round_of(parameter) : 0;
   for (TensorBucket& bucket : buckets_) {
-    if (bucket.step == entry.step && bucket.round == round &&
-        bucket.dtype == parameter.scalar_type() && bucket.device == parameter.device()) {
+    if (bucket.step == entry.step && bucket.dtype == parameter.scalar_type() &&
+        bucket.device == parameter.device()) {
       return bucket;
     }
   }
-  return buckets_.emplace_back(TensorBucket{.device = parameter.device(),
-                                            .dtype = parameter.scalar_type(),
-                                            .step = entry.step,
-                                            .round = round});
-}
-
-int64_t GroupedStep::round_of(const at::Tensor& parameter) {
-  return times_seen_[parameter.unsafeGetTensorImpl()]++;
+  return buckets_.emplace_back(TensorBucket{
+      .device = parameter.device(), .dtype = parameter.scalar_type(), .step = entry.step});
 }
 
 // Modules that share a parameter list it once each. Looked for again only where parameters came in.

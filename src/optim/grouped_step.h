@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -23,12 +22,13 @@ struct TensorBucket {
 
   c10::Device device;
   c10::ScalarType dtype;
-  int64_t step;   // number of the update that is being made; the optimizers without count use 0, 1
-  int64_t round;  // a parameter that is listed twice is updated twice, one after the other
+  int64_t step;  // number of the update that is being made; the optimizers without count use 0, 1
   std::vector<at::Tensor> parameters{};
   std::vector<at::Tensor> gradients{};
   // State tensors, one list for each kind; lists that a family does not use stay empty.
   std::array<std::vector<at::Tensor>, kMostColumns> state{};
+  // Where the optimizer counts the updates of each parameter; empty where it does not.
+  std::vector<int64_t*> counters{};
 
   // As the fused kernels want it: the number of the update for each parameter. One tensor for all.
   std::vector<at::Tensor> step_tensors() const;
@@ -46,11 +46,12 @@ class GroupedStep : public OptimizerStep {
   struct Entry {
     int64_t step = 0;
     std::array<at::Tensor, TensorBucket::kMostColumns> state{};
+    int64_t* counter = nullptr;  // gets `step` once the update is made
   };
 
-  // Finds the state of `parameter`, makes it where it is missing, and counts the update in it.
-  // Nothing where the state does not go with the kernels (another layout, device or dtype): it is
-  // then not counted, and the optimizer updates the parameter itself.
+  // Finds the state of `parameter` and makes it where it is missing, so that an update which throws
+  // leaves it as if it had not begun. Nothing where the state does not go with the kernels (another
+  // layout, device or dtype): the optimizer then updates the parameter itself.
   virtual std::optional<Entry> enter(const at::Tensor& parameter,
                                      const torch::optim::OptimizerOptions& options) = 0;
   // Makes the update of all parameters of the bucket.
@@ -68,8 +69,8 @@ class GroupedStep : public OptimizerStep {
     return found == states.end() ? nullptr : static_cast<State*>(found->second.get());
   }
   template <class State>
-  State& add_state(const at::Tensor& parameter) {
-    auto state = std::make_unique<State>();
+  State& add_state(const at::Tensor& parameter, State made) {
+    auto state = std::make_unique<State>(std::move(made));
     State& added = *state;
     optimizer_.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
     return added;
@@ -79,9 +80,11 @@ class GroupedStep : public OptimizerStep {
   // The parameters that no kernel took.
   using Rest = std::vector<at::Tensor>;
 
-  void collect(const torch::optim::OptimizerParamGroup& group, Rest& rest);
+  void step_together(at::TensorList parameters, const torch::optim::OptimizerOptions& options,
+                     Rest& rest);
+  void collect(at::TensorList parameters, const torch::optim::OptimizerOptions& options,
+               Rest& rest);
   TensorBucket& bucket_of(const at::Tensor& parameter, const Entry& entry);
-  int64_t round_of(const at::Tensor& parameter);
   void look_for_repeated_parameters();
   void let_optimizer_update(const Rest& rest);
 
@@ -89,7 +92,6 @@ class GroupedStep : public OptimizerStep {
   std::vector<TensorBucket> buckets_;
   size_t parameters_known_ = 0;
   bool repeats_ = false;
-  std::unordered_map<const void*, int64_t> times_seen_;
 };
 
 // Remembers for each type of device whether an operator has a kernel there.

@@ -14,11 +14,13 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 struct Comparison {
   Comparison(std::string mode, double threshold, std::string threshold_mode)
       : mode(std::move(mode)), threshold(threshold), threshold_mode(std::move(threshold_mode)) {
-    if (this->mode != "min" && this->mode != "max") {
-      refuse_schedule("mode must be min or max, not " + this->mode);
-    }
-    if (this->threshold_mode != "rel" && this->threshold_mode != "abs") {
-      refuse_schedule("threshold_mode must be rel or abs, not " + this->threshold_mode);
+    check();
+  }
+
+  void check() const {
+    if (mode != "min" && mode != "max") refuse_schedule("mode must be min or max, not " + mode);
+    if (threshold_mode != "rel" && threshold_mode != "abs") {
+      refuse_schedule("threshold_mode must be rel or abs, not " + threshold_mode);
     }
   }
 
@@ -36,9 +38,7 @@ struct Comparison {
 
 class MetricRule : public ScheduleRule {
  public:
-  explicit MetricRule(double factor) : factor_(factor) {
-    if (factor_ >= 1.0) refuse_schedule("factor must be less than 1");
-  }
+  explicit MetricRule(double factor) : factor_(factor) { MetricRule::check_options(); }
 
   bool needs_metric() const override { return true; }
   void step(GroupRates& /*rates*/) override {
@@ -54,6 +54,14 @@ class MetricRule : public ScheduleRule {
   std::vector<double> last_lr() const override { return last_lrs_; }
 
  protected:
+  void check_options() const override {
+    if (!(factor_ < 1.0)) refuse_schedule("factor must be less than 1");
+  }
+  void check_groups(size_t groups) const override {
+    require_value_a_group("_last_lr", last_lrs_, groups);
+    require_count("last_epoch", epoch_);
+  }
+
   double factor_;
   int64_t epoch_ = 0;
   std::vector<double> last_lrs_;
@@ -69,6 +77,7 @@ class PlateauRule final : public MetricRule {
         cooldown_(options.cooldown),
         eps_(options.eps),
         best_(compare_.worst()) {}
+  Schedule copy() const override { return std::make_shared<PlateauRule>(*this); }
 
   void start(GroupRates& rates) override {
     min_lrs_ = min_lr_.for_groups(rates.groups.size(), "min_lr");
@@ -114,6 +123,16 @@ class PlateauRule final : public MetricRule {
   }
 
  private:
+  void check_options() const override {
+    MetricRule::check_options();
+    compare_.check();
+  }
+  void check_groups(size_t groups) const override {
+    MetricRule::check_groups(groups);
+    require_value_a_group("min_lrs", min_lrs_, groups);
+    require_count("num_bad_epochs", bad_epochs_);
+  }
+
   void reduce(GroupRates& rates) {
     for (size_t i = 0; i < rates.groups.size(); ++i) {
       double& lr = rates.groups[i].lr;
@@ -137,6 +156,14 @@ class PlateauRule final : public MetricRule {
 class RunningMean {
  public:
   explicit RunningMean(int64_t window) : window_(window) {}
+
+  void check() const {
+    if (window_ < 1) refuse_schedule("window_size must be positive");
+    if (values_.size() > static_cast<size_t>(window_)) {
+      refuse_schedule(std::to_string(values_.size()) + " metrics in a window of " +
+                      std::to_string(window_));
+    }
+  }
 
   double add(double value) {
     values_.push_back(value);
@@ -184,8 +211,9 @@ class GreedyRule final : public MetricRule {
         mean_(options.window_size),
         best_(compare_.worst()),
         reductions_left_(options.reset_start) {
-    if (options.window_size < 1) refuse_schedule("window_size must be positive");
+    check_options();
   }
+  Schedule copy() const override { return std::make_shared<GreedyRule>(*this); }
 
   void start(GroupRates& rates) override {
     min_lrs_ = options_.min_lr.for_groups(rates.groups.size(), "min_lr");
@@ -233,6 +261,20 @@ class GreedyRule final : public MetricRule {
   }
 
  private:
+  void check_options() const override {
+    MetricRule::check_options();
+    compare_.check();
+    mean_.check();
+  }
+  void check_groups(size_t groups) const override {
+    MetricRule::check_groups(groups);
+    require_value_a_group("min_lrs", min_lrs_, groups);
+    require_value_a_group("max_lrs", max_lrs_, groups);
+    require_value_a_group("_init_lrs", initial_lrs_, groups);
+    require_count("num_bad_epochs", bad_epochs_);
+    require_count("num_good_epochs", good_epochs_);
+  }
+
   void judge(GroupRates& rates, double metric) {
     if (compare_.better(metric, best_)) {
       best_ = metric;
@@ -270,7 +312,9 @@ class GreedyRule final : public MetricRule {
       if (lr - reduced > options_.eps) lr = reduced;
       if (lr > min_lrs_[i]) all_at_minimum = false;
     }
-    if (all_at_minimum && --reductions_left_ <= 0) begin_anew(rates);
+    if (!all_at_minimum) return;
+    if (reductions_left_ <= 1) return begin_anew(rates);
+    --reductions_left_;
   }
 
   void begin_anew(GroupRates& rates) {

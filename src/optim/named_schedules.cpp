@@ -5,7 +5,9 @@
 #include <cmath>
 #include <functional>
 #include <numbers>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "accelerate/errors.h"
@@ -115,6 +117,9 @@ double lowest_share(const Request& request) {
     refuse_schedule("min_lr and min_lr_rate say the same", "give one of them");
   }
   if (min_lr_rate) return *min_lr_rate;
+  if (min_lr && request.default_lr == 0) {
+    refuse_schedule("min_lr has no share of a default rate of 0", "give min_lr_rate");
+  }
   if (min_lr) return *min_lr / request.default_lr;
   refuse_schedule("neither min_lr nor min_lr_rate", "give one of them");
 }
@@ -270,6 +275,16 @@ void require_options(const NamedSchedule& schedule, const SchedulerOptions& opti
     if (is_given && !needed && schedule.takes.count(option) == 0) {
       refuse_schedule(schedule.name + " takes no " + option, "leave it out");
     }
+  }
+  const std::pair<const char*, std::optional<int64_t>> counts[] = {
+      {"warmup_steps", options.warmup_steps},
+      {"training_steps", options.training_steps},
+      {"decay_steps", options.decay_steps},
+      {"stable_steps", options.stable_steps}};
+  for (const auto& [option, steps] : counts) {
+    if (steps.value_or(0) >= 0) continue;
+    refuse_schedule(std::string(option) + " must be 0 or more, got " + std::to_string(*steps),
+                    "count the steps of the whole training");
   }
 }
 

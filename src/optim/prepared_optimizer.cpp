@@ -48,7 +48,11 @@ struct PreparedOptimizer::Impl {
     }
     if (!closure && surroundings.require_complete) surroundings.require_complete();
     if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
-    if (!surroundings.run_update) return step->step(std::move(closure));
+    if (!surroundings.run_update) {
+      at::Tensor loss = step->step(std::move(closure));
+      ++step_count;
+      return loss;
+    }
     if (closure) {
       throw UsageError({.what = "a closure computes its loss unscaled, after which the gradients "
                                 "would be divided by the scale",
@@ -56,6 +60,7 @@ struct PreparedOptimizer::Impl {
                         .hint = "call Accelerator::backward and then step() without a closure"});
     }
     skipped = !surroundings.run_update(*optimizer, [this] { step->step(nullptr); });
+    if (!skipped) ++step_count;
     return {};
   }
 
@@ -64,6 +69,7 @@ struct PreparedOptimizer::Impl {
   OptimizerSurroundings surroundings;
   std::unique_ptr<OptimizerStep> step;
   bool skipped = false;
+  int64_t step_count = 0;
 };
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
@@ -115,6 +121,8 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
 }
 
 bool PreparedOptimizer::step_was_skipped() const { return impl_->skipped; }
+int64_t PreparedOptimizer::step_count() const { return impl_->step_count; }
+void PreparedOptimizer::set_step_count(int64_t steps) { impl_->step_count = steps; }
 
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
   return impl_->optimizer->param_groups();

@@ -25,20 +25,21 @@ class RmspropStep final : public GroupedStep {
     const auto& own = static_cast<const Options&>(options);
     State* state = find_state<State>(parameter);
     if (state == nullptr) {
-      state = &add_state<State>(parameter);
-      state->square_avg(zeros_of(parameter));
-      if (own.momentum() > 0) state->momentum_buffer(zeros_of(parameter));
-      if (own.centered()) state->grad_avg(zeros_of(parameter));
+      State fresh;
+      fresh.square_avg(zeros_of(parameter));
+      if (own.momentum() > 0) fresh.momentum_buffer(zeros_of(parameter));
+      if (own.centered()) fresh.grad_avg(zeros_of(parameter));
+      state = &add_state(parameter, std::move(fresh));
     }
     const bool usable = same_layout(state->square_avg(), parameter) &&
                         (own.momentum() <= 0 || same_layout(state->momentum_buffer(), parameter)) &&
                         (!own.centered() || same_layout(state->grad_avg(), parameter));
     if (!usable) return std::nullopt;
-    state->step(state->step() + 1);
     return Entry{
-        .step = state->step(),
+        .step = state->step() + 1,
         .state = {state->square_avg(), own.momentum() > 0 ? state->momentum_buffer() : at::Tensor(),
-                  own.centered() ? state->grad_avg() : at::Tensor()}};
+                  own.centered() ? state->grad_avg() : at::Tensor()},
+        .counter = &state->step()};
   }
 
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {

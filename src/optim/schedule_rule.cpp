@@ -8,6 +8,24 @@ void refuse_schedule(const std::string& what, const std::string& hint) {
   throw UsageError({.what = what, .where = "learning-rate schedule", .hint = hint});
 }
 
+void refuse_state(const std::string& what, const std::string& hint) {
+  throw CheckpointError({.what = what, .where = "learning-rate schedule", .hint = hint});
+}
+
+void require_value_a_group(const char* field, const std::vector<double>& values, size_t groups) {
+  if (values.size() == groups) return;
+  refuse_state(std::string("'") + field + "' of the saved schedule is of " +
+                   std::to_string(values.size()) + " parameter groups, the optimizer has " +
+                   std::to_string(groups),
+               "make the optimizer with the groups that it was saved with");
+}
+
+void require_count(const char* field, int64_t steps) {
+  if (steps >= -kMostSteps && steps <= kMostSteps) return;
+  refuse_state(std::string("'") + field + "' of the saved schedule is " + std::to_string(steps),
+               "load a state that a schedule has saved");
+}
+
 std::vector<double> GroupValues::for_groups(size_t groups, const char* option) const {
   if (for_all_) return std::vector<double>(groups, values_.at(0));
   if (values_.size() != groups) {
@@ -85,7 +103,13 @@ void EpochRule::start_again(GroupRates& rates) {
 void EpochRule::step(GroupRates& rates) {
   ++step_count_;
   ++epoch_;
-  set_lrs(rates);
+  try {
+    set_lrs(rates);
+  } catch (...) {  // the step was not made
+    --step_count_;
+    --epoch_;
+    throw;
+  }
 }
 
 void EpochRule::set_lrs(GroupRates& rates) {
@@ -106,17 +130,19 @@ void EpochRule::restart(GroupRates& rates) {
 }
 
 void EpochRule::visit(StateFields& fields) {
-  const size_t groups = base_lrs_.size();
   fields("base_lrs", base_lrs_);
   fields("last_epoch", epoch_);
   fields("_step_count", step_count_);
   fields.constant("_is_initial", false);
   fields.constant("_get_lr_called_within_step", false);
   fields("_last_lr", last_lrs_);
-  if (base_lrs_.size() == groups && last_lrs_.size() == groups) return;
-  throw CheckpointError({.what = "the saved schedule is of " + std::to_string(base_lrs_.size()) +
-                                 " parameter groups, the optimizer has " + std::to_string(groups),
-                         .hint = "make the optimizer with the groups that it was saved with"});
+}
+
+void EpochRule::check_groups(size_t groups) const {
+  require_value_a_group("base_lrs", base_lrs_, groups);
+  require_value_a_group("_last_lr", last_lrs_, groups);
+  require_count("last_epoch", epoch_);
+  require_count("_step_count", step_count_);
 }
 
 }  // namespace accelerate

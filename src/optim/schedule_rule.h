@@ -80,11 +80,24 @@ class ScheduleRule {
   virtual std::vector<double> last_lr() const = 0;
   virtual std::optional<int64_t> total_steps() const { return std::nullopt; }
 
-  // Names all that state_dict() of torch has for this schedule.
+  // Names all that state_dict() of torch has for this schedule. A state is read into a copy() and
+  // checked before it counts: reading stops at the first field that is missing.
   virtual void visit(StateFields& fields) = 0;
+  virtual Schedule copy() const = 0;
+  // Throws UsageError or CheckpointError where what was read makes no schedule for an optimizer
+  // with that many groups.
+  void check(size_t groups) const {
+    check_options();
+    check_groups(groups);
+  }
 
   // Throws UsageError the second time: a rule has one course.
   void take();
+
+ protected:
+  // What the constructor checks too.
+  virtual void check_options() const {}
+  virtual void check_groups(size_t groups) const = 0;
 
  private:
   bool taken_ = false;
@@ -120,6 +133,7 @@ class EpochRule : public ScheduleRule {
   int64_t epoch() const { return epoch_; }
   // Whether this is the step that start() makes.
   bool is_initial() const { return initial_; }
+  void check_groups(size_t groups) const override;
   std::vector<double>& base_lrs() { return base_lrs_; }
   void set_lrs(GroupRates& rates);
   void set_epoch(int64_t epoch) { epoch_ = epoch; }
@@ -134,5 +148,12 @@ class EpochRule : public ScheduleRule {
 
 // Throws UsageError about an option of a schedule.
 [[noreturn]] void refuse_schedule(const std::string& what, const std::string& hint = "");
+// Throws CheckpointError about a saved state.
+[[noreturn]] void refuse_state(const std::string& what, const std::string& hint);
+// For the fields of a state that have a number for each group, and those that count steps: no
+// training makes more than this bound, and sums stay in the range of their type.
+void require_value_a_group(const char* field, const std::vector<double>& values, size_t groups);
+void require_count(const char* field, int64_t steps);
+constexpr int64_t kMostSteps = int64_t{1} << 53;
 
 }  // namespace accelerate

@@ -17,6 +17,20 @@ void require_groups(size_t now, size_t at_start) {
                   "add all groups before making the scheduler");
 }
 
+// The rule with another state.
+Schedule loaded_copy(const ScheduleRule& rule, const StateDict& state, size_t groups) {
+  Schedule loaded = rule.copy();
+  StateFields fields = StateFields::reading(state);
+  try {
+    loaded->visit(fields);
+    loaded->check(groups);
+  } catch (const UsageError& error) {
+    refuse_state("the saved schedule makes no sense: " + error.message(),
+                 "load a state that a schedule of this kind has saved");
+  }
+  return loaded;
+}
+
 }  // namespace
 
 struct Scheduler::Impl {
@@ -97,15 +111,15 @@ void Scheduler::load_state_dict(const StateDict& state) {
   const std::vector<double> saved = state.at("_last_lr").as_numbers();
   const size_t groups = impl_->rates.groups.size();
   if (saved.size() != groups) {
-    throw CheckpointError({.what = "the saved schedule is of " + std::to_string(saved.size()) +
-                                   " parameter groups, the optimizer has " + std::to_string(groups),
-                           .hint = "make the optimizer with the groups that it was saved with"});
+    refuse_state("the saved schedule is of " + std::to_string(saved.size()) +
+                     " parameter groups, the optimizer has " + std::to_string(groups),
+                 "make the optimizer with the groups that it was saved with");
   }
-  StateFields fields = StateFields::reading(state);
-  impl_->rule->visit(fields);
+  Schedule loaded = loaded_copy(*impl_->rule, state, groups);
   impl_->move([&] {
     for (size_t i = 0; i < groups; ++i) impl_->rates.groups[i].lr = saved[i];
   });
+  impl_->rule = std::move(loaded);
 }
 
 torch::optim::Optimizer& Scheduler::optimizer() const { return impl_->optimizer; }

@@ -29,9 +29,7 @@ class SgdStep final : public GroupedStep {
       if (!same_layout(state->momentum_buffer(), parameter)) return std::nullopt;
       return Entry{.step = kLater, .state = {state->momentum_buffer()}};
     }
-    if (state == nullptr) state = &add_state<State>(parameter);
-    state->momentum_buffer(at::empty_like(parameter, at::MemoryFormat::Preserve));
-    return Entry{.step = kFirst, .state = {state->momentum_buffer()}};
+    return Entry{.step = kFirst, .state = {at::empty_like(parameter, at::MemoryFormat::Preserve)}};
   }
 
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {
@@ -39,6 +37,16 @@ class SgdStep final : public GroupedStep {
     at::_fused_sgd_(bucket.parameters, bucket.gradients, bucket.state[0], own.weight_decay(),
                     own.momentum(), own.lr(), own.dampening(), own.nesterov(), /*maximize=*/false,
                     /*is_first_step=*/bucket.step == kFirst);
+    if (bucket.step == kFirst) keep_momenta(bucket);
+  }
+
+  // Not before the kernel has written them.
+  void keep_momenta(const TensorBucket& bucket) {
+    for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+      State* state = find_state<State>(bucket.parameters[i]);
+      if (state == nullptr) state = &add_state(bucket.parameters[i], State());
+      state->momentum_buffer(bucket.state[0][i]);
+    }
   }
 
   bool has_kernel(const at::Tensor& parameter) override {

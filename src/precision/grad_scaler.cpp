@@ -8,6 +8,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -222,6 +223,9 @@ void GradScaler::load_state_dict(const StateDict& state) {
   const int64_t growth_tracker = state.at("_growth_tracker").as_integer();
   try {
     require_usable(loaded);
+    if (growth_tracker < 0 || growth_tracker > std::numeric_limits<int32_t>::max()) {
+      refuse("_growth_tracker is " + std::to_string(growth_tracker), "GradScaler", "");
+    }
   } catch (const UsageError& error) {
     throw CheckpointError(
         {.what = "the state of the gradient scaler is out of range: " + error.message(),

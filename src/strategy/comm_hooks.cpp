@@ -73,12 +73,14 @@ HookPointer cast_to(CommHook type, HookPointer hook) {
   return hook;
 }
 
+// `with_memory` becomes the part of the hook that keeps something from pass to pass.
 HookPointer make_hook(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                      const CommHookOptions& options) {
+                      const CommHookOptions& options, PowerSgdHook*& with_memory) {
   using Shape = PowerSgdHook::Shape;
   const auto power_sgd = [&](Shape shape) {
-    return cast_to(options.wrapper,
-                   std::make_unique<PowerSgdHook>(group, options.power_sgd, shape));
+    auto hook = std::make_unique<PowerSgdHook>(group, options.power_sgd, shape);
+    with_memory = hook.get();
+    return cast_to(options.wrapper, std::move(hook));
   };
   switch (options.hook.value()) {
     case CommHook::kNo:
@@ -136,11 +138,15 @@ void require_usable(const CommHookOptions& options) {
   }
 }
 
-void register_comm_hook(compat::GradientReducer& reducer,
-                        const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-                        const CommHookOptions& options) {
+PowerSgdHook* register_comm_hook(compat::GradientReducer& reducer,
+                                 const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+                                 const CommHookOptions& options) {
   require_usable(options);
-  if (auto hook = make_hook(group, options)) reducer.register_comm_hook(std::move(hook));
+  PowerSgdHook* with_memory = nullptr;
+  if (auto hook = make_hook(group, options, with_memory)) {
+    reducer.register_comm_hook(std::move(hook));
+  }
+  return with_memory;
 }
 
 }  // namespace accelerate

@@ -10,6 +10,8 @@
 #include "comm/process_group.h"
 #include "compat/reducer.h"
 #include "strategy/comm_hooks.h"
+#include "strategy/power_sgd.h"
+#include "strategy/reduction_memory.h"
 #include "strategy/replica_check.h"
 #include "strategy/single.h"
 #include "strategy/uneven_join.h"
@@ -57,7 +59,7 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
-class DdpModel final : public ModelStrategy, public detail::JoinMember {
+class DdpModel final : public ModelStrategy, public detail::JoinMember, public ReductionMemory {
  public:
   DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameters parameters,
            std::shared_ptr<Communicator> communicator, const DdpOptions& options)
@@ -82,7 +84,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
     reducer_ = std::move(made.reducer);
     logger_ = std::move(made.logger);
     if (options.comm_hook.hook != CommHook::kNo) {
-      register_comm_hook(*reducer_, group_, options.comm_hook);
+      hook_ = register_comm_hook(*reducer_, group_, options.comm_hook);
     }
   }
 
@@ -221,7 +223,27 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
             .hint = "call accelerator.backward(loss) instead of loss.backward()"});
   }
 
+  std::vector<int64_t> gradient_order() const override {
+    return reducer_ ? reducer_->gradient_order() : std::vector<int64_t>{};
+  }
+  void set_gradient_order(const std::vector<int64_t>& order) override {
+    if (reducer_) reducer_->set_gradient_order(order);
+  }
+
+  bool buckets_follow_order() const override {
+    return reducer_ != nullptr && reducer_->follows_gradient_order();
+  }
+  void let_buckets_follow_order() override {
+    if (!reducer_) return;
+    communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
+  }
+  StateDict hook_state() const override { return hook_ != nullptr ? hook_->state() : StateDict{}; }
+  void load_hook_state(const StateDict& state) override {
+    if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
+  }
+
   void release() override {
+    hook_ = nullptr;
     logger_.reset();
     reducer_.reset();
   }
@@ -306,6 +328,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember {
   std::vector<at::Tensor> buffers_;
   std::shared_ptr<compat::GradientReducer> reducer_;  // null once released
   std::shared_ptr<c10d::Logger> logger_;
+  PowerSgdHook* hook_ = nullptr;  // of the reducer, if it keeps something from pass to pass
   bool gradient_sync_ = true;
   bool sync_next_ = false;
   bool buffers_changed_ = false;

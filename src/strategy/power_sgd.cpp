@@ -103,10 +103,14 @@ void PowerSgdHook::draw_directions(const std::vector<at::Tensor>& matrices, Memo
   const bool reuse = options_.warm_start && std::ranges::equal(matrices, memory.directions, fits);
   if (reuse) {
     for (size_t i = 0; i < matrices.size(); ++i) {
-      // A direction vanishes where the gradient was zero, and would never come back.
+      // A direction vanishes where the gradient was zero, and is no number after an overflow: it
+      // would never come back. Lengths in float: half precision does not hold them.
       at::Tensor& directions = memory.directions[i];
-      const at::Tensor length = at::linalg_vector_norm(directions, 2, at::IntArrayRef{0}, true);
-      directions = at::where(length > 0, directions, memory.first_directions[i]);
+      const at::Tensor length =
+          at::linalg_vector_norm(directions, 2, at::IntArrayRef{0}, true,
+                                 at::promote_types(directions.scalar_type(), at::kFloat));
+      directions = at::where((length > 0).logical_and_(length.isfinite()), directions,
+                             memory.first_directions[i]);
       orthogonalize(directions);
     }
     return;
@@ -161,7 +165,11 @@ void PowerSgdHook::finish_pass(Pass& pass) const {
       pass.memory->directions[i] = std::move(directions);
     }
   }
-  if (pass.input.defined()) pass.memory->error = pass.input.sub_(pass.values);
+  // What an overflow left is no error to make up for: added to every gradient that follows, it
+  // would make all of them no number.
+  if (pass.input.defined()) {
+    pass.memory->error = pass.input.sub_(pass.values).nan_to_num_(0.0, 0.0, 0.0);
+  }
   if (shape_ == Shape::kSquare) {
     pass.buffer.copy_(pass.values.narrow(0, 0, pass.buffer.numel()));
   }
@@ -177,26 +185,74 @@ bool PowerSgdHook::is_worth_compressing(const at::Tensor& matrix) const {
   return sent * options_.min_compression_rate < static_cast<double>(matrix.numel());
 }
 
-// Makes the columns orthonormal. QR is quicker for more than two, but has no half precision.
+// Makes the columns orthonormal, in float at least: what half precision leaves of columns that are
+// nearly parallel is not orthogonal to anything. QR is quicker for more than two.
 void PowerSgdHook::orthogonalize(at::Tensor& matrix) const {
   const at::ScalarType dtype = matrix.scalar_type();
-  if (matrix.size(1) > 2 && dtype != at::kHalf && dtype != at::kBFloat16) {
-    matrix = std::get<0>(at::linalg_qr(matrix));
+  at::Tensor columns = matrix.to(at::promote_types(dtype, at::kFloat), /*non_blocking=*/false,
+                                 /*copy=*/true);
+  if (columns.size(1) > 2) {
+    matrix = std::get<0>(at::linalg_qr(columns)).to(dtype);
     return;
   }
-  matrix = matrix.clone();
-  for (int64_t i = 0; i < matrix.size(1); ++i) {
-    at::Tensor column = matrix.narrow(1, i, 1);
-    // In float: squares of half precision overflow. A column of zeros stays one.
-    const at::Tensor length =
-        at::linalg_vector_norm(column.to(at::promote_types(dtype, at::kFloat)), 2)
-            .add_(options_.orthogonalization_epsilon)
-            .clamp_min_(std::numeric_limits<float>::min());
-    column.copy_(column.div(length));
-    if (i + 1 == matrix.size(1)) break;
-    at::Tensor rest = matrix.narrow(1, i + 1, matrix.size(1) - i - 1);
+  for (int64_t i = 0; i < columns.size(1); ++i) {
+    at::Tensor column = columns.narrow(1, i, 1);
+    // A column of zeros stays one.
+    column.div_(at::linalg_vector_norm(column, 2)
+                    .add_(options_.orthogonalization_epsilon)
+                    .clamp_min_(std::numeric_limits<float>::min()));
+    if (i + 1 == columns.size(1)) break;
+    at::Tensor rest = columns.narrow(1, i + 1, columns.size(1) - i - 1);
     rest.sub_(at::matmul(column, at::matmul(column.t(), rest)));
   }
+  matrix = columns.to(dtype);
+}
+
+namespace {
+
+StateValue::List to_list(const std::vector<at::Tensor>& tensors) {
+  return {tensors.begin(), tensors.end()};
+}
+
+at::Tensor copy_of(const StateValue& value, c10::Device device) {
+  const at::Tensor& tensor = value.as_tensor();
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+}
+
+std::vector<at::Tensor> copies_of(const StateValue& list, c10::Device device) {
+  std::vector<at::Tensor> copies;
+  for (const StateValue& tensor : list.as_list()) copies.push_back(copy_of(tensor, device));
+  return copies;
+}
+
+}  // namespace
+
+StateDict PowerSgdHook::state() const {
+  StateValue::List buckets;
+  for (const auto& [index, memory] : memories_) {
+    StateDict bucket{{"index", index},
+                     {"directions", to_list(memory.directions)},
+                     {"first_directions", to_list(memory.first_directions)}};
+    if (memory.error.defined()) bucket.set("error", memory.error);
+    buckets.emplace_back(std::move(bucket));
+  }
+  return {{"iteration", iteration_}, {"draws", draws_}, {"buckets", std::move(buckets)}};
+}
+
+void PowerSgdHook::load(const StateDict& state, c10::Device device) {
+  const int64_t iteration = state.at("iteration").as_integer();
+  const int64_t draws = state.at("draws").as_integer();
+  std::map<size_t, Memory> memories;
+  for (const StateValue& value : state.at("buckets").as_list()) {
+    const StateDict& bucket = value.as_dict();
+    Memory& memory = memories[static_cast<size_t>(bucket.at("index").as_integer())];
+    memory.directions = copies_of(bucket.at("directions"), device);
+    memory.first_directions = copies_of(bucket.at("first_directions"), device);
+    if (const StateValue* error = bucket.find("error")) memory.error = copy_of(*error, device);
+  }
+  iteration_ = iteration;
+  draws_ = static_cast<uint64_t>(draws);
+  memories_ = std::move(memories);
 }
 
 }  // namespace accelerate

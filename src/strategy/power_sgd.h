@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "accelerate/comm_hook.h"
+#include "accelerate/state_dict.h"
 #include "compat/reducer.h"
 
 namespace accelerate {
@@ -27,6 +28,10 @@ class PowerSgdHook final : public c10d::CommHookInterface {
 
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
   at::Tensor parseHookResult(const c10::IValue& result) override;
+
+  // What is kept from pass to pass; see HookMemory.
+  StateDict state() const;
+  void load(const StateDict& state, c10::Device device);
 
  private:
   // What is kept from pass to pass, one for each bucket.

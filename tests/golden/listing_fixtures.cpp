@@ -5,7 +5,8 @@ namespace accelerate::test {
 namespace {
 
 [[maybe_unused]] const int kUntested =
-    list_untested(fixtures_folder(), {"ddp_training.json", "lr_schedules.json", "optimizers.json"});
+    list_untested(fixtures_folder(), {"accelerate_state", "ddp_training.json", "lr_schedules.json",
+                                      "optimizers.json", "safetensors_bad", "safetensors_valid"});
 
 }  // namespace
 }  // namespace accelerate::test

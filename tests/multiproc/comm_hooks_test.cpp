@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <limits>
 
 #include "comm/process_group.h"
 #include "multiproc/group.h"
@@ -214,6 +215,34 @@ TEST_F(CommHooks, PowerSgdComesBackAfterGradientsOfZero) {
         EXPECT_TRUE(same(replica.reduce_one(torch::zeros({20, 16})), torch::zeros({20, 16})));
       }
       EXPECT_LT(distance(replica.reduce_one(low), low), 1e-4 * low.norm().item<double>()) << power;
+    }
+  });
+}
+
+// The scaler skips such a step and goes on.
+TEST_F(CommHooks, PowerSgdComesBackAfterAnOverflow) {
+  run(2, [](const Rank& rank) {
+    Group group;
+    for (const char* hook : {"power_sgd", "batched_power_sgd"}) {
+      for (const char* wrapper : {"no", "fp16"}) {
+        for (const int64_t power : {1, 3}) {
+          SCOPED_TRACE(std::string(hook) + " " + wrapper + " " + std::to_string(power));
+          CommHookOptions options = power_sgd(power);
+          options.hook = hook;
+          options.wrapper = wrapper;
+          Replica replica(group.comm, {{20, 20}}, options);
+          const auto low = torch::mm(noise(1, {20, 1}), noise(2, {1, 20}));
+          warm_up(replica, {low});
+          replica.reduce_one(low);
+          // On one rank alone.
+          at::Tensor huge = low.clone();
+          if (rank.rank == 0) huge[3][4] = std::numeric_limits<float>::infinity();
+          EXPECT_FALSE(replica.reduce_one(huge).isfinite().all().item<bool>());
+          const at::Tensor after = replica.reduce_one(low);
+          ASSERT_TRUE(after.isfinite().all().item<bool>());
+          EXPECT_LT(distance(after, low), 2e-2 * low.norm().item<double>());
+        }
+      }
     }
   });
 }

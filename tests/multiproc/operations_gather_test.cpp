@@ -53,7 +53,11 @@ TEST_P(Gather, OfATensorWithoutDimensionsHasOneEntryARank) {
   });
 }
 
-TEST_P(Gather, OwnsItsMemoryAndHasNoGradient) {
+// One rank alone shares its memory: see OneRank.
+struct GatherOnSeveral : OperationsOn {};
+INSTANTIATE_TEST_SUITE_P(Ranks, GatherOnSeveral, testing::Range(2, 5));
+
+TEST_P(GatherOnSeveral, OwnsItsMemoryAndHasNoGradient) {
   run_ranks([](const Rank& rank) {
     Group group;
     const at::Tensor alone = torch::ones({2}, torch::requires_grad());

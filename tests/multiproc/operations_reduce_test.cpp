@@ -82,7 +82,11 @@ TEST_P(Reduce, ByNoneIsTheValueOfTheRankItself) {
   });
 }
 
-TEST_P(Reduce, OwnsItsMemoryAndHasNoGradient) {
+// One rank alone shares its memory: see OneRank.
+struct OnSeveral : OperationsOn {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OnSeveral, testing::Range(2, 5));
+
+TEST_P(OnSeveral, AReducedValueOwnsItsMemoryAndHasNoGradient) {
   run_ranks([](const Rank&) {
     Group group;
     const at::Tensor own = torch::ones({2}, torch::requires_grad());
@@ -112,7 +116,7 @@ TEST_P(Broadcast, GivesAllRanksTheWholeValueOfOne) {
   });
 }
 
-TEST_P(Broadcast, LeavesTheValueAsItWas) {
+TEST_P(OnSeveral, ABroadcastLeavesTheValueAsItWas) {
   run_ranks([](const Rank& rank) {
     Group group;
     const Everything own = everything(rank.rank, 1);

@@ -231,6 +231,27 @@ TEST_F(Ranks, AWarningOfAllIsWrittenOnceByEveryRank) {
       testing::ElementsAre("[rank 0] warning: train: hot\n", "[rank 1] warning: train: hot\n"));
 }
 
+TEST_F(Ranks, AWarningInOrderWaitsForTheRanksThatSaidItAlready) {
+  EXPECT_THAT(
+      run_collect(2,
+                  [](const Rank& rank) {
+                    Group group;
+                    std::ostringstream out;
+                    Logger logger("train", group.state, group.comm, {.stream = &out});
+                    if (rank.rank == 1) {
+                      logger.warning_once("hot", {.main_process_only = false});
+                    }
+                    for (int i = 0; i < 2; ++i) {
+                      logger.warning_once("hot", {.in_order = true});
+                    }
+                    at::Tensor met = torch::ones({1});
+                    group.comm.all_reduce(met);  // the ranks are still in step
+                    EXPECT_EQ(met.item<float>(), 2);
+                    return out.str();
+                  }),
+      testing::ElementsAre("[rank 0] warning: train: hot\n", "[rank 1] warning: train: hot\n"));
+}
+
 // A stream that tells the other ranks when a line is written, and how many were before.
 class TurnRecorder : public std::stringbuf {
  public:

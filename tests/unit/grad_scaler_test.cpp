@@ -282,6 +282,9 @@ TEST(GradScalerTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   EXPECT_THROW(scaler.load_state_dict(state), CheckpointError);
   state.set("growth_interval", 0);
   EXPECT_THAT(complaint(state), HasSubstr("is out of range: growth_interval must be 1 or more"));
+  state.set("growth_interval", 2000);
+  state.set("_growth_tracker", int64_t{1} << 40);
+  EXPECT_THAT(complaint(state), HasSubstr("is out of range: _growth_tracker is 1099511627776"));
   EXPECT_EQ(scaler.scale_factor(), 8);
   EXPECT_EQ(scaler.options().growth_interval, 2000);
 }

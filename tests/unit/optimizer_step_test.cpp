@@ -258,6 +258,31 @@ TEST(OptimizerStep, UpdatesAParameterThatIsListedTwiceTwice) {
   }
 }
 
+// The gradient of the last parameter cannot be used: all of the step is called off.
+TEST(OptimizerStep, ThatThrowsLeavesNoTrace) {
+  auto families = all_families();
+  using torch::optim::SGDOptions;
+  families.emplace_back("SGD with dampening",
+                        maker<torch::optim::SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5)));
+  for (const auto& [name, make] : families) {
+    SCOPED_TRACE(name);
+    Parameters own = copies(small_parameters());
+    Parameters plain = copies(small_parameters());
+    auto own_optimizer = prepared(make(own));
+    auto plain_optimizer = make(plain);
+    for (int step = 0; step < 3; ++step) {
+      random_gradients(own, step);
+      own.back().mutable_grad() = torch::ones({7});
+      EXPECT_THROW(own_optimizer.step(), c10::Error);
+      random_gradients(own, step);
+      own_optimizer.step();
+      random_gradients(plain, step);
+      plain_optimizer->step();
+    }
+    expect_close(own, plain);
+  }
+}
+
 TEST(OptimizerStep, TakesMomentumThatIsTurnedOnLate) {
   Parameters own = copies(small_parameters());
   Parameters plain = copies(small_parameters());

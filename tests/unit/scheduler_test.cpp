@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <limits>
 
 namespace accelerate {
 namespace {
@@ -59,6 +60,14 @@ TEST(GetScheduler, SaysWhichOptionIsOutOfPlace) {
   EXPECT_THAT(
       [&] { get_scheduler("cosine", sgd, {.warmup_steps = 1, .training_steps = 2, .power = 2.0}); },
       ThrowsMessage<UsageError>(HasSubstr("cosine takes no power")));
+}
+
+TEST(GetScheduler, RefusesNegativeSteps) {
+  auto sgd = sgd_of({1.0});
+  EXPECT_THAT([&] { get_scheduler("cosine", sgd, {.warmup_steps = -1, .training_steps = 5}); },
+              ThrowsMessage<UsageError>(HasSubstr("warmup_steps must be 0 or more, got -1")));
+  EXPECT_THAT([&] { get_scheduler("linear", sgd, {.warmup_steps = 1, .training_steps = -5}); },
+              ThrowsMessage<UsageError>(HasSubstr("training_steps must be 0 or more, got -5")));
 }
 
 TEST(GetScheduler, ListsTheNames) {
@@ -172,6 +181,71 @@ TEST(Scheduler, AsksForTheMetric) {
               ThrowsMessage<UsageError>(HasSubstr("takes neither a metric nor an epoch")));
   EXPECT_THAT([&] { chained_scheduler({reduce_lr_on_plateau({})}); },
               ThrowsMessage<UsageError>(HasSubstr("cannot be put together with others")));
+}
+
+// Where Python divides by 0 there is no rate to set.
+TEST(Schedules, RefuseToBeginWhereThereIsNoRate) {
+  for (const bool three_phase : {false, true}) {
+    EXPECT_THAT(
+        [&] {
+          one_cycle_lr(
+              {.max_lr = 1.0, .total_steps = 10, .pct_start = 0.1, .three_phase = three_phase});
+        },
+        ThrowsMessage<UsageError>(HasSubstr("the first phase ends at step 0, where it begins")));
+  }
+  EXPECT_THROW(one_cycle_lr({.max_lr = 1.0, .total_steps = 1, .pct_start = 1.0}), UsageError);
+  EXPECT_THROW(one_cycle_lr({.max_lr = 1.0, .total_steps = 9, .div_factor = 0}), UsageError);
+  EXPECT_THROW(one_cycle_lr({.max_lr = 1.0, .total_steps = 9, .final_div_factor = 0}), UsageError);
+  EXPECT_THROW(
+      one_cycle_lr(
+          {.max_lr = 1.0, .epochs = int64_t{1} << 40, .steps_per_epoch = int64_t{1} << 40}),
+      UsageError);
+  auto sgd = sgd_of({0.0});
+  EXPECT_THROW(get_scheduler("cosine_with_min_lr", sgd,
+                             {.warmup_steps = 0, .training_steps = 5, .min_lr = 0.1}),
+               UsageError);
+}
+
+TEST(Schedules, HaveARateWhereTheFirstPhaseEndsBeforeStepZero) {
+  auto sgd = sgd_of({1.0});
+  Scheduler scheduler(sgd, one_cycle_lr({.max_lr = 1.0, .total_steps = 10, .pct_start = 0.05}));
+  EXPECT_NEAR(rate_of(sgd), 0.9931806, 1e-6);
+}
+
+// As Python: the course is there, the step beyond it is not.
+TEST(Schedules, RefuseTheStepAtWhichThereIsNoRateAndStayBeforeIt) {
+  auto sgd = sgd_of({1.0});
+  Scheduler up(sgd, one_cycle_lr({.max_lr = 1.0, .total_steps = 4, .pct_start = 1.0}));
+  for (int step = 1; step < 4; ++step) up.step();
+  EXPECT_EQ(rate_of(sgd), 1.0);
+  EXPECT_THROW(up.step(), UsageError);
+  EXPECT_EQ(up.last_epoch(), 3);
+  EXPECT_EQ(rate_of(sgd), 1.0);
+
+  Scheduler nothing(sgd, constant_lr({.factor = 0, .total_iters = 2}));
+  nothing.step();
+  EXPECT_EQ(rate_of(sgd), 0.0);
+  EXPECT_THAT([&] { nothing.step(); },
+              ThrowsMessage<UsageError>(HasSubstr("cannot get back to the initial rate")));
+  EXPECT_EQ(nothing.last_epoch(), 1);
+  EXPECT_EQ(nothing.step_count(), 2);
+}
+
+TEST(Schedules, MayBeginWithNothingIfAnotherOneFollows) {
+  auto sgd = sgd_of({1.0});
+  Scheduler scheduler(
+      sgd, sequential_lr(
+               {constant_lr({.factor = 0, .total_iters = 2}), constant_lr({.factor = 1.0})}, {2}));
+  EXPECT_THAT(course(sgd, scheduler, 3), ElementsAre(0.0, 0.0, 1.0, 1.0));
+}
+
+TEST(Schedules, RefuseEpochsThatAreNone) {
+  auto sgd = sgd_of({1.0});
+  Scheduler scheduler(sgd, cosine_annealing_warm_restarts({.t_0 = 2, .t_mult = 3}));
+  for (const double epoch : {-1.0, 1e300, std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THROW(scheduler.step(epoch), UsageError);
+  }
+  EXPECT_EQ(scheduler.last_epoch(), 0);
 }
 
 TEST(CombinedSchedules, MayHoldCombinations) {

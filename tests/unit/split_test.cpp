@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -184,6 +185,15 @@ TEST(Split, OneProcessGetsTheInputsThemselves) {
   Ints numbers{1, 2, 3};
   const int* address = numbers.data();
   EXPECT_EQ(split_between_processes(fake_rank(0, 1), std::move(numbers)).data(), address);
+}
+
+// The share is gone when the call returns.
+TEST(Split, ReturnsNoReferenceIntoTheShare) {
+  const auto itself = [](Ints& share) -> Ints& { return share; };
+  static_assert(
+      std::is_same_v<decltype(split_between_processes(fake_rank(0, 2), Ints{}, itself)), Ints>);
+  EXPECT_THAT(split_between_processes(fake_rank(1, 2), integers_below(4), itself),
+              ElementsAre(2, 3));
 }
 
 TEST(Split, HandsTheShareToAFunctionAndReturnsItsResult) {

@@ -57,7 +57,10 @@ int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
 
 LoaderState state_of(const LoaderSettings& settings, const LoaderControl& control,
                      std::optional<int64_t> size);
-// Throws DataError, and changes nothing, if `state` is not one of this data.
+// Throws DataError if `state` is not one of this data.
+void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
+                 const LoaderState& state);
+// The same, and takes it over.
 void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
                 const LoaderState& state);
 

@@ -74,6 +74,9 @@ class NestedPath {
   NestedStep step_{};
 };
 
+// A path as messages name it: in quotes, or "the value" for the value itself.
+std::string place_name(const std::string& path);
+
 // What can differ between two values of one type: how many children a structure has (a
 // std::vector; 0 or 1 in a std::optional), and under which keys (maps; sorted).
 struct NestedShape {

@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "accelerate/detail/is_vector.h"
 #include "accelerate/detail/operands.h"
 
 namespace accelerate::detail {
@@ -25,6 +26,21 @@ template <class T>
 inline constexpr bool is_reducible_number = std::is_arithmetic_v<T>;
 template <class T>
 inline constexpr bool is_reducible_number<std::vector<T>> = std::is_arithmetic_v<T>;
+
+// Whether several ranks could reduce it, whatever number it is.
+template <class T>
+constexpr bool reduces_alone(ReduceOp op) {
+  if constexpr (is_vector<T>) {
+    return reduces_alone<typename T::value_type>(op);
+  } else if constexpr (!std::is_arithmetic_v<T>) {
+    return false;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return true;
+  } else {
+    constexpr bool kFitsWidest = std::is_signed_v<T> || sizeof(T) < sizeof(int64_t);
+    return kFitsWidest && op != ReduceOp::kMean;
+  }
+}
 
 // Numbers and std::vectors of numbers, as tensors of float64 or int64 while they are reduced.
 class NumberOperands {

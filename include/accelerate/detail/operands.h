@@ -61,11 +61,19 @@ struct Operands {
 };
 
 // All collective, and all throw UsageError on all ranks alike, before any data is sent, if the
-// values do not fit or one rank has a problem. Tensors of the results own their memory.
+// values do not fit or one rank has a problem. Tensors of the results own their memory, but for
+// those of gather and broadcast, and of reduce without a scale, with one rank.
 void gather_operands(Communicator& ranks, Operands& operands);
 void reduce_operands(Communicator& ranks, Operands& operands, ReduceOp op, double scale);
 void broadcast_operands(Communicator& ranks, Operands& operands, int from);
 void pad_operands(Communicator& ranks, Operands& operands, const PadOptions& options);
+
+// Where one rank is all there are its tensors are the results, without a copy: turns one into that,
+// and says whether several ranks could have taken it. If not, nothing is done, and the operations
+// above say why.
+bool gather_alone(at::Tensor& tensor);
+bool reduce_alone(at::Tensor& tensor, ReduceOp op);
+bool broadcast_alone(at::Tensor& tensor);
 
 // An empty tensor of bytes, for unpack() of what holds no tensor.
 at::Tensor no_bytes();
@@ -102,6 +110,23 @@ void add_operands(Operands& operands, V& value, Other&& other) {
     }
   };
   walk(value, node);
+}
+
+// Whether `value` could be finished with one rank: finish(tensor) for its tensors, finish(leaf) for
+// its other leaves. Makes no lists, as add_operands() does: with nothing to send they would be most
+// of what a call costs.
+template <class V, class Finish>
+bool finish_alone(V& value, Finish&& finish) {
+  bool done = true;
+  auto node = [&](const NestedPath&, auto& part) {
+    using T = std::remove_reference_t<decltype(part)>;
+    if constexpr (kKindOf<T> == NestedKind::kTensor ||
+                  (!HasShape<T> && kKindOf<T> != NestedKind::kStructure)) {
+      done = done && finish(part);
+    }
+  };
+  walk(value, node);
+  return done;
 }
 
 }  // namespace accelerate::detail

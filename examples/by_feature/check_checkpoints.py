@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Interrupts the examples of checkpoints, starts them again, and compares with runs that were not interrupted."""
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+PREEMPTED = 75
+
+
+class Example:
+    def __init__(self, accelerate, program):
+        self.accelerate, self.program = accelerate, program
+
+    def command(self, processes, *arguments):
+        command = [self.program, *map(str, arguments)]
+        if processes > 1:
+            command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
+        print("$", *command, flush=True)
+        return command
+
+    def environment(self):
+        return {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+
+    def run(self, processes, *arguments):
+        result = subprocess.run(self.command(processes, *arguments), env=self.environment(), timeout=120, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        print(result.stdout, result.stderr, sep="", flush=True)
+        expect(result.returncode == 0, "the example ends well")
+        return result.stdout
+
+    def interrupt(self, processes, folder, send):
+        """Calls send(process) when the example is in the middle of its work; what it printed and how it ended."""
+        with subprocess.Popen(self.command(processes, folder), env=self.environment(), text=True,
+                              stdout=subprocess.PIPE) as process:
+            printed = ""
+            for line in process.stdout:
+                printed += line
+                if line.startswith("at step"):
+                    send(process)
+            code = process.wait(timeout=120)
+        print(printed, flush=True)
+        return printed, code
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(f"failed: {what}")
+
+
+def numbers(text, pattern):
+    found = re.search(pattern, text)
+    expect(found, f"the output has {pattern!r}")
+    return found.groups()
+
+
+def check_checkpointing(example):
+    for processes in (1, 2):
+        with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as folder:
+            first, last, wanted = numbers(example.run(processes, whole), r"from (\d+) to (\d+): (.*)\n")
+            expect((first, last) == ("0", "40"), "all batches are trained on")
+            example.run(processes, folder, 23)
+            first, last, found = numbers(example.run(processes, folder), r"from (\d+) to (\d+): (.*)\n")
+            expect((first, last) == ("21", "40"), "it goes on from the last checkpoint")
+            expect(found == wanted, f"the result is that of a run that was not interrupted: {found} and {wanted}")
+            expect(sorted(os.listdir(f"{folder}/checkpoints")) == ["checkpoint_3", "checkpoint_4"],
+                   "two checkpoints are kept, and their numbers go on")
+
+
+def worker_of(process):
+    """One of the processes that the launcher has started."""
+    children = subprocess.run(["ps", "-o", "pid=,comm=", "--ppid", str(process.pid)], text=True,
+                              stdout=subprocess.PIPE).stdout.split("\n")
+    workers = [int(line.split()[0]) for line in children if "by_feature" in line]
+    expect(len(workers) == 2, f"two workers run: {children}")
+    return workers[1]
+
+
+def check_preemption(example):
+    to_launcher = (lambda process: process.send_signal(signal.SIGTERM))
+    to_one_rank = (lambda process: os.kill(worker_of(process), signal.SIGTERM))
+    # The launcher itself ends as a program that was told to stop.
+    for processes, send, code in ((1, to_launcher, PREEMPTED), (2, to_launcher, 128 + signal.SIGTERM),
+                                  (2, to_one_rank, PREEMPTED)):
+        with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as folder:
+            (wanted,) = numbers(example.run(processes, whole), r"(y = .*)\n")
+            printed, ended_with = example.interrupt(processes, folder, send)
+            (saved,) = numbers(printed, r"saved after (\d+) steps\n")
+            expect(20 <= int(saved) < 100, "it stops soon")
+            expect(ended_with == code, f"it ends with {code}, not {ended_with}")
+            printed = example.run(processes, folder)
+            (begun,) = numbers(printed, r"begins after (\d+) steps\n")
+            expect(begun == saved, "it goes on where it stopped")
+            (found,) = numbers(printed, r"(y = .*)\n")
+            expect(found == wanted, f"the result is that of a run that was not interrupted: {found} and {wanted}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name", choices=["checkpointing", "preemption"])
+    parser.add_argument("--accelerate", required=True)
+    parser.add_argument("--example", required=True)
+    arguments = parser.parse_args()
+    globals()[f"check_{arguments.name}"](Example(arguments.accelerate, arguments.example))
+
+
+main()

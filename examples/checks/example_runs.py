@@ -1,0 +1,40 @@
+"""What the checks of the examples have in common: running a program on some processes, and saying what is wrong."""
+import argparse
+import os
+import subprocess
+import sys
+
+
+class Example:
+    def __init__(self, accelerate, program):
+        self.accelerate, self.program = accelerate, program
+
+    def run(self, processes, *arguments):
+        """What the example prints; any other end than 0 ends the check."""
+        command = [self.program, *map(str, arguments)]
+        if processes > 1:
+            command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        print("$", *command, flush=True)
+        result = subprocess.run(command, env=environment, timeout=120, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        print(result.stdout, result.stderr, sep="", flush=True)
+        if result.returncode != 0:
+            sys.exit(f"the example ended with {result.returncode}")
+        return result.stdout
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(f"failed: {what}")
+
+
+def main(description, functions, *more):
+    """Runs check_NAME(example, *more) of `functions`, the globals of a script, for the NAME on the command line."""
+    checks = {name.removeprefix("check_"): check for name, check in functions.items() if name.startswith("check_")}
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("name", choices=checks)
+    parser.add_argument("--accelerate", required=True, help="the launcher")
+    parser.add_argument("--example", required=True, help="the program")
+    arguments = parser.parse_args()
+    checks[arguments.name](Example(arguments.accelerate, arguments.example), *more)

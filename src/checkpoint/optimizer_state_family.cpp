@@ -1,0 +1,91 @@
+#include "checkpoint/optimizer_state_family.h"
+
+#include <typeindex>
+#include <unordered_map>
+
+#include "checkpoint/optimizer_state_fields.h"
+#include "checkpoint/optimizer_state_reading.h"
+#include "checkpoint/optimizer_state_writing.h"
+
+namespace accelerate {
+namespace {
+
+template <class Fields>
+class FamilyOf final : public OptimizerFamily {
+ public:
+  const char* name() const override { return Fields::kName; }
+
+  TorchDict group_entries(const Options& options) const override {
+    TorchDict entries;
+    FieldWriter writer(entries);
+    Fields::options(own(options), writer);
+    return entries;
+  }
+
+  TorchDict state_entries(const ParamState& state) const override {
+    TorchDict entries;
+    FieldWriter writer(entries);
+    // Options decide what is needed when a state is read; all that is there is written.
+    const OwnOptions any = some_options();
+    Fields::state(any, static_cast<const OwnState&>(state), writer);
+    return entries;
+  }
+
+  std::unique_ptr<Options> read_group(const TorchDict& group, const Options& present,
+                                      const std::string& subject,
+                                      StateProblems& problems) const override {
+    auto options = std::make_unique<OwnOptions>(own(present));
+    GroupReader reader(group, subject, problems);
+    Fields::options(*options, reader);
+    reader.finish();
+    return options;
+  }
+
+  void assign(Options& target, const Options& source) const override {
+    static_cast<OwnOptions&>(target) = own(source);
+  }
+
+  std::unique_ptr<ParamState> read_state(const TorchDict& entries, const at::Tensor& parameter,
+                                         const Options& options, Tensors tensors,
+                                         const std::string& subject,
+                                         StateProblems& problems) const override {
+    auto state = std::make_unique<OwnState>();
+    ParamStateReader reader(entries, subject, problems, parameter, tensors);
+    Fields::state(own(options), *state, reader);
+    reader.finish();
+    return state;
+  }
+
+  bool needs_all_states() const override { return Fields::kNeedsAllStates; }
+
+ private:
+  using OwnOptions = typename Fields::Options;
+  using OwnState = typename Fields::State;
+
+  static const OwnOptions& own(const Options& options) {
+    return static_cast<const OwnOptions&>(options);
+  }
+  static OwnOptions some_options() { return OwnOptions(/*lr=*/0); }
+};
+
+template <class Fields>
+const OptimizerFamily* family_of() {
+  static const FamilyOf<Fields> kFamily;
+  return &kFamily;
+}
+
+}  // namespace
+
+const OptimizerFamily* find_optimizer_family(const torch::optim::Optimizer& optimizer) {
+  static const std::unordered_map<std::type_index, const OptimizerFamily*> kFamilies{
+      {typeid(torch::optim::SGD), family_of<SgdFields>()},
+      {typeid(torch::optim::Adam), family_of<AdamFields>()},
+      {typeid(torch::optim::AdamW), family_of<AdamWFields>()},
+      {typeid(torch::optim::Adagrad), family_of<AdagradFields>()},
+      {typeid(torch::optim::RMSprop), family_of<RmspropFields>()},
+      {typeid(torch::optim::LBFGS), family_of<LbfgsFields>()}};
+  const auto found = kFamilies.find(typeid(optimizer));
+  return found == kFamilies.end() ? nullptr : found->second;
+}
+
+}  // namespace accelerate

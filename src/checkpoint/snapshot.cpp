@@ -1,0 +1,133 @@
+#include "checkpoint/snapshot.h"
+
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "checkpoint/safetensors_stream.h"
+#include "checkpoint/torch_archive_writer.h"
+#include "files/durable_file.h"
+
+namespace accelerate::checkpoint {
+namespace {
+
+// Copies each memory once, however many tensors look at it.
+class HostCopies {
+ public:
+  at::Tensor copy(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return tensor;
+    const Key key{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
+                  tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
+    const auto found = copies_.find(key);
+    if (found != copies_.end()) return found->second;
+    return copies_.emplace(key, copied(tensor.detach())).first->second;
+  }
+
+  TorchValue copy(const TorchValue& value) {
+    const auto all = [&](const std::vector<TorchValue>& items) {
+      std::vector<TorchValue> result;
+      result.reserve(items.size());
+      for (const TorchValue& item : items) result.push_back(copy(item));
+      return result;
+    };
+    if (const auto* tensor = std::get_if<at::Tensor>(&value.variant())) return copy(*tensor);
+    if (const auto* list = std::get_if<TorchValue::List>(&value.variant())) return all(*list);
+    if (const auto* tuple = std::get_if<TorchTuple>(&value.variant())) {
+      return TorchTuple{.items = all(tuple->items)};
+    }
+    if (const auto* dict = std::get_if<TorchDict>(&value.variant())) {
+      TorchDict result(dict->kind());
+      for (const auto& [key, item] : dict->entries()) result.add(key, copy(item));
+      return result;
+    }
+    return value;
+  }
+
+  // Returns when all copies hold their values.
+  void wait() const {
+    for (const auto& [type, index] : devices_) {
+      const c10::impl::VirtualGuardImpl device(type);
+      device.getStream(c10::Device(type, index)).synchronize();
+    }
+  }
+
+ private:
+  using Key =
+      std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
+
+  at::Tensor copied(const at::Tensor& tensor) {
+    if (tensor.device().is_cpu()) return tensor.clone();
+    if (!tensor.device().is_cuda()) return tensor.cpu();
+    devices_.emplace(tensor.device().type(), tensor.device().index());
+    at::Tensor host =
+        at::empty_strided(tensor.sizes(), tensor.strides(),
+                          at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(true));
+    host.copy_(tensor, /*non_blocking=*/true);
+    return host;
+  }
+
+  std::map<Key, at::Tensor> copies_;
+  std::set<std::pair<c10::DeviceType, c10::DeviceIndex>> devices_;
+};
+
+void describe_tensors(const TensorsFile& file, files::FileRecord& record) {
+  for (files::PartRecord& part : record.parts) {
+    const at::Tensor* tensor = file.tensors.find(part.name);
+    if (tensor == nullptr) continue;
+    if (const auto dtype = file_dtype(tensor->scalar_type()))
+      part.dtype = files::dtype_name(*dtype);
+    part.shape = tensor->sizes().vec();
+  }
+}
+
+}  // namespace
+
+void Snapshot::add(std::string name, NamedTensors tensors, SafetensorsMetadata metadata) {
+  files_.push_back(
+      {.name = std::move(name), .content = TensorsFile{std::move(tensors), std::move(metadata)}});
+}
+
+void Snapshot::add(std::string name, TorchValue value) {
+  files_.push_back({.name = std::move(name), .content = std::move(value)});
+}
+
+void Snapshot::copy_to_host() {
+  HostCopies copies;
+  for (SnapshotFile& file : files_) {
+    if (auto* tensors = std::get_if<TensorsFile>(&file.content)) {
+      for (auto& item : tensors->tensors) item.value() = copies.copy(item.value());
+    } else {
+      auto& value = std::get<TorchValue>(file.content);
+      value = copies.copy(value);
+    }
+  }
+  copies.wait();
+}
+
+files::FileRecord write_snapshot_file(const std::filesystem::path& directory,
+                                      const SnapshotFile& file) {
+  files::DurableFile sink(directory, file.name);
+  if (const auto* tensors = std::get_if<TensorsFile>(&file.content)) {
+    write_safetensors(sink, tensors->tensors, tensors->metadata);
+    files::FileRecord record = sink.close();
+    describe_tensors(*tensors, record);
+    return record;
+  }
+  const std::string stem = std::filesystem::path(file.name).stem().string();
+  write_torch_archive(sink, std::get<TorchValue>(file.content), stem);
+  return sink.close();
+}
+
+std::string numbered_file(std::string_view stem, size_t number, std::string_view extension) {
+  std::string name(stem);
+  if (number > 0) name += "_" + std::to_string(number);
+  return name.append(extension);
+}
+
+}  // namespace accelerate::checkpoint

@@ -1,0 +1,12 @@
+// Names in messages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace accelerate::checkpoint {
+
+// "a, b and 12 more": the first few of them.
+std::string name_list(const std::vector<std::string>& names);
+
+}  // namespace accelerate::checkpoint

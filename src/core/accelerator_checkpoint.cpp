@@ -1,0 +1,96 @@
+// The members of Accelerator that are about files and preemption.
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include "accelerate/accelerator.h"
+#include "accelerate/model_files.h"
+#include "checkpoint/state_agreement.h"
+#include "core/accelerator_impl.h"
+
+namespace accelerate {
+
+TrainingState Accelerator::Impl::training_state() {
+  TrainingState training{.models = models->entries,
+                         .optimizers = optimizers->live(),
+                         .scaler = updates ? &updates->scaler() : nullptr,
+                         .window = &window->counter(),
+                         .weights = &window->weights(),
+                         .trigger = &trigger,
+                         .buffers_differ = !options.ddp.broadcast_buffers};
+  // Those whose optimizers are gone are of no use any more.
+  for (const Scheduler& scheduler : schedulers) {
+    if (optimizers->find(scheduler.optimizer()) != nullptr)
+      training.schedulers.push_back(scheduler);
+  }
+  for (const auto& loader : loaders) {
+    if (loader->control()) training.loaders.push_back(loader);
+  }
+  return training;
+}
+
+SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveOptions& options) {
+  return impl_->stamped([&] { return impl_->keeper->save(impl_->training_state(), dir, options); });
+}
+
+std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
+                                              const LoadOptions& options) {
+  return impl_->stamped([&] { return impl_->keeper->load(impl_->training_state(), dir, options); });
+}
+
+void Accelerator::register_object(CheckpointFunctions object) {
+  impl_->stamped([&] {
+    if (object.state_dict && object.load_state_dict) {
+      return impl_->keeper->add_object(std::move(object));
+    }
+    throw UsageError({.what = "an object for checkpoints that lacks one of its functions",
+                      .where = "register_for_checkpointing",
+                      .hint = "set both state_dict and load_state_dict"});
+  });
+}
+
+HookHandle Accelerator::register_save_state_pre_hook(SaveStateHook hook) {
+  return impl_->keeper->add_hook(std::move(hook));
+}
+HookHandle Accelerator::register_load_state_pre_hook(LoadStateHook hook) {
+  return impl_->keeper->add_hook(std::move(hook));
+}
+
+int64_t Accelerator::save_iteration() const { return impl_->keeper->project().iteration; }
+void Accelerator::set_save_iteration(int64_t iteration) { impl_->keeper->set_iteration(iteration); }
+const std::filesystem::path& Accelerator::project_dir() const {
+  return impl_->keeper->project().project_dir;
+}
+const std::filesystem::path& Accelerator::logging_dir() const {
+  return impl_->keeper->project().logging_dir;
+}
+
+void Accelerator::write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
+                              const SaveModelOptions& options) const {
+  impl_->stamped([&] {
+    checkpoint::agree(*impl_->communicator, checkpoint::caught([&] {
+      if (impl_->keeper->is_writer()) {
+        accelerate::save_model(module, folder, options);
+      }
+    }));
+  });
+}
+
+void Accelerator::save(const TorchValue& object, const std::filesystem::path& path) const {
+  impl_->stamped([&] {
+    if (impl_->keeper->is_writer()) save_torch_archive(path, object);
+  });
+}
+
+bool Accelerator::should_checkpoint_and_exit() {
+  if (!impl_->signals) return false;
+  return impl_->stamped([&] {
+    Trigger seen;
+    if (impl_->signals->raised()) seen.set();
+    return seen.check(*impl_->communicator);
+  });
+}
+
+int Accelerator::preemption_exit_code() const { return impl_->options.preemption.exit_code; }
+
+}  // namespace accelerate

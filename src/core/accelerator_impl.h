@@ -1,0 +1,86 @@
+// What an accelerator holds. For the files of this room that hold the members of Accelerator.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "accelerate/accelerator.h"
+#include "accelerate/errors.h"
+#include "accelerate/preemption.h"
+#include "core/accelerator_state.h"
+#include "core/gradient_window.h"
+#include "core/prepared_optimizers.h"
+#include "core/scaled_updates.h"
+
+namespace accelerate {
+
+struct Accelerator::Impl {
+  AcceleratorOptions options;
+  ProcessState state;
+  std::shared_ptr<Communicator> communicator;
+  std::unique_ptr<Strategy> strategy;
+  // A module keeps its strategy however often it is prepared.
+  std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
+  std::vector<std::shared_ptr<detail::FollowedLoader>> loaders;  // some may be gone
+  std::vector<Scheduler> schedulers;
+  std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+
+  bool joining = false;  // inside join_uneven_inputs
+
+  PrecisionPolicy precision;
+  std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
+  std::shared_ptr<PreparedOptimizers> optimizers;
+  std::shared_ptr<GradientWindow> window;
+  Trigger trigger;
+  std::unique_ptr<SignalWatch> signals;  // null where none are watched
+  std::unique_ptr<StateKeeper> keeper;   // last: finishes its save before the rest goes
+
+  // What a checkpoint is made of at the moment.
+  TrainingState training_state();
+
+  bool prepared(const std::shared_ptr<ModelStrategy>& strategy) const {
+    return std::ranges::any_of(models->entries,
+                               [&](const auto& entry) { return entry.strategy == strategy; });
+  }
+
+  void require_complete_gradients(const char* where) const {
+    if (window->sync_gradients()) return;
+    throw UsageError({.what = "gradients that still accumulate cannot be unscaled",
+                      .where = where,
+                      .hint = "clip and unscale where sync_gradients() is true"});
+  }
+
+  // Of their own optimizers alone: the gradients of others may not be there yet.
+  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) {
+    if (!updates) return;
+    require_complete_gradients(where);
+    bool found = false;
+    for (const PreparedOptimizer& prepared : optimizers->live()) {
+      if (!has_any_of(prepared.optimizer(), parameters)) continue;
+      found = true;
+      updates->unscale(prepared.optimizer());
+    }
+    if (found) return;
+    throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",
+                      .where = where,
+                      .hint = "give the optimizer of these parameters to prepare()"});
+  }
+
+  // Of all that losses may reach, each once.
+  std::vector<at::Tensor> gradients() const;
+
+  // Runs `call` and stamps the errors that pass through with the rank.
+  template <class Call>
+  auto stamped(Call call) const {
+    try {
+      return call();
+    } catch (Error& error) {
+      error.set_rank(state.rank(), state.world_size());
+      throw;
+    }
+  }
+};
+
+}  // namespace accelerate

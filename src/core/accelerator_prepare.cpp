@@ -1,0 +1,175 @@
+// What prepare() does with each kind of object.
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accelerate/accelerator.h"
+#include "core/accelerator_impl.h"
+#include "optim/optimizer_placement.h"
+
+namespace accelerate {
+namespace {
+
+template <class Pointer>
+void require_not_null(const Pointer& pointer, const char* what) {
+  if (pointer) return;
+  throw UsageError({.what = std::string("a null pointer instead of ") + what,
+                    .where = "prepare",
+                    .hint = "make the object first"});
+}
+
+// Loaders that differ would give the ranks different numbers of batches, and the first rank to
+// finish would leave the others waiting.
+void require_same_loader(const LoaderOptions& options, const LoaderState& state, bool dispatch,
+                         Communicator& ranks) {
+  std::ostringstream own;
+  // Where rank 0 reads for all, nobody asks what the others have.
+  if (state.size >= 0 && !dispatch) own << state.size << " samples in ";
+  own << "batches of " << options.batch_size << (options.shuffle ? ", shuffled" : "")
+      << (options.drop_last ? ", drop_last" : "") << (options.sampler ? ", with a sampler" : "")
+      << (options.batch_sampler ? ", with a batch sampler" : "");
+  if (!dispatch && (state.epoch != 0 || state.position != 0)) {
+    own << ", standing at " << state.position << " of epoch " << state.epoch;
+  }
+  const std::vector<std::string> all = ranks.all_gather_bytes(own.str());
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UsageError({.what = "the ranks' loaders differ: rank 0 has " + all[0] + ", rank " +
+                              std::to_string(rank) + " has " + all[rank],
+                      .where = "prepare",
+                      .hint = "give all ranks the same data and options"});
+  }
+}
+
+}  // namespace
+
+void Accelerator::place_module(const std::shared_ptr<torch::nn::Module>& module) const {
+  impl_->stamped([&] { require_not_null(module, "a model"); });
+  if (impl_->options.device_placement) module->to(device());
+}
+
+std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
+    const std::shared_ptr<torch::nn::Module>& module) {
+  auto& entries = impl_->models->entries;
+  std::erase_if(entries, [](const auto& entry) {
+    if (entry.strategy->usable()) return false;
+    entry.strategy->release();  // its hooks on the parameters would get in the way of new ones
+    return true;
+  });
+  for (const auto& entry : entries) {
+    if (entry.module == module) return entry.strategy;
+  }
+  return impl_->stamped([&] {
+    auto strategy = impl_->strategy->wrap(module);
+    entries.push_back({module, strategy});
+    return strategy;
+  });
+}
+
+PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                                                 bool place) {
+  impl_->stamped([&] {
+    require_not_null(optimizer, "an optimizer");
+    if (impl_->optimizers->find(*optimizer) != nullptr) {
+      throw UsageError({.what = "this optimizer was prepared before",
+                        .where = "prepare",
+                        .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
+                                "free_memory() first"});
+    }
+  });
+  if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
+  OptimizerSurroundings surroundings{
+      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
+      .require_complete = [window = impl_->window] { window->require_complete(); },
+      .accumulates = [window = impl_->window] { return window->steps() > 1; },
+      .before_zero_grad =
+          [window = impl_->window,
+           updates = impl_->updates](const torch::optim::Optimizer& emptied) {
+            window->require_droppable();
+            if (updates) updates->discard(emptied);
+          }};
+  if (impl_->updates) {
+    surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
+                                                         const std::function<void()>& update) {
+      return updates->step(scaled, update);
+    };
+  }
+  PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
+  impl_->optimizers->add(prepared);
+  return prepared;
+}
+
+PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
+  return impl_->stamped([&] {
+    const torch::optim::Optimizer* moved = &scheduler.optimizer();
+    impl_->schedulers.push_back(scheduler);
+    return PreparedScheduler(
+        scheduler,
+        {.num_processes = impl_->state.world_size(),
+         .is_main_process = impl_->state.is_main_process(),
+         .split_batches = impl_->options.data_loader.split_batches,
+         .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
+         .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
+         .optimizer_step_was_skipped =
+             [optimizers = impl_->optimizers, moved, rank = impl_->state.rank(),
+              world_size = impl_->state.world_size()] {
+               if (const auto* prepared = optimizers->find(*moved)) {
+                 return prepared->step_was_skipped();
+               }
+               UsageError error({.what = "a scheduler moves an optimizer that is not prepared",
+                                 .where = "PreparedScheduler::step",
+                                 .hint = "give the optimizer to prepare() too, and keep what comes "
+                                         "back"});
+               error.set_rank(rank, world_size);
+               throw error;
+             }},
+        impl_->options.scheduler);
+  });
+}
+
+bool Accelerator::reads_data(bool is_batch_stream) const {
+  const bool dispatch = impl_->options.data_loader.dispatch_batches || is_batch_stream;
+  return !dispatch || is_main_process();
+}
+
+LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
+                                      const LoaderState& state, bool has_seed, bool place) {
+  return impl_->stamped([&] {
+    const ShardingOptions& sharding = impl_->options.data_loader;
+    const bool dispatch = sharding.dispatch_batches || is_batch_stream;
+    require_same_loader(options, state, dispatch, *impl_->communicator);
+    const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
+    // Rank 0 decides: all ranks must shuffle alike.
+    at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);
+    impl_->communicator->broadcast(agreed);
+    const int64_t* of_rank_zero = agreed.data_ptr<int64_t>();
+    LoaderShard shard{.rank = impl_->state.rank(),
+                      .world_size = impl_->state.world_size(),
+                      .split_batches = sharding.split_batches,
+                      .even_batches = sharding.even_batches,
+                      .device = device(),
+                      .place_on_device = place && impl_->options.device_placement,
+                      .non_blocking = sharding.non_blocking,
+                      .seed = static_cast<uint64_t>(of_rank_zero[0]),
+                      .dispatch = dispatch,
+                      .dispatched_size = of_rank_zero[1],
+                      .rng_types = sharding.rng_types,
+                      .communicator = impl_->communicator};
+    const auto kind =
+        is_batch_stream ? detail::SourceKind::kBatchStream : detail::SourceKind::kDataset;
+    detail::check_shard(options, shard, kind, false);
+    return shard;
+  });
+}
+
+void Accelerator::follow_loader(std::unique_ptr<detail::FollowedLoader> loader) {
+  std::erase_if(impl_->loaders, [](const auto& known) { return !known->control(); });
+  loader->control()->set_passes(impl_->passes);
+  impl_->loaders.push_back(std::move(loader));
+}
+
+}  // namespace accelerate

@@ -1,0 +1,47 @@
+// Names in a folder of checkpoints.
+//
+//   checkpoint_7                     a checkpoint, number 7 of the series "checkpoint"
+//   best                             a checkpoint that belongs to no series
+//   .checkpoint_7.tmp-<16 digits>    being written, or being deleted; never read
+//   .checkpoint_7.old-<16 digits>    set aside while a new checkpoint takes its name
+//   .checkpoint.lock, .best.lock     held by the job that writes the series, or that checkpoint
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace accelerate::files {
+
+// The series of automatic naming.
+inline constexpr std::string_view kSeries = "checkpoint";
+
+// checkpoint_<number>, the name that automatic naming gives.
+std::string numbered_name(int64_t number);
+
+struct SeriesName {
+  std::string series;  // "checkpoint"
+  int64_t number = 0;
+
+  bool operator==(const SeriesName&) const = default;
+};
+// The parts of <series>_<number>; nothing for names that are not exactly what numbered_name() would
+// write for that series: no sign, no leading zero.
+std::optional<SeriesName> series_name(std::string_view name);
+
+// A hidden name beside a checkpoint.
+enum class HiddenKind { kTemporary, kSetAside };
+struct HiddenName {
+  HiddenKind kind = HiddenKind::kTemporary;
+  std::string checkpoint;  // whose it is
+};
+std::optional<HiddenName> hidden_name(std::string_view name);
+// A new one, which differs from every other.
+std::string make_hidden_name(HiddenKind kind, std::string_view checkpoint);
+
+// The lock file of a checkpoint of that name; all of one series share it.
+std::string lock_name(std::string_view checkpoint);
+
+}  // namespace accelerate::files

@@ -1,0 +1,34 @@
+#include "files/json_text.h"
+
+namespace accelerate::files {
+namespace {
+
+constexpr size_t kLongest = 80;
+
+}  // namespace
+
+std::string shortened(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string result;
+  for (const char letter : text.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(letter);
+    if (byte >= 0x20 && byte < 0x7f) {
+      result += letter;
+    } else {
+      result += {'\\', 'x', kHex[byte >> 4], kHex[byte & 0xf]};
+    }
+  }
+  if (text.size() > kLongest) result += "...";
+  return result;
+}
+
+std::string in_quotes(std::string_view text) { return '"' + shortened(text) + '"'; }
+
+std::string json_complaint(const std::exception& error, size_t position) {
+  // "[json.exception.parse_error.101] parse error at line 1, column 9: syntax error while ..."
+  std::string_view text = error.what();
+  if (const size_t end = text.find("syntax error"); end != text.npos) text.remove_prefix(end);
+  return shortened(text) + " at byte " + std::to_string(position);
+}
+
+}  // namespace accelerate::files
