@@ -15,7 +15,8 @@ class Accelerator;
 
 struct CaptureOptions {
   // Steps of one kind that run as they are before one of that kind is recorded: lazy
-  // initialisation and the choice of kernels happen in them.
+  // initialisation and the choice of kernels happen in them. At least 11 where ranks exchange
+  // gradients, whose buckets are chosen meanwhile.
   int warmup_steps = 3;
   // Kinds of steps that are kept; the one that was not used for longest makes room.
   size_t most_graphs = 8;
@@ -23,7 +24,7 @@ struct CaptureOptions {
 
 // A training step that is replayed as a CUDA graph:
 //
-//   auto step = accelerate::capture(accelerator, [&](const std::vector<at::Tensor>& in) {
+//   auto step = accelerator.capture([&](const std::vector<at::Tensor>& in) {
 //     optimizer.zero_grad();
 //     auto loss = loss_of(model(in[0]), in[1]);
 //     accelerator.backward(loss);
@@ -43,10 +44,14 @@ struct CaptureOptions {
 // The results are overwritten by the next call that replays the same graph: copy what is to stay.
 // Gradients keep their memory: zero_grad() inside of the step sets them to zero.
 //
-// Where a step cannot be recorded, and on CPUs, with several ranks or under fp16, all calls run the
-// step as it is; fallback_reason() says why, and so does one line in the log. Optimizers that can
-// be recorded are Adam, AdamW and FlatAdamW. After loading state into the optimizer call reset().
-// One thread at a time.
+// Under fp16 the graph itself looks whether gradients overflowed; the host learns it before the
+// next replay of an update and is never more than one update ahead.
+//
+// Where a step cannot be recorded, on CPUs, and where Gloo exchanges the gradients of several
+// ranks, all calls run the step as it is; fallback_reason() says why, and so does one line in the
+// log. Through NCCL the exchange is part of the graph: all ranks then call it alike. Optimizers
+// that can be recorded are SGD, Adam, AdamW and FlatAdamW. After loading state into the optimizer
+// call reset(). One thread at a time.
 class StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -73,8 +78,4 @@ class StepCapture {
   class Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-StepCapture capture(Accelerator& accelerator, StepCapture::Step step,
-                    const CaptureOptions& options = {});
-
 }  // namespace accelerate

@@ -10,6 +10,18 @@ thread_local int kept_gradients = 0;
 
 ReplayActions* ReplayActions::current() { return the_current; }
 
+void ReplayActions::mark_gradients(
+    const std::vector<std::pair<at::Tensor, at::Tensor>>& of_parameters) {
+  for (const auto& [parameter, gradient] : of_parameters) {
+    versions_[gradient.unsafeGetTensorImpl()] = gradient._version();
+  }
+}
+
+bool ReplayActions::untouched(const at::Tensor& gradient) const {
+  const auto found = versions_.find(gradient.unsafeGetTensorImpl());
+  return found != versions_.end() && found->second == gradient._version();
+}
+
 ReplayActions::Scope::Scope(ReplayActions& actions) { the_current = &actions; }
 ReplayActions::Scope::~Scope() { the_current = nullptr; }
 

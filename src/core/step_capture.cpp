@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <list>
 #include <utility>
 
 #include "accelerate/accelerator.h"
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "comm/communicator_impl.h"
 #include "compat/cuda_plugin.h"
 #include "compat/replay_actions.h"
 
@@ -39,6 +41,9 @@ Kind kind_of(const StepCapture::Tensors& inputs, int64_t window) {
   return kind;
 }
 
+// Parameters, each with its gradient.
+using Gradients = std::vector<std::pair<at::Tensor, at::Tensor>>;
+
 struct Recorded {
   Kind kind;
   int warm = 0;
@@ -46,7 +51,15 @@ struct Recorded {
   compat::ReplayActions actions{};
   StepCapture::Tensors inputs{};
   StepCapture::Tensors outputs{};
+  Gradients gradients{};
 };
+
+// As many backward passes as libtorch's reducer needs to settle.
+constexpr int kLeastWarmupOfRanks = 11;
+
+bool exchanges_on_device(Communicator& communicator) {
+  return communicator.impl().group()->getBackend(c10::kCUDA)->getBackendName() == "nccl";
+}
 
 }  // namespace
 
@@ -61,9 +74,10 @@ class StepCapture::Impl {
     if (!accelerator.device().is_cuda() || compat::cuda_plugin() == nullptr) {
       fall_back("there is no GPU");
     } else if (accelerator.num_processes() > 1) {
-      fall_back("gradients are exchanged between ranks");
-    } else if (accelerator.scaler() != nullptr) {
-      fall_back("the host decides about steps under fp16");
+      if (!exchanges_on_device(accelerator.communicator())) {
+        fall_back("the ranks exchange gradients through the host");
+      }
+      options_.warmup_steps = std::max(options_.warmup_steps, kLeastWarmupOfRanks);
     }
   }
 
@@ -88,6 +102,7 @@ class StepCapture::Impl {
   Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
     const compat::KeptGradients kept;
     if (!reason_.empty()) return step_(inputs);
+    accelerator_.finish_iteration();
     Recorded& recorded = find(kind_of(inputs, window));
     if (!recorded.graph) {
       if (recorded.warm < options_.warmup_steps) {
@@ -98,6 +113,7 @@ class StepCapture::Impl {
       }
       if (!record(recorded, inputs)) return step_(inputs);
     }
+    put_gradients_back(recorded);
     for (size_t i = 0; i < inputs.size(); ++i) {
       recorded.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
     }
@@ -129,19 +145,59 @@ class StepCapture::Impl {
       recorded.inputs.push_back(at::empty_strided(input.sizes(), input.strides(),
                                                   input.options().device(accelerator_.device())));
     }
+    // Nothing of earlier steps may wait for its turn inside of the graph.
+    (void)accelerator_.optimizer_step_was_skipped();
+    const Gradients before = gradients_now();
+    if (accelerator_.gradient_accumulation_steps() == 1) recorded.actions.mark_gradients(before);
     auto graph = compat::cuda_plugin()->make_graph();
     try {
       const compat::ReplayActions::Scope scope(recorded.actions);
-      graph->record([&] { recorded.outputs = step_(recorded.inputs); });
+      graph->record([&] {
+        recorded.outputs = step_(recorded.inputs);
+        accelerator_.finish_iteration();
+      });
     } catch (const Error& error) {
+      abandon(before);
       fall_back(error.message());
       return false;
     } catch (const c10::Error& error) {
+      abandon(before);
       fall_back(error.what_without_backtrace());
       return false;
     }
+    recorded.gradients = gradients_now();
     recorded.graph = std::move(graph);
     return true;
+  }
+
+  Gradients gradients_now() const {
+    Gradients gradients;
+    for (const at::Tensor& parameter : accelerator_.trained_parameters()) {
+      if (parameter.grad().defined()) gradients.emplace_back(parameter, parameter.grad());
+    }
+    return gradients;
+  }
+
+  // Nothing of what was recorded happens.
+  void abandon(const Gradients& before) const {
+    accelerator_.abandon_iteration();
+    for (const auto& [parameter, gradient] : before) parameter.mutable_grad() = gradient;
+  }
+
+  // The graph adds to the gradients that it was recorded with. One that was let go of outside of
+  // the step comes back as zeros, another one as its values.
+  static void put_gradients_back(const Recorded& recorded) {
+    const at::NoGradGuard no_grad;
+    for (const auto& [parameter, gradient] : recorded.gradients) {
+      at::Tensor& present = parameter.mutable_grad();
+      if (present.is_same(gradient)) continue;
+      if (present.defined()) {
+        gradient.copy_(present);
+      } else {
+        gradient.zero_();
+      }
+      present = gradient;
+    }
   }
 
   void fall_back(std::string reason) {
@@ -170,10 +226,5 @@ size_t StepCapture::graphs() const { return impl_->graphs(); }
 int64_t StepCapture::replays() const { return impl_->replays(); }
 const std::string& StepCapture::fallback_reason() const { return impl_->fallback_reason(); }
 void StepCapture::reset() { impl_->reset(); }
-
-StepCapture capture(Accelerator& accelerator, StepCapture::Step step,
-                    const CaptureOptions& options) {
-  return {accelerator, std::move(step), options};
-}
 
 }  // namespace accelerate

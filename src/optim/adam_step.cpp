@@ -1,16 +1,15 @@
 // Adam and AdamW by torch's fused kernels.
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/empty.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
 #include <utility>
 #include <vector>
 
-#include "accelerate/errors.h"
 #include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
+#include "optim/recorded_scalars.h"
 
 namespace accelerate {
 namespace {
@@ -40,6 +39,7 @@ class AdamStep final : public GroupedStep {
  public:
   using GroupedStep::GroupedStep;
   const char* name() const override { return "fused"; }
+  bool can_look_on_device() const override { return true; }
 
  private:
   using Options = typename Family::Options;
@@ -72,40 +72,44 @@ class AdamStep final : public GroupedStep {
     const auto& own = static_cast<const Options&>(options);
     const auto [beta1, beta2] = own.betas();
     if (auto* actions = compat::ReplayActions::current()) {
-      if (spare_scalars_.empty()) {
-        throw UsageError({.what = "the optimizer made no step before the one that is recorded",
-                          .where = "step",
-                          .hint = "let all parameters have gradients in every step"});
-      }
-      const at::Tensor rate = spare_scalars_.back().first;
-      const at::Tensor count = spare_scalars_.back().second;
-      spare_scalars_.pop_back();
+      const at::Tensor rate = scalars_.take();
+      const at::Tensor count = scalars_.take();
       // Written from the host only where it is not what the graph itself left there.
       struct OnDevice {
         double rate = -1;
         int64_t count = -1;
       };
-      actions->add(
-          [this, parameters = bucket.parameters, &own, rate, count, known = OnDevice()]() mutable {
-            const int64_t wanted = counted(parameters);
-            if (known.rate != own.lr()) rate.fill_(own.lr());
-            if (known.count != wanted) count.fill_(wanted);
-            known = {.rate = own.lr(), .count = wanted + 1};
-          });
+      const std::optional<at::Tensor> found = this->found_inf();
+      actions->add([this, parameters = bucket.parameters, &own, rate, count,
+                    looks = found.has_value(), known = OnDevice()]() mutable {
+        const int64_t wanted = counted(parameters);
+        if (looks) this->counted_ahead(parameters);
+        if (known.rate != own.lr()) rate.fill_(own.lr());
+        if (known.count != wanted) count.fill_(wanted);
+        known = {.rate = own.lr(), .count = wanted + 1};
+      });
       const std::vector<at::Tensor> counts(bucket.parameters.size(), count);
       Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
                      bucket.state[2], counts, rate, beta1, beta2, own.weight_decay(), own.eps(),
-                     own.amsgrad(), /*maximize=*/false);
-      count.add_(1);
+                     own.amsgrad(), /*maximize=*/false, /*grad_scale=*/std::nullopt,
+                     this->found_inf());
+      if (found) {
+        count.add_(found->eq(0));
+      } else {
+        count.add_(1);
+      }
       return;
     }
-    if (compat::KeptGradients::active() && spare_scalars_.size() < kMostSpares) {
-      const auto options_of = at::TensorOptions(at::kFloat).device(bucket.device);
-      spare_scalars_.emplace_back(at::empty({}, options_of), at::empty({}, options_of));
-    }
+    scalars_.lay_by(bucket.device, 2);
     Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
                    bucket.state[2], bucket.step_tensors(), own.lr(), beta1, beta2,
-                   own.weight_decay(), own.eps(), own.amsgrad(), /*maximize=*/false);
+                   own.weight_decay(), own.eps(), own.amsgrad(), /*maximize=*/false,
+                   /*grad_scale=*/std::nullopt, this->found_inf());
+  }
+
+  int64_t* counter_of(const at::Tensor& parameter) override {
+    State* state = this->template find_state<State>(parameter);
+    return state == nullptr ? nullptr : &state->step();
   }
 
   // Counts an update in the states of all `parameters`, which have the same count; returns it.
@@ -124,10 +128,7 @@ class AdamStep final : public GroupedStep {
   }
 
   KernelLookup kernels_{Family::kOperator};
-  // Rate and count for graphs to come, made in the steps that warm up: memory taken while a graph
-  // is recorded is also that of its earlier tensors, which would overwrite what the host put there.
-  static constexpr size_t kMostSpares = 8;
-  std::vector<std::pair<at::Tensor, at::Tensor>> spare_scalars_;
+  RecordedScalars scalars_;
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ namespace {
 [[noreturn]] void refuse_recording() {
   throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
                     .where = "step",
-                    .hint = "use Adam, AdamW or FlatAdamW"});
+                    .hint = "use SGD, Adam, AdamW or FlatAdamW"});
 }
 
 bool kernels_take(c10::ScalarType type) {
@@ -137,8 +137,28 @@ at::Tensor GroupedStep::step(LossClosure closure) {
   }
   if (rest.empty()) return loss;
   if (recording) refuse_recording();
-  let_optimizer_update(rest);
+  // The optimizer itself cannot look on the device.
+  if (!found_inf_.defined() || found_inf_.item<float>() == 0) let_optimizer_update(rest);
   return loss;
+}
+
+void GroupedStep::step_unless(const at::Tensor& found_inf) {
+  struct Look {
+    Look(at::Tensor& place, const at::Tensor& found) : place(place) { place = found; }
+    ~Look() { place.reset(); }
+    at::Tensor& place;
+  };
+  const Look look(found_inf_, found_inf);
+  step(nullptr);
+}
+
+void GroupedStep::ended(bool skipped) {
+  if (skipped) {
+    for (const at::Tensor& parameter : counted_ahead_) {
+      if (int64_t* counter = counter_of(parameter)) --*counter;
+    }
+  }
+  counted_ahead_.clear();
 }
 
 void GroupedStep::step_together(at::TensorList parameters,
@@ -149,6 +169,7 @@ void GroupedStep::step_together(at::TensorList parameters,
     // A recorded update is made, and counted, by the replays.
     if (compat::ReplayActions::current() != nullptr) continue;
     for (int64_t* counter : bucket.counters) *counter = bucket.step;
+    if (found_inf_.defined()) counted_ahead(bucket.parameters);
   }
   buckets_.clear();
 }

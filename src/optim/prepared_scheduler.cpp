@@ -44,12 +44,17 @@ void PreparedScheduler::step() {
     if (surroundings_.adjust_scheduler) scheduler_.add_to_step_count(1);
     return;
   }
+  if (!surroundings_.when_updates_are_known) return step_unless_skipped();
+  surroundings_.when_updates_are_known([self = *this]() mutable { self.step_unless_skipped(); });
+}
+
+void PreparedScheduler::step_unless_skipped() {
   if (surroundings_.optimizer_step_was_skipped && surroundings_.optimizer_step_was_skipped()) {
     return;
   }
   for (int64_t step = 0; step < steps_a_call() && !is_over(scheduler_); ++step) scheduler_.step();
 }
 
-void PreparedScheduler::step(double metric_or_epoch) { scheduler_.step(metric_or_epoch); }
+void PreparedScheduler::step(double metric_or_epoch) { scheduler().step(metric_or_epoch); }
 
 }  // namespace accelerate
