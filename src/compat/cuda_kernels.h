@@ -91,6 +91,11 @@ struct CudaKernels {
                              const at::Tensor& grad_token_table,
                              const at::Tensor& grad_position_table);
 
+  // to = left right + bias, or to += left right, in the way that was measured to be the fastest;
+  // false where it is not for these matrices. The first call for a shape waits for the device.
+  bool (*measured_product)(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+                           const at::Tensor& bias, bool add);
+
   // to = from * scale, or to += from * scale, where `scale` is a float32 scalar on the device.
   void (*scale)(const at::Tensor& to, const at::Tensor& from, const at::Tensor& scale, bool add);
   // The norm of a flat float32 vector, as a scalar on the device.

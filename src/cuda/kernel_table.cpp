@@ -6,6 +6,7 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include "cuda/kernels/launch.h"
+#include "cuda/products.h"
 
 namespace accelerate::cuda {
 namespace {
@@ -363,6 +364,7 @@ const compat::CudaKernels* kernel_table() {
       .cross_entropy = cross_entropy_rows,
       .embedding_forward = embed,
       .embedding_backward = add_embedding_gradients,
+      .measured_product = measured_product,
       .scale = scale_into,
       .flat_norm = norm_of_flat,
       .flat_adamw = update_flat,

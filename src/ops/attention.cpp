@@ -86,8 +86,7 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
     const AttentionOptions options{.causal = causal, .dropout = dropout, .scale = scale};
     const at::Tensor rows = input.view({-1, input.size(2)});
     const at::Tensor packed =
-        (bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t()))
-            .view({input.size(0), input.size(1), weight.size(0)});
+        product(rows, weight.t(), bias).view({input.size(0), input.size(1), weight.size(0)});
     const auto parts = parts_of(packed, heads);
     const CudnnAttention found = run_cudnn(parts[0], parts[1], parts[2], options);
     context->save_for_backward({input, weight, bias, packed, found.output, found.log_sums,
@@ -129,7 +128,7 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
     const auto [packed, bias_sum] = kernels_for(input)->concatenate(
         found, true, bias_wanted ? gradient_sum_of(saved[2]) : compat::ColumnSum());
     variable_list result(7);
-    if (context->needs_input_grad(0)) result[0] = packed.mm(weight).view(input.sizes());
+    if (context->needs_input_grad(0)) result[0] = product(packed, weight).view(input.sizes());
     if (context->needs_input_grad(1)) {
       result[1] = product_gradient(weight, packed, input.view({-1, input.size(2)}));
     }

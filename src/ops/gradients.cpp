@@ -3,12 +3,25 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
+#include "base/environment.h"
 #include "compat/cuda_plugin.h"
 
 namespace accelerate::ops {
 namespace {
 
 bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+bool tunes_products() {
+  static const bool on = environment_flag("ACCELERATE_TUNE_PRODUCTS");
+  return on;
+}
+
+bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+              const at::Tensor& bias, bool add) {
+  if (!tunes_products()) return false;
+  const compat::CudaKernels* kernels = kernels_for(to);
+  return kernels != nullptr && kernels->measured_product(to, left, right, bias, add);
+}
 
 }  // namespace
 
@@ -39,7 +52,20 @@ compat::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
   return {.wanted = true, .dtype = parameter.scalar_type(), .add_to = float_gradient_of(parameter)};
 }
 
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
+  if (tunes_products() && left.is_cuda()) {
+    const at::Tensor to = at::empty({left.size(0), right.size(1)}, left.options());
+    if (measured(to, left, right, bias, false)) return to;
+  }
+  return bias.defined() ? at::addmm(bias, left, right) : at::mm(left, right);
+}
+
+void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
+  if (!measured(to, left, right, {}, false)) at::mm_out(to, left, right);
+}
+
 void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
+  if (measured(to, left.t(), right, {}, true)) return;
   if (left.scalar_type() == to.scalar_type()) {
     to.addmm_(left.t(), right);
   } else if (to.is_cuda() && to.scalar_type() == at::kFloat) {
@@ -49,10 +75,20 @@ void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right
   }
 }
 
+void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
+  if (measured(to, left.t(), right, {}, false)) return;
+  if (to.is_cuda() && to.scalar_type() == at::kFloat && is_half(left.scalar_type())) {
+    at::mm_outf(left.t(), right, at::kFloat, to);
+  } else {
+    to.zero_();
+    add_product(to, left, right);
+  }
+}
+
 at::Tensor product_gradient(const at::Tensor& parameter, const at::Tensor& left,
                             const at::Tensor& right) {
   at::Tensor own = float_gradient_of(parameter);
-  if (!own.defined()) return left.t().mm(right);
+  if (!own.defined()) return product(left.t(), right);
   add_product(own, left, right);
   return {};
 }

@@ -29,12 +29,19 @@ at::Tensor float_gradient_of(const at::Tensor& parameter);
 // How the sum over rows that is the gradient of `parameter` is to be delivered.
 compat::ColumnSum gradient_sum_of(const at::Tensor& parameter);
 
+// left right + bias, where `bias` may be undefined. Matrices of half precision on CUDA; measured
+// first where ACCELERATE_TUNE_PRODUCTS says so.
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias = {});
+void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
+
 // The gradient left^T right of `parameter`: returned in its dtype, or added to its float32 gradient
 // and nothing returned.
 at::Tensor product_gradient(const at::Tensor& parameter, const at::Tensor& left,
                             const at::Tensor& right);
 // to += left^T right, where `to` is float32 or float64 and the others may be narrower.
 void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
+// to = left^T right, for the same.
+void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
 
 // `gradient` of `parameter` in float32: as product_gradient delivers it.
 at::Tensor delivered(const at::Tensor& parameter, const at::Tensor& gradient);

@@ -17,14 +17,14 @@ struct Linear : torch::autograd::Function<Linear> {
                             const at::Tensor& weight, const std::optional<at::Tensor>& own_bias) {
     const at::Tensor bias = own_bias.value_or(at::Tensor());
     context->save_for_backward({rows, weight, bias});
-    return bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
+    return product(rows, weight.t(), bias);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor grad = gradients[0].contiguous();
     variable_list result(3);
-    if (context->needs_input_grad(0)) result[0] = grad.mm(saved[1]);
+    if (context->needs_input_grad(0)) result[0] = product(grad, saved[1]);
     if (context->needs_input_grad(1)) result[1] = product_gradient(saved[1], grad, saved[0]);
     if (saved[2].defined() && context->needs_input_grad(2)) {
       const auto sums = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;

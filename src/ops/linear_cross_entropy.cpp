@@ -68,7 +68,8 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     at::Tensor loss = at::empty({rows.size(0)}, rows.options().dtype(wide));
     at::Tensor grad_rows = row_gradient ? at::empty_like(rows) : at::Tensor();
     at::Tensor grad_weight =
-        weight_gradient ? at::zeros_like(weight, weight.options().dtype(wide)) : at::Tensor();
+        weight_gradient ? at::empty_like(weight, weight.options().dtype(wide)) : at::Tensor();
+    if (weight_gradient && rows.size(0) == 0) grad_weight.zero_();
     at::Tensor logits =
         at::empty({std::min(chunk_rows, rows.size(0)), weight.size(0)}, rows.options());
     for (int64_t first = 0; first < rows.size(0); first += chunk_rows) {
@@ -77,7 +78,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       at::Tensor own_logits = logits.narrow(0, 0, count);
       at::Tensor own_loss = loss.narrow(0, first, count);
       const at::Tensor own_target = target.narrow(0, first, count);
-      at::mm_out(own_logits, chunk, weight.t());
+      product_into(own_logits, chunk, weight.t());
       if (kernels != nullptr) {
         kernels->cross_entropy(own_logits, own_target, own_loss, ignore_index, label_smoothing,
                                z_loss, gradient);
@@ -86,9 +87,11 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
       }
       if (row_gradient) {
         at::Tensor part = grad_rows.narrow(0, first, count);
-        at::mm_out(part, own_logits, weight);
+        product_into(part, own_logits, weight);
       }
-      if (weight_gradient) add_product(grad_weight, own_logits, chunk);
+      if (weight_gradient) {
+        (first == 0 ? set_product : add_product)(grad_weight, own_logits, chunk);
+      }
     }
     // The division comes last, in float32: gradients of logits divided by many rows would leave the
     // range of float16.

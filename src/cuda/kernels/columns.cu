@@ -68,6 +68,7 @@ __device__ inline float slope(float x) {
 
 template <class T, class W, Activation kActivation, bool kForward>
 __global__ void activation_kernel(const BiasActivation op) {
+  wait_for_earlier_kernels();
   constexpr int kPack = 16 / sizeof(T);
   const int packs = op.columns / kPack;
   const int pack = static_cast<int>(blockIdx.x) * kWide + static_cast<int>(threadIdx.x);
@@ -101,6 +102,7 @@ __global__ void activation_kernel(const BiasActivation op) {
 
 template <class T>
 __global__ void concatenate_kernel(const Concatenation op) {
+  wait_for_earlier_kernels();
   constexpr int kPack = 16 / sizeof(T);
   const int part_packs = op.columns / kPack;
   const int packs = part_packs * op.parts;
@@ -122,6 +124,7 @@ __global__ void concatenate_kernel(const Concatenation op) {
 }
 
 __global__ void sum_partials_kernel(const PartialSums sums) {
+  wait_for_earlier_kernels();
   __shared__ float shared[32][33];
   const int which = static_cast<int>(blockIdx.y);
   if (sums.out[which] == nullptr) return;
@@ -167,9 +170,9 @@ template <class T, class W, Activation kActivation>
 void launch_activation(const BiasActivation& op, dim3 grid, cudaStream_t stream) {
   const dim3 block(kWide, kHigh);
   if (op.grad_output == nullptr) {
-    activation_kernel<T, W, kActivation, true><<<grid, block, 0, stream>>>(op);
+    launch(activation_kernel<T, W, kActivation, true>, grid, block, 0, stream, op);
   } else {
-    activation_kernel<T, W, kActivation, false><<<grid, block, 0, stream>>>(op);
+    launch(activation_kernel<T, W, kActivation, false>, grid, block, 0, stream, op);
   }
 }
 
@@ -201,14 +204,14 @@ void concatenate(const Concatenation& op, Kind kind, cudaStream_t stream) {
   const dim3 grid = grid_of(op.rows, op.columns * op.parts, kind);
   with_type(kind, [&](auto* value) {
     using T = std::remove_pointer_t<decltype(value)>;
-    concatenate_kernel<T><<<grid, dim3(kWide, kHigh), 0, stream>>>(op);
+    launch(concatenate_kernel<T>, grid, dim3(kWide, kHigh), 0, stream, op);
   });
 }
 
 void sum_partials(const PartialSums& sums, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(divide_up(sums.columns, 32)),
                   static_cast<unsigned>(sums.sums));
-  sum_partials_kernel<<<grid, dim3(32, 32), 0, stream>>>(sums);
+  launch(sum_partials_kernel, grid, dim3(32, 32), 0, stream, sums);
 }
 
 }  // namespace accelerate::cuda

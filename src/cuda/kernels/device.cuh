@@ -104,6 +104,45 @@ void with_types(Kind values, Kind weights, const Body& body) {
   });
 }
 
+// All kernels that launch() starts call this before they touch memory: it returns when the kernels
+// before them have finished.
+__device__ inline void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Whether the current device can set a kernel up while the one before it still runs.
+inline bool overlaps_launches() {
+  static const bool can = [] {
+    int device = 0;
+    int major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+  }();
+  return can;
+}
+
+// Starts a kernel that calls wait_for_earlier_kernels(): between short kernels the time to set one
+// up is a good part of the whole.
+template <class Operation>
+void launch(void (*kernel)(Operation), dim3 grid, dim3 block, size_t bytes, cudaStream_t stream,
+            const Operation& operation) {
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = bytes;
+  config.stream = stream;
+  config.attrs = &overlap;
+  config.numAttrs = overlaps_launches() ? 1 : 0;
+  (void)cudaLaunchKernelEx(&config, kernel, operation);  // the caller asks for the error
+}
+
 inline int threads_for(int packs) { return (packs + 31) / 32 * 32; }
 
 inline int divide_up(int64_t value, int64_t by) { return static_cast<int>((value + by - 1) / by); }

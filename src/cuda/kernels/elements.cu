@@ -8,6 +8,7 @@ constexpr int kThreads = 256;
 
 template <class T, int kPack>
 __global__ void swiglu_kernel(const SwiGlu op) {
+  wait_for_earlier_kernels();
   const int64_t packs = op.columns / kPack;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (place >= op.rows * packs) return;
@@ -39,6 +40,7 @@ __global__ void swiglu_kernel(const SwiGlu op) {
 
 template <class T>
 __global__ void rotary_kernel(const Rotary op) {
+  wait_for_earlier_kernels();
   const int64_t half = op.width / 2;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (place >= op.outer * op.positions * op.heads * half) return;
@@ -59,6 +61,7 @@ __global__ void rotary_kernel(const Rotary op) {
 
 template <class T>
 __global__ void embedding_forward_kernel(const EmbeddingForward op) {
+  wait_for_earlier_kernels();
   constexpr int kPack = 16 / sizeof(T);
   const int64_t packs = op.columns / kPack;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -79,6 +82,7 @@ __global__ void embedding_forward_kernel(const EmbeddingForward op) {
 // A thread takes one pack of columns of one position through the whole batch.
 template <class T>
 __global__ void embedding_backward_kernel(const EmbeddingBackward op) {
+  wait_for_earlier_kernels();
   constexpr int kPack = 16 / sizeof(T);
   const int64_t packs = op.columns / kPack;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -116,9 +120,10 @@ void swiglu(const SwiGlu& op, Kind kind, cudaStream_t stream) {
     constexpr int kPack = 16 / sizeof(T);
     if (op.columns % kPack == 0) {
       const int blocks = divide_up(op.rows * (op.columns / kPack), kThreads);
-      swiglu_kernel<T, kPack><<<blocks, kThreads, 0, stream>>>(op);
+      launch(swiglu_kernel<T, kPack>, blocks, kThreads, 0, stream, op);
     } else {
-      swiglu_kernel<T, 1><<<divide_up(op.rows * op.columns, kThreads), kThreads, 0, stream>>>(op);
+      launch(swiglu_kernel<T, 1>, divide_up(op.rows * op.columns, kThreads), kThreads, 0, stream,
+             op);
     }
   });
 }
@@ -127,7 +132,7 @@ void rotary(const Rotary& op, Kind kind, cudaStream_t stream) {
   const int blocks = divide_up(op.outer * op.positions * op.heads * (op.width / 2), kThreads);
   with_type(kind, [&](auto* value) {
     using T = std::remove_pointer_t<decltype(value)>;
-    rotary_kernel<T><<<blocks, kThreads, 0, stream>>>(op);
+    launch(rotary_kernel<T>, blocks, kThreads, 0, stream, op);
   });
 }
 
@@ -136,7 +141,7 @@ void embedding_forward(const EmbeddingForward& op, Kind kind, cudaStream_t strea
     using T = std::remove_pointer_t<decltype(value)>;
     const int64_t packs = op.columns / static_cast<int64_t>(16 / sizeof(T));
     const int blocks = divide_up(op.batch * op.positions * packs, kThreads);
-    embedding_forward_kernel<T><<<blocks, kThreads, 0, stream>>>(op);
+    launch(embedding_forward_kernel<T>, blocks, kThreads, 0, stream, op);
   });
 }
 
@@ -145,7 +150,7 @@ void embedding_backward(const EmbeddingBackward& op, Kind kind, cudaStream_t str
     using T = std::remove_pointer_t<decltype(value)>;
     const int64_t packs = op.columns / static_cast<int64_t>(16 / sizeof(T));
     const int blocks = divide_up(op.positions * packs, kThreads);
-    embedding_backward_kernel<T><<<blocks, kThreads, 0, stream>>>(op);
+    launch(embedding_backward_kernel<T>, blocks, kThreads, 0, stream, op);
   });
 }
 

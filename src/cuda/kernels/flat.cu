@@ -30,6 +30,7 @@ __global__ void squares_kernel(const float* values, int64_t numel, float* partia
 
 template <class From, class To>
 __global__ void scaled_kernel(const Scaled op) {
+  wait_for_earlier_kernels();
   const float scale = *op.scale;
   const int64_t packs = op.numel / kPack;
   const int64_t pack = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -96,6 +97,7 @@ __device__ inline T rounded(const FlatAdamW& op, int64_t at, float step, float v
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamW op) {
+  wait_for_earlier_kernels();
   if (op.found_inf != nullptr && *op.found_inf != 0.0F) return;
   const float step = *op.step;
   const float learning_rate = *op.learning_rate;
@@ -155,7 +157,7 @@ void scaled(const Scaled& op, Kind from, Kind to, cudaStream_t stream) {
     using From = std::remove_pointer_t<decltype(source)>;
     with_type(to, [&](auto* target) {
       using To = std::remove_pointer_t<decltype(target)>;
-      scaled_kernel<From, To><<<blocks, kThreads, 0, stream>>>(op);
+      launch(scaled_kernel<From, To>, blocks, kThreads, 0, stream, op);
     });
   });
 }
@@ -171,7 +173,7 @@ void flat_adamw(const FlatAdamW& op, Kind kind, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(wanted < 16384 ? wanted : 16384);
   with_type(kind, [&](auto* value) {
     using T = std::remove_pointer_t<decltype(value)>;
-    adamw_kernel<T><<<blocks, kThreads, 0, stream>>>(op);
+    launch(adamw_kernel<T>, blocks, kThreads, 0, stream, op);
   });
 }
 
