@@ -62,8 +62,8 @@ def main():
         expect(len(sampled) == 13 and all(0 <= token < 64 for token in sampled), "12 tokens are drawn")
         two, _ = run(arguments, arguments.example, 2, *common, "--bf16", 0, "--batch", 4)
         expect(all(abs(two[i] / exact[i] - 1) < 0.1 for i in exact), "two processes train like one")
-        file = Path(folder) / "checkpoint.pt"
-        stopped = ["--data", data, "--bf16", 0, "--batch", 8, "--checkpoint", file]
+        saved = Path(folder) / "checkpoint"
+        stopped = ["--data", data, "--bf16", 0, "--batch", 8, "--save_every", 4, "--checkpoint", saved]
         whole, _ = run(arguments, arguments.example, 1, "--steps", 40, *stopped[:-2])
         # A constant schedule would hide a lost step count: the length stays the same.
         first, _ = run(arguments, arguments.example, 1, "--steps", 40, "--stop", 15, *stopped)

@@ -28,7 +28,8 @@ struct Options {
   uint64_t seed = 1;
   bool bf16 = true;                  // false: float32
   bool capture = true;               // replay micro-batches as CUDA graphs where that is possible
-  std::filesystem::path checkpoint;  // written at the end; read first where it exists
+  std::filesystem::path checkpoint;  // folder, written at the end; read first where it exists
+  int64_t save_every = 0;            // steps between checkpoints on the way; 0: none
 };
 
 // Prints what is wrong to standard error and ends the program with status 2 if it cannot be read.
@@ -54,6 +55,7 @@ inline Options parse_options(int argc, char** argv) {
       {"--stop", integer(options.stop)},
       {"--warmup", integer(options.warmup)},
       {"--log_every", integer(options.log_every)},
+      {"--save_every", integer(options.save_every)},
       {"--sample", integer(options.sample_tokens)},
       {"--lr", number(options.lr)},
       {"--weight_decay", number(options.weight_decay)},

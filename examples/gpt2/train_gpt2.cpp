@@ -19,43 +19,6 @@ using accelerate::FlatAdamW;
 using accelerate::FlatParameters;
 using Tensors = std::vector<at::Tensor>;
 
-// All that decides about the next update.
-struct Training {
-  gpt2::Gpt2 model;
-  std::shared_ptr<FlatParameters> flat;
-  FlatAdamW optimizer;
-
-  const at::Tensor& masters() const {
-    return flat->masters().defined() ? flat->masters() : flat->values();
-  }
-  Tensors state() const {
-    Tensors tensors{masters()};
-    for (const auto& [name, tensor] : optimizer.state_tensors()) tensors.push_back(tensor);
-    return tensors;
-  }
-};
-
-// Under a temporary name first: a checkpoint is whole or not there.
-void save(const Training& training, const std::filesystem::path& file) {
-  Tensors on_cpu;
-  for (const at::Tensor& tensor : training.state()) on_cpu.push_back(tensor.cpu());
-  const std::filesystem::path part = file.string() + ".part";
-  torch::save(on_cpu, part.string());
-  std::filesystem::rename(part, file);
-}
-
-void load(Training& training, const std::filesystem::path& file) {
-  Tensors saved;
-  torch::load(saved, file.string());
-  const Tensors own = training.state();
-  if (saved.size() != own.size() || saved[0].numel() != own[0].numel()) {
-    throw accelerate::CheckpointError(
-        {.what = "the checkpoint is of another model", .where = file.string()});
-  }
-  for (size_t i = 0; i < own.size(); ++i) own[i].detach().copy_(saved[i]);
-  training.flat->refresh_from_masters();
-}
-
 // `count` tokens after a first one, each drawn from the 50 likeliest.
 std::vector<int64_t> sample(gpt2::Gpt2& model, int64_t count, const c10::Device& device) {
   const torch::NoGradGuard no_grad;
@@ -91,46 +54,41 @@ int main(int argc, char** argv) {
   auto flat = std::make_shared<FlatParameters>(
       *model,
       accelerate::FlatParametersOptions{.dtype = options.bf16 ? at::kBFloat16 : at::kFloat});
-  Training training{.model = model,
-                    .flat = flat,
-                    .optimizer = FlatAdamW(flat, {.lr = options.lr,
-                                                  .beta2 = 0.95,
-                                                  .weight_decay = options.weight_decay,
-                                                  .max_norm = options.max_norm})};
-  auto schedule =
-      accelerate::get_scheduler("cosine", training.optimizer,
-                                {.warmup_steps = options.warmup, .training_steps = options.steps});
-  if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
-    load(training, options.checkpoint);
-  }
   flat->broadcast(accelerator.communicator());
-  int64_t step = training.optimizer.steps();
-  for (int64_t i = 0; i < step; ++i) schedule.step();
+  FlatAdamW optimizer(flat, {.lr = options.lr,
+                             .beta2 = 0.95,
+                             .weight_decay = options.weight_decay,
+                             .max_norm = options.max_norm});
+  auto schedule = accelerate::get_scheduler(
+      "cosine", optimizer, {.warmup_steps = options.warmup, .training_steps = options.steps});
+  // The optimizer brings the parameters along; the loader and the generators need not be named.
+  accelerator.register_for_checkpointing(schedule, optimizer);
+  if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
+    accelerator.load_state(options.checkpoint);
+  }
+  int64_t step = optimizer.steps();
   accelerator.print(text.tokens(), " tokens, ", micro_batches,
                     " micro-batches an update, from step ", step);
 
   const int64_t last = options.stop > 0 ? std::min(options.stop, options.steps) : options.steps;
 
   const auto micro_batch = [&](const Tensors& in) -> Tensors {
-    const at::Tensor loss = training.model(in[0], in[1]) / static_cast<double>(micro_batches);
+    const at::Tensor loss = model(in[0], in[1]) / static_cast<double>(micro_batches);
     loss.backward();
     return {loss.detach()};
   };
-  auto replayed = accelerate::capture(accelerator, micro_batch);
+  auto replayed = accelerator.capture(micro_batch);
 
   at::Tensor loss = torch::zeros({}, accelerator.device());
   int64_t in_update = 0;
-  // Goes on behind the batches of the updates that were made.
-  int64_t to_skip = step * micro_batches % loader.size();
-  loader.set_epoch(step * micro_batches / loader.size());
   auto began = std::chrono::steady_clock::now();
   while (step < last) {
-    for (auto& batch : accelerator.skip_first_batches(loader, to_skip)) {
+    for (auto& batch : loader) {
       const Tensors inputs{batch.data, batch.target};
       loss += (options.capture ? replayed(inputs) : micro_batch(inputs))[0];
       if (++in_update < micro_batches) continue;
       flat->average_gradients(accelerator.communicator());
-      training.optimizer.step();
+      optimizer.step();
       schedule.step();
       flat->zero_grad();
       ++step;
@@ -141,18 +99,19 @@ int main(int argc, char** argv) {
         began = now;
         const auto tokens = static_cast<double>(micro_tokens * micro_batches * options.log_every);
         accelerator.print("step ", step, " loss ", mean, " norm ",
-                          training.optimizer.last_norm().item<double>(), " lr ",
-                          schedule.last_lr()[0], " tokens/s ",
-                          static_cast<int64_t>(tokens / taken.count()));
+                          optimizer.last_norm().item<double>(), " lr ", schedule.last_lr()[0],
+                          " tokens/s ", static_cast<int64_t>(tokens / taken.count()));
       }
       loss.zero_();
       in_update = 0;
+      const bool due = options.save_every > 0 && step % options.save_every == 0;
+      if (!options.checkpoint.empty() && (due || step == last)) {
+        // Written while the training goes on.
+        auto ticket = accelerator.save_state(options.checkpoint, {.async = true});
+        if (step == last) ticket.wait();
+      }
       if (step == last) break;
     }
-    to_skip = 0;
-  }
-  if (!options.checkpoint.empty() && accelerator.is_main_process()) {
-    save(training, options.checkpoint);
   }
   if (options.sample_tokens > 0 && accelerator.is_main_process()) {
     std::cout << "sample";

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/state_dict.h"
+
 namespace torch::nn {
 class Module;
 }
@@ -104,9 +106,13 @@ class FlatAdamW : public torch::optim::Optimizer {
   const std::shared_ptr<FlatParameters>& flat() const { return flat_; }
   // Number of updates made. Waits for the device.
   int64_t steps() const;
-  // The tensors that a checkpoint needs beside the masters, by name: "exp_avg", "exp_avg_sq" and
-  // "step". Copy into them to restore.
-  std::vector<std::pair<std::string, at::Tensor>> state_tensors() const;
+  // All that the next update depends on, for Accelerator::register_for_checkpointing(): the
+  // parameters as "masters", or as "values" where there are no masters, then "exp_avg",
+  // "exp_avg_sq", "step" and "lr". The tensors are those of the optimizer, not copies.
+  StateDict state_dict() const;
+  // Takes one back, the parameters included. Throws CheckpointError that names what is missing or
+  // of another size; then nothing has changed.
+  void load_state_dict(const StateDict& state);
   // Writes the learning rate of the options to the device, where it changed. step() does it, but
   // not inside of a graph: what replays one calls this before.
   void refresh_learning_rate();

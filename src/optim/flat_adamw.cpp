@@ -1,5 +1,9 @@
 #include <ATen/ATen.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
 #include "compat/cuda_kernels.h"
@@ -139,8 +143,43 @@ at::Tensor FlatAdamW::step(LossClosure closure) {
 
 int64_t FlatAdamW::steps() const { return step_.to(at::kLong).item<int64_t>(); }
 
-std::vector<std::pair<std::string, at::Tensor>> FlatAdamW::state_tensors() const {
-  return {{"exp_avg", exp_avg_}, {"exp_avg_sq", exp_avg_sq_}, {"step", step_}};
+StateDict FlatAdamW::state_dict() const {
+  const auto& own = static_cast<const torch::optim::AdamWOptions&>(param_groups().at(0).options());
+  StateDict state;
+  if (flat_->masters().defined()) {
+    state.set("masters", flat_->masters());
+  } else {
+    state.set("values", flat_->values());
+  }
+  state.set("exp_avg", exp_avg_);
+  state.set("exp_avg_sq", exp_avg_sq_);
+  state.set("step", step_);
+  state.set("lr", own.lr());
+  return state;
+}
+
+void FlatAdamW::load_state_dict(const StateDict& state) {
+  const StateDict present = state_dict();
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;
+  for (const auto& [name, value] : present.entries()) {
+    if (name == "lr") continue;
+    const at::Tensor& to = value.as_tensor();
+    const at::Tensor& from = state.at(name).as_tensor();
+    if (from.sizes() != to.sizes() || from.scalar_type() != to.scalar_type()) {
+      throw CheckpointError({.what = "\"" + name + "\" holds " + std::to_string(from.numel()) +
+                                     " " + c10::toString(from.scalar_type()) +
+                                     ", the optimizer has " + std::to_string(to.numel()) + " " +
+                                     c10::toString(to.scalar_type()),
+                             .where = "FlatAdamW::load_state_dict",
+                             .hint = "make the model and its FlatParameters as they were saved"});
+    }
+    copies.emplace_back(to, from);
+  }
+  const double rate = state.at("lr").as_number();
+  const at::NoGradGuard no_grad;
+  for (const auto& [to, from] : copies) to.detach().copy_(from);
+  param_groups().at(0).options().set_lr(rate);
+  flat_->refresh_from_masters();
 }
 
 }  // namespace accelerate

@@ -8,20 +8,12 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/schedulers.h"
-#include "compat/cuda_plugin.h"
+#include "support/device_environment.h"
 
 namespace accelerate {
 namespace {
 
-c10::Device test_device() {
-  static const c10::Device device = [] {
-    const char* named = std::getenv("ACCELERATE_TEST_DEVICE");
-    if (named == nullptr || std::string(named) == "cpu") return c10::Device("cpu");
-    (void)compat::cuda_plugin();
-    return c10::Device(named);
-  }();
-  return device;
-}
+using test::test_device;
 
 struct NetImpl : torch::nn::Module {
   torch::nn::Linear first{6, 10};
@@ -216,6 +208,48 @@ TEST_F(FlatTest, TheLearningRateIsThatOfTheOptionsAtEachStep) {
   flat.flat()->gradient().fill_(1);
   flat.step();
   EXPECT_TRUE(torch::equal(row_of(*net), before));
+}
+
+TEST_F(FlatTest, TrainingGoesOnFromItsStateAsIfItHadNotStopped) {
+  const auto trained = [](Linears& net, FlatAdamW& optimizer, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      torch::manual_seed(step);
+      optimizer.zero_grad();
+      net(torch::randn({4, 6}).to(test_device()).to(at::kBFloat16)).sum().backward();
+      optimizer.step();
+    }
+  };
+  Linears whole = a_net();
+  FlatAdamW one(std::make_shared<FlatParameters>(*whole), {.lr = 1e-2});
+  trained(whole, one, 0, 3);
+  one.param_groups()[0].options().set_lr(5e-3);
+  const StateDict state = one.state_dict();
+  StateDict saved;
+  for (const auto& [name, value] : state.entries()) {
+    saved.set(name, name == "lr" ? value : StateValue(value.as_tensor().cpu().clone()));
+  }
+  trained(whole, one, 3, 6);
+
+  Linears other = a_net();
+  for (at::Tensor& parameter : other->parameters()) parameter.detach().zero_();
+  FlatAdamW two(std::make_shared<FlatParameters>(*other), {.lr = 1.0});
+  two.load_state_dict(saved);
+  EXPECT_EQ(two.steps(), 3);
+  trained(other, two, 3, 6);
+  EXPECT_TRUE(torch::equal(one.flat()->masters(), two.flat()->masters()));
+  EXPECT_TRUE(torch::equal(one.flat()->values(), two.flat()->values()));
+}
+
+TEST_F(FlatTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
+  Linears net = a_net();
+  FlatAdamW flat(std::make_shared<FlatParameters>(*net));
+  const at::Tensor before = flat.flat()->masters().clone();
+  StateDict state = flat.state_dict();
+  state.set("masters", torch::zeros_like(before));
+  state.set("exp_avg_sq", torch::zeros({3}));
+  EXPECT_THROW(flat.load_state_dict(state), CheckpointError);
+  EXPECT_THROW(flat.load_state_dict({{"lr", 0.1}}), CheckpointError);
+  EXPECT_TRUE(torch::equal(flat.flat()->masters(), before));
 }
 
 TEST_F(FlatTest, StochasticRoundingIsRefusedForFloat32) {
