@@ -54,7 +54,7 @@ TEST_F(TrainingOnRanks, AllTryASmallerBatchWhenOneRunsOutOfMemoryWhileOthersAver
           tried.push_back(batch_size);
           Accelerator accelerator(on_cpu());
           auto model = accelerator.prepare(std::make_shared<Mlp>());
-          const auto loss = model(torch::ones({batch_size, 6})).sum();
+          const auto loss = model(ones({batch_size, 6})).sum();
           if (rank.rank == 1 && batch_size > 7) throw std::runtime_error("CUDA out of memory.");
           accelerator.backward(loss);
         },

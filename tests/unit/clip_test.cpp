@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "support/device_environment.h"
+
 namespace accelerate {
 namespace {
 
@@ -14,7 +16,8 @@ using Parameters = std::vector<at::Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-at::Tensor with_gradient(const at::Tensor& gradient) {
+at::Tensor with_gradient(const at::Tensor& host_gradient) {
+  const at::Tensor gradient = host_gradient.to(test::test_device());
   at::Tensor parameter = torch::zeros_like(gradient).requires_grad_(gradient.is_floating_point());
   parameter.mutable_grad() = gradient.clone();
   return parameter;

@@ -8,20 +8,12 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
-#include "compat/cuda_plugin.h"
+#include "support/device_environment.h"
 
 namespace accelerate::ops {
 namespace {
 
-c10::Device test_device() {
-  static const c10::Device device = [] {
-    const char* named = std::getenv("ACCELERATE_TEST_DEVICE");
-    if (named == nullptr || std::string(named) == "cpu") return c10::Device("cpu");
-    (void)compat::cuda_plugin();
-    return c10::Device(named);
-  }();
-  return device;
-}
+using test::test_device;
 
 at::Tensor exact_loss(const at::Tensor& rows, const at::Tensor& weight, const at::Tensor& target,
                       const LinearCrossEntropyOptions& options) {

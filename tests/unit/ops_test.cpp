@@ -10,7 +10,7 @@
 #include <string>
 
 #include "accelerate/errors.h"
-#include "compat/cuda_plugin.h"
+#include "support/device_environment.h"
 
 namespace accelerate::ops {
 namespace {
@@ -18,15 +18,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Operation = std::function<Tensors(const Tensors&)>;
 
-c10::Device test_device() {
-  static const c10::Device device = [] {
-    const char* named = std::getenv("ACCELERATE_TEST_DEVICE");
-    if (named == nullptr || std::string(named) == "cpu") return c10::Device("cpu");
-    (void)compat::cuda_plugin();  // before libtorch is asked about CUDA
-    return c10::Device(named);
-  }();
-  return device;
-}
+using test::test_device;
 
 double relative_error(const at::Tensor& found, const at::Tensor& exact) {
   const at::Tensor wide = found.detach().cpu().to(at::kDouble);

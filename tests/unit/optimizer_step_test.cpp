@@ -7,6 +7,8 @@
 
 #include <sstream>
 
+#include "support/device_environment.h"
+
 namespace accelerate {
 namespace {
 
@@ -31,6 +33,7 @@ std::vector<std::pair<std::string, MakeOptimizer>> all_families() {
   using namespace torch::optim;
   return {{"SGD", maker<SGD>(SGDOptions(0.1))},
           {"SGD with momentum", maker<SGD>(SGDOptions(0.1).momentum(0.9).nesterov(true))},
+          {"SGD with dampening", maker<SGD>(SGDOptions(0.1).momentum(0.9).dampening(0.5))},
           {"Adam", maker<Adam>(AdamOptions(0.01).weight_decay(0.1))},
           {"Adam with amsgrad", maker<Adam>(AdamOptions(0.01).amsgrad(true))},
           {"AdamW", maker<AdamW>(AdamWOptions(0.01).weight_decay(0.1))},
@@ -41,7 +44,10 @@ std::vector<std::pair<std::string, MakeOptimizer>> all_families() {
 Parameters copies(const Parameters& parameters) {
   Parameters all;
   for (const at::Tensor& parameter : parameters) {
-    all.push_back(parameter.detach().clone(at::MemoryFormat::Preserve).requires_grad_());
+    all.push_back(parameter.detach()
+                      .clone(at::MemoryFormat::Preserve)
+                      .to(test::test_device())
+                      .requires_grad_());
   }
   return all;
 }
@@ -94,6 +100,30 @@ Parameters small_parameters() {
 
 TEST(OptimizerStep, MakesTheUpdatesOfTorch) {
   expect_updates_of_torch_in_all_families(small_parameters(), random_gradients);
+}
+
+// As GradScaler finds it on a GPU, where the host does not look.
+TEST(OptimizerStep, OfAdamAndSgdLooksOnTheDeviceWhetherToBeMade) {
+  for (const auto& [name, make] : all_families()) {
+    SCOPED_TRACE(name);
+    Parameters own = copies(small_parameters());
+    Parameters plain = copies(small_parameters());
+    auto optimizer = make(own);
+    auto expected = make(plain);
+    const auto step = make_optimizer_step(*optimizer);
+    const bool looks = name.starts_with("Adam") || name.starts_with("SGD");
+    EXPECT_EQ(step->can_look_on_device(), looks);
+    if (!looks) continue;
+    for (int i = 0; i < 6; ++i) {
+      const bool skipped = i == 0 || i == 3;
+      random_gradients(own, i);
+      random_gradients(plain, i);
+      step->step_unless(torch::full({}, skipped ? 1.0 : 0.0, test::test_device()));
+      step->ended(skipped);
+      if (!skipped) expected->step();
+    }
+    expect_close(own, plain);
+  }
 }
 
 TEST(OptimizerStep, IsChosenByTheTypeOfTheOptimizer) {
