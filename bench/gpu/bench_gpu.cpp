@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
   std::vector<int64_t> batches{4, 8, 16, 32, 64};
   std::vector<std::string> modes{"fused", "captured"};
   std::vector<int64_t> plain_batches{4, 16};
-  std::vector<std::string> parts{"gpt2", "mlp", "optimizer", "operations", "loss"};
+  std::vector<std::string> parts{"gpt2", "mlp", "optimizer", "operations", "loss", "checkpoint"};
   std::string model = "124M";
   std::string json_file;
   std::string trace_file;
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   app.add_option("--batches", batches, "Batch sizes of GPT-2");
   app.add_option("--plain-batches", plain_batches, "Batch sizes of the plain model");
   app.add_option("--modes", modes, "fused, captured");
-  app.add_option("--parts", parts, "gpt2, mlp, optimizer, operations, loss");
+  app.add_option("--parts", parts, "gpt2, mlp, optimizer, operations, loss, checkpoint");
   app.add_option("--model", model, "124M, 350M, 774M or 1558M");
   app.add_option("--loss-steps", loss_steps, "Steps of the comparison of losses");
   app.add_option("--json", json_file, "File for the results");
@@ -58,6 +58,7 @@ int main(int argc, char** argv) {
     for (json& row : found) rows.push_back(std::move(row));
   }
   if (wanted("optimizer")) rows.push_back(attempted("optimizer", bench::optimizer_speed));
+  if (wanted("checkpoint")) rows.push_back(attempted("checkpoint", bench::checkpoint_speed));
   if (wanted("mlp")) rows.push_back(attempted("mlp", bench::mlp_speed));
   if (wanted("loss")) {
     rows.push_back(attempted("loss", [&] { return bench::gpt2_loss_agreement(loss_steps); }));
@@ -70,8 +71,10 @@ int main(int argc, char** argv) {
       }
     }
     for (const int64_t batch : plain_batches) {
-      rows.push_back(attempted("gpt2 plain " + std::to_string(batch),
-                               [&] { return bench::gpt2_speed(model, batch, "plain"); }));
+      for (const std::string mode : {"plain", "plain captured"}) {
+        rows.push_back(attempted("gpt2 " + mode + " " + std::to_string(batch),
+                                 [&] { return bench::gpt2_speed(model, batch, mode); }));
+      }
     }
   }
   if (!trace_file.empty()) bench::gpt2_profile(16, trace_file);

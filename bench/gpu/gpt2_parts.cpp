@@ -62,25 +62,43 @@ nlohmann::json row(const std::string& model, int64_t batch, const std::string& m
           {"peak_gib", static_cast<double>(bytes) / (1 << 30)}};
 }
 
+nlohmann::json captured_row(const std::string& model, int64_t batch, const std::string& mode,
+                            accelerate::StepCapture& step, const Tensors& data, int calls) {
+  const double seconds = median_seconds([&] { step(data); }, 8, 5, calls);
+  // The memory inside of graphs is not counted by tensors.
+  auto result = row(model, batch, mode, seconds, 0);
+  result.erase("peak_gib");
+  result["graphs"] = step.graphs();
+  result["fallback"] = step.fallback_reason();
+  return result;
+}
+
 }  // namespace
 
 nlohmann::json gpt2_speed(const std::string& name, int64_t batch, const std::string& mode) {
   torch::manual_seed(1);
   const gpt2::Config config = gpt2::config_named(name);
   const int calls = batch >= 32 ? 5 : 10;
-  if (mode == "plain") {
+  if (mode == "plain" || mode == "plain captured") {
     Accelerator accelerator({.mixed_precision = accelerate::MixedPrecision::kBf16});
     gpt2::PlainGpt2 net{gpt2::Gpt2(config)};
     net->to(accelerator.device());
     torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(3e-4));
     auto [model, optimizer] = accelerator.prepare(net, adamw);
     const Tensors data = random_batch(batch, accelerator.device());
-    const auto step = [&, &model = model, &optimizer = optimizer] {
+    const auto train = [&, &model = model, &optimizer = optimizer](const Tensors& in) -> Tensors {
       optimizer.zero_grad();
-      accelerator.backward(model(data[0], data[1]));
+      const at::Tensor loss = model(in[0], in[1]);
+      accelerator.backward(loss);
       accelerator.clip_grad_norm_(model->parameters(), 1.0);
       optimizer.step();
+      return {loss.detach()};
     };
+    if (mode == "plain captured") {
+      auto captured = accelerator.capture(train);
+      return captured_row(name, batch, mode, captured, data, calls);
+    }
+    const auto step = [&] { train(data); };
     const double seconds = median_seconds(step, 5, 5, calls);
     return row(name, batch, mode, seconds, peak_bytes(step));
   }
@@ -88,16 +106,8 @@ nlohmann::json gpt2_speed(const std::string& name, int64_t batch, const std::str
   FusedTraining training(config, accelerator.device());
   const Tensors data = random_batch(batch, accelerator.device());
   if (mode == "captured") {
-    auto step = accelerate::capture(accelerator,
-                                    [&](const Tensors& inputs) { return training.step(inputs); });
-    const auto work = [&] { step(data); };
-    const double seconds = median_seconds(work, 8, 5, calls);
-    // The memory inside of graphs is not counted by tensors.
-    auto result = row(name, batch, mode, seconds, 0);
-    result.erase("peak_gib");
-    result["graphs"] = step.graphs();
-    result["fallback"] = step.fallback_reason();
-    return result;
+    auto step = accelerator.capture([&](const Tensors& inputs) { return training.step(inputs); });
+    return captured_row(name, batch, mode, step, data, calls);
   }
   const auto work = [&] { training.step(data); };
   const double seconds = median_seconds(work, 5, 5, calls);

@@ -31,6 +31,18 @@ def gpu():
     return {"gpu": name, "driver": driver}
 
 
+def reference_rows():
+    """GPT-2 with the Python packages, eager and compiled, where they are installed."""
+    missing = [name for name in ("torch", "accelerate", "transformers") if not importlib.util.find_spec(name)]
+    if missing:
+        print("no figures of the Python reference: not installed are", ", ".join(missing), file=sys.stderr)
+        return []
+    script = Path(__file__).with_name("reference.py")
+    result = subprocess.run([sys.executable, str(script)], text=True, stdout=subprocess.PIPE, check=False)
+    rows = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    return rows if result.returncode == 0 else [*rows, {"part": "reference", "error": f"ended with {result.returncode}"}]
+
+
 def table(rows):
     """The figures of all rows, one a line: (what, how, figures)."""
     for row in rows:
@@ -60,6 +72,7 @@ def main():
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
     results = json.loads(arguments.json.read_text(encoding="utf-8"))
     results |= {"date": datetime.date.today().isoformat(), **gpu()}
+    results["rows"] += reference_rows()
     results["command"] = " ".join([Path(arguments.program).name, *others])
     arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f'{results["gpu"]}, driver {results["driver"]}, torch {results["torch"]}, {results["date"]}')

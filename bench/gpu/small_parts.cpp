@@ -71,7 +71,7 @@ nlohmann::json mlp_speed() {
     return {loss.detach()};
   };
   const double eager = median_seconds([&] { step({x, y}); }, 50, 7, 300);
-  auto captured_step = accelerate::capture(accelerator, step);
+  auto captured_step = accelerator.capture(step);
   const double captured = median_seconds([&] { captured_step({x, y}); }, 50, 7, 1000);
   return {{"part", "mlp"},
           {"eager_steps_per_second", 1 / eager},
