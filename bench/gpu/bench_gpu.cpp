@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
   std::vector<int64_t> batches{4, 8, 16, 32, 64};
   std::vector<std::string> modes{"fused", "captured"};
   std::vector<int64_t> plain_batches{4, 16};
-  std::vector<std::string> parts{"gpt2", "mlp", "optimizer", "operations", "loss", "checkpoint"};
+  std::vector<std::string> parts{"gpt2",       "plain", "mlp",       "optimizer",
+                                 "operations", "loss",  "checkpoint"};
   std::string model = "124M";
   std::string json_file;
   std::string trace_file;
@@ -39,7 +40,7 @@ int main(int argc, char** argv) {
   app.add_option("--batches", batches, "Batch sizes of GPT-2");
   app.add_option("--plain-batches", plain_batches, "Batch sizes of the plain model");
   app.add_option("--modes", modes, "fused, captured");
-  app.add_option("--parts", parts, "gpt2, mlp, optimizer, operations, loss, checkpoint");
+  app.add_option("--parts", parts, "gpt2, plain, mlp, optimizer, operations, loss, checkpoint");
   app.add_option("--model", model, "124M, 350M, 774M or 1558M");
   app.add_option("--loss-steps", loss_steps, "Steps of the comparison of losses");
   app.add_option("--json", json_file, "File for the results");
@@ -70,6 +71,8 @@ int main(int argc, char** argv) {
                                  [&] { return bench::gpt2_speed(model, batch, mode); }));
       }
     }
+  }
+  if (wanted("plain")) {
     for (const int64_t batch : plain_batches) {
       for (const std::string mode : {"plain", "plain captured"}) {
         rows.push_back(attempted("gpt2 " + mode + " " + std::to_string(batch),

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Runs all GPU benchmarks in one call, prints one table and keeps the figures as JSON.
 
-usage: run.py BENCH_GPU [--json FILE] [options of bench_gpu]
+usage: run.py BENCH_GPU [--json FILE] [--short] [options of bench_gpu]
 
+GPT-2 is measured once more with matrix products chosen by measurement (ACCELERATE_TUNE_PRODUCTS), and with the Python
+packages accelerate and transformers where they are installed.
 The libraries of CUDA must be in the library path; where the Python package torch is installed, its own are added.
 """
 import argparse
@@ -29,6 +31,12 @@ def gpu():
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     name, driver = subprocess.run(query, text=True, stdout=subprocess.PIPE, check=True).stdout.splitlines()[0].split(", ")
     return {"gpu": name, "driver": driver}
+
+
+def measured(program, file, options, **variables):
+    environment = {**os.environ, "LD_LIBRARY_PATH": library_path(), **variables}
+    subprocess.run([program, "--json", str(file), *options], env=environment, stdout=subprocess.DEVNULL, check=True)
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def reference_rows():
@@ -66,13 +74,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--json", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--short", action="store_true", help="without tuned products and the Python reference")
     arguments, others = parser.parse_known_args()
-    environment = {**os.environ, "LD_LIBRARY_PATH": library_path()}
-    command = [arguments.program, "--json", str(arguments.json), *others]
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
-    results = json.loads(arguments.json.read_text(encoding="utf-8"))
+    results = measured(arguments.program, arguments.json, others)
+    if not arguments.short:
+        tuned = measured(arguments.program, arguments.json, [*others, "--parts", "gpt2"], ACCELERATE_TUNE_PRODUCTS="true")
+        results["rows"] += [{**row, "mode": row.get("mode", "") + ", tuned"} for row in tuned["rows"]]
+        results["rows"] += reference_rows()
     results |= {"date": datetime.date.today().isoformat(), **gpu()}
-    results["rows"] += reference_rows()
     results["command"] = " ".join([Path(arguments.program).name, *others])
     arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print(f'{results["gpu"]}, driver {results["driver"]}, torch {results["torch"]}, {results["date"]}')

@@ -79,7 +79,8 @@ class RngPart final : public StatePart {
   void save(Snapshot& snapshot) const override {
     TorchDict states{{kStep, step_}, {kCpu, state_of(c10::kCPU)}};
     add_states_of_python(states);
-    if (const int gpus = gpu_count(); gpus > 0) {
+    // Of a program that stays on the CPU libtorch may have been told that there are no GPUs.
+    if (const int gpus = device_.is_cuda() ? gpu_count() : 0; gpus > 0) {
       std::vector<TorchValue> all;
       for (int index = 0; index < gpus; ++index) all.emplace_back(state_of(gpu(index)));
       states.set(kCuda, all);

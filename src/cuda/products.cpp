@@ -22,8 +22,8 @@ namespace accelerate::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = size_t{64} << 20;
-constexpr int kMostWays = 24;
-constexpr int kTimedRuns = 5;
+constexpr int kMostWays = 48;
+constexpr int kTimedRuns = 6;
 
 // Matrices lie by rows here and by columns for cuBLASLt, which is why it computes to^T = right^T
 // left^T: its first operand is `right`.
@@ -116,6 +116,8 @@ class Plan {
     right_ = layout(type, shape.columns, shape.inner, shape.right);
     left_ = layout(type, shape.inner, shape.rows, shape.left);
     to_ = layout(data_type(shape.to_type), shape.columns, shape.rows, shape.to);
+    ways_ = ways();
+    if (!ways_.empty()) chosen_ = ways_.front();
   }
   ~Plan() {
     cublasLtMatrixLayoutDestroy(right_);
@@ -127,6 +129,34 @@ class Plan {
   Plan& operator=(const Plan&) = delete;
 
   bool run(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+           const at::Tensor& bias, const at::Tensor& workspace) {
+    return chosen_ && run(to, left, right, bias, *chosen_, workspace);
+  }
+
+  // Runs all ways and keeps the fastest.
+  void measure(const at::Tensor& like, const at::Tensor& left, const at::Tensor& right,
+               const at::Tensor& bias, const at::Tensor& workspace) {
+    measured_ = true;
+    const at::Tensor to = at::empty_like(like);
+    std::optional<float> best;
+    for (const cublasLtMatmulAlgo_t& way : ways_) {
+      if (!run(to, left, right, bias, way, workspace)) continue;
+      at::cuda::CUDAEvent begin(cudaEventDefault);
+      at::cuda::CUDAEvent end(cudaEventDefault);
+      begin.record();
+      for (int i = 0; i < kTimedRuns; ++i) run(to, left, right, bias, way, workspace);
+      end.record();
+      end.synchronize();
+      const float taken = begin.elapsed_time(end);
+      if (best && taken >= *best) continue;
+      best = taken;
+      chosen_ = way;
+    }
+  }
+  bool measured() const { return measured_; }
+
+ private:
+  bool run(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
            const at::Tensor& bias, const cublasLtMatmulAlgo_t& way, const at::Tensor& workspace) {
     const float alpha = 1;
     const float beta = shape_.add ? 1 : 0;
@@ -137,30 +167,6 @@ class Plan {
                           at::cuda::getCurrentCUDAStream()) == CUBLAS_STATUS_SUCCESS;
   }
 
-  // Finds the fastest way; false if there is none.
-  bool choose(const at::Tensor& like, const at::Tensor& left, const at::Tensor& right,
-              const at::Tensor& bias, const at::Tensor& workspace) {
-    const at::Tensor to = at::empty_like(like);
-    double best = 0;
-    for (const cublasLtMatmulAlgo_t& way : ways()) {
-      if (!run(to, left, right, bias, way, workspace)) continue;
-      at::cuda::CUDAEvent begin(cudaEventDefault);
-      at::cuda::CUDAEvent end(cudaEventDefault);
-      begin.record();
-      for (int i = 0; i < kTimedRuns; ++i) run(to, left, right, bias, way, workspace);
-      end.record();
-      end.synchronize();
-      const double taken = begin.elapsed_time(end);
-      if (chosen_ && taken >= best) continue;
-      best = taken;
-      chosen_ = way;
-    }
-    return chosen_.has_value();
-  }
-
-  const std::optional<cublasLtMatmulAlgo_t>& chosen() const { return chosen_; }
-
- private:
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
     check(cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value)));
@@ -204,13 +210,15 @@ class Plan {
   cublasLtMatrixLayout_t right_ = nullptr;
   cublasLtMatrixLayout_t left_ = nullptr;
   cublasLtMatrixLayout_t to_ = nullptr;
+  std::vector<cublasLtMatmulAlgo_t> ways_;
   std::optional<cublasLtMatmulAlgo_t> chosen_;
+  bool measured_ = false;
 };
 
 }  // namespace
 
-bool measured_product(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
-                      const at::Tensor& bias, bool add) {
+bool product(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+             const at::Tensor& bias, bool add, bool measure) {
   const auto shape = shape_of(to, left, right, bias, add);
   if (!shape) return false;
   const c10::cuda::CUDAGuard device(to.device());
@@ -219,22 +227,15 @@ bool measured_product(const at::Tensor& to, const at::Tensor& left, const at::Te
   // Never destroyed: at the end of the process cuBLASLt may be gone before.
   static auto& plans = *new std::map<Shape, std::unique_ptr<Plan>>();
   const std::lock_guard lock(mutex);
-  const auto found = plans.find(*shape);
-  if (found != plans.end() && !found->second->chosen()) return false;
-  const bool known = found != plans.end();
-  if (!known &&
-      c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None) {
-    return false;
-  }
   const at::Tensor workspace =
       at::empty({static_cast<int64_t>(kWorkspaceBytes)}, to.options().dtype(at::kByte));
-  if (!known) {
-    auto plan = std::make_unique<Plan>(*shape);
-    plan->choose(to, left, right, bias, workspace);
-    Plan& kept = *plans.emplace(*shape, std::move(plan)).first->second;
-    return kept.chosen() && kept.run(to, left, right, bias, *kept.chosen(), workspace);
+  std::unique_ptr<Plan>& plan = plans[*shape];
+  if (plan == nullptr) plan = std::make_unique<Plan>(*shape);
+  if (measure && !plan->measured() &&
+      c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
+    plan->measure(to, left, right, bias, workspace);
   }
-  return found->second->run(to, left, right, bias, *found->second->chosen(), workspace);
+  return plan->run(to, left, right, bias, workspace);
 }
 
 }  // namespace accelerate::cuda

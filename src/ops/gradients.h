@@ -29,8 +29,8 @@ at::Tensor float_gradient_of(const at::Tensor& parameter);
 // How the sum over rows that is the gradient of `parameter` is to be delivered.
 compat::ColumnSum gradient_sum_of(const at::Tensor& parameter);
 
-// left right + bias, where `bias` may be undefined. Matrices of half precision on CUDA; measured
-// first where ACCELERATE_TUNE_PRODUCTS says so.
+// left right + bias, where `bias` may be undefined. The way of products of half precision on CUDA
+// is measured where ACCELERATE_TUNE_PRODUCTS says so.
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias = {});
 void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
 

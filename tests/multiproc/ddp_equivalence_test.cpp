@@ -146,8 +146,10 @@ struct Equivalence : Ranks {
         run_collect(world_size, [&](const Rank& rank) { return train_on_rank(recipe, rank); });
     ASSERT_FALSE(alone.at(0).empty());
     EXPECT_TRUE(near(ranks.at(0), alone.at(0)));
+    // A GPU adds the rows of sparse gradients up in any order.
+    const double rounding = tests_on_gpu() && recipe.net == "sparse" ? 1e-6 : 0;
     for (const std::vector<double>& parameters : ranks) {
-      EXPECT_EQ(parameters, ranks.at(0)) << "ranks differ from each other";
+      EXPECT_TRUE(near(parameters, ranks.at(0), rounding)) << "ranks differ from each other";
     }
   }
 };

@@ -127,14 +127,14 @@ TEST_F(JoinModels, SparseGradientsAreSummedOverTheRanksThatHaveData) {
             for (int step = 0; step < rank.rank; ++step) {
               model.zero_grad();
               model.strategy()->set_batch_weight(rank.rank);
-              accelerator.backward(model(torch::tensor({rank.rank, step})).sum());
+              accelerator.backward(model(torch::tensor({rank.rank, step}).to(test_device())).sum());
               // Rows 1 and 2 for the ranks with their weights, row 0 or 1 for the step.
               const bool weighted = divide_by == JoinDivisor::kSamples;
               const at::Tensor expected = step == 1 ? torch::tensor({0.0, 1.0, 1.0, 0.0, 0.0})
                                           : weighted
                                               ? torch::tensor({1.0, 1.0 / 3, 2.0 / 3, 0.0, 0.0})
                                               : torch::tensor({1.0, 0.5, 0.5, 0.0, 0.0});
-              const at::Tensor actual = net->weight.grad().to_dense();
+              const at::Tensor actual = net->weight.grad().to_dense().cpu();
               EXPECT_TRUE(actual.allclose(expected.view({5, 1}).expand({5, 2}).to(at::kFloat)))
                   << actual;
             }
