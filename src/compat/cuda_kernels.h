@@ -91,10 +91,10 @@ struct CudaKernels {
                              const at::Tensor& grad_token_table,
                              const at::Tensor& grad_position_table);
 
-  // to = left right + bias, or to += left right; false where it is not for these matrices. With
-  // `measure` the fastest way is looked for in the first call for a shape, which waits.
-  bool (*product)(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
-                  const at::Tensor& bias, bool add, bool measure);
+  // to = left right + bias, or to += left right, in the way that was measured to be the fastest;
+  // false where it is not for these matrices. The first call for a shape waits for the device.
+  bool (*measured_product)(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+                           const at::Tensor& bias, bool add);
 
   // to = from * scale, or to += from * scale, where `scale` is a float32 scalar on the device.
   void (*scale)(const at::Tensor& to, const at::Tensor& from, const at::Tensor& scale, bool add);

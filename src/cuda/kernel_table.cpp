@@ -364,7 +364,7 @@ const compat::CudaKernels* kernel_table() {
       .cross_entropy = cross_entropy_rows,
       .embedding_forward = embed,
       .embedding_backward = add_embedding_gradients,
-      .product = product,
+      .measured_product = measured_product,
       .scale = scale_into,
       .flat_norm = norm_of_flat,
       .flat_adamw = update_flat,

@@ -217,8 +217,8 @@ class Plan {
 
 }  // namespace
 
-bool product(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
-             const at::Tensor& bias, bool add, bool measure) {
+bool measured_product(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+                      const at::Tensor& bias, bool add) {
   const auto shape = shape_of(to, left, right, bias, add);
   if (!shape) return false;
   const c10::cuda::CUDAGuard device(to.device());
@@ -231,7 +231,7 @@ bool product(const at::Tensor& to, const at::Tensor& left, const at::Tensor& rig
       at::empty({static_cast<int64_t>(kWorkspaceBytes)}, to.options().dtype(at::kByte));
   std::unique_ptr<Plan>& plan = plans[*shape];
   if (plan == nullptr) plan = std::make_unique<Plan>(*shape);
-  if (measure && !plan->measured() &&
+  if (!plan->measured() &&
       c10::cuda::currentStreamCaptureStatusMayInitCtx() == c10::cuda::CaptureStatus::None) {
     plan->measure(to, left, right, bias, workspace);
   }

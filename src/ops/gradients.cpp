@@ -16,11 +16,12 @@ bool measures_products() {
   return on;
 }
 
-// Whether the library's own product is for these matrices; then it is made.
-bool by_kernels(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
-                const at::Tensor& bias, bool add) {
+// Makes the product if it is to be measured, and can be.
+bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+              const at::Tensor& bias, bool add) {
+  if (!measures_products()) return false;
   const compat::CudaKernels* kernels = kernels_for(to);
-  return kernels != nullptr && kernels->product(to, left, right, bias, add, measures_products());
+  return kernels != nullptr && kernels->measured_product(to, left, right, bias, add);
 }
 
 }  // namespace
@@ -53,19 +54,19 @@ compat::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
 }
 
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
-  if (left.is_cuda()) {
+  if (measures_products() && left.is_cuda()) {
     const at::Tensor to = at::empty({left.size(0), right.size(1)}, left.options());
-    if (by_kernels(to, left, right, bias, false)) return to;
+    if (measured(to, left, right, bias, false)) return to;
   }
   return bias.defined() ? at::addmm(bias, left, right) : at::mm(left, right);
 }
 
 void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
-  if (!by_kernels(to, left, right, {}, false)) at::mm_out(to, left, right);
+  if (!measured(to, left, right, {}, false)) at::mm_out(to, left, right);
 }
 
 void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
-  if (by_kernels(to, left.t(), right, {}, true)) return;
+  if (measured(to, left.t(), right, {}, true)) return;
   if (left.scalar_type() == to.scalar_type()) {
     to.addmm_(left.t(), right);
   } else if (to.is_cuda() && to.scalar_type() == at::kFloat) {
@@ -76,7 +77,7 @@ void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right
 }
 
 void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
-  if (by_kernels(to, left.t(), right, {}, false)) return;
+  if (measured(to, left.t(), right, {}, false)) return;
   if (to.is_cuda() && to.scalar_type() == at::kFloat && is_half(left.scalar_type())) {
     at::mm_outf(left.t(), right, at::kFloat, to);
   } else {

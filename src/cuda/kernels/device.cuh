@@ -34,27 +34,19 @@ struct alignas(sizeof(T) * Count) Pack {
   T value[Count];
 };
 
-// Memory is aligned to 16 bytes: more come in two accesses.
 template <class T, int Count>
-__device__ inline Pack<T, Count> load_pack(const void* from, int64_t pack) {
+__device__ inline void load(float (&to)[Count], const void* from, int64_t pack) {
   if constexpr (sizeof(T) * Count <= 16) {
-    return static_cast<const Pack<T, Count>*>(from)[pack];
+    const auto read = static_cast<const Pack<T, Count>*>(from)[pack];
+#pragma unroll
+    for (int i = 0; i < Count; ++i) to[i] = to_float(read.value[i]);
   } else {
     constexpr int kHalf = Count / 2;
     const auto* halves = static_cast<const Pack<T, kHalf>*>(from) + 2 * pack;
     const Pack<T, kHalf> read[2] = {halves[0], halves[1]};
-    Pack<T, Count> both;
 #pragma unroll
-    for (int i = 0; i < Count; ++i) both.value[i] = read[i / kHalf].value[i % kHalf];
-    return both;
+    for (int i = 0; i < Count; ++i) to[i] = to_float(read[i / kHalf].value[i % kHalf]);
   }
-}
-
-template <class T, int Count>
-__device__ inline void load(float (&to)[Count], const void* from, int64_t pack) {
-  const Pack<T, Count> read = load_pack<T, Count>(from, pack);
-#pragma unroll
-  for (int i = 0; i < Count; ++i) to[i] = to_float(read.value[i]);
 }
 
 template <class T, int Count>

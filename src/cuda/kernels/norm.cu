@@ -78,9 +78,11 @@ struct BackwardRow {
 
 // The next row is on its way while the present one is summed up: without that, loads and barriers
 // take turns. Blocks are one group of threads a row; groups add their sums up at the end.
-template <class T, class W, bool kLayer, int kMostThreads>
-__global__ void __launch_bounds__(kMostThreads, kMostThreads <= 256 ? 3 : 1)
-    backward_kernel(const NormBackward norm) {
+//
+// With 96 registers three blocks of two rows of GPT-2's width share a multiprocessor; fewer spill,
+// more leave room for two. Blocks of more than 640 threads must do with 64.
+template <class T, class W, bool kLayer, int kRegisters>
+__global__ void __maxnreg__(kRegisters) backward_kernel(const NormBackward norm) {
   wait_for_earlier_kernels();
   constexpr int kPack = 16 / sizeof(T);
   using Packed = Pack<T, kPack>;
@@ -94,8 +96,8 @@ __global__ void __launch_bounds__(kMostThreads, kMostThreads <= 256 ? 3 : 1)
   const int warps = static_cast<int>(blockDim.x) / 32;
   const int group = static_cast<int>(threadIdx.y);
   const float inverse = 1.0F / static_cast<float>(norm.columns);
-  Pack<W, kPack> weight = {};
-  if (active) weight = load_pack<W, kPack>(norm.weight, pack);
+  float weight[kPack] = {};
+  if (active) load<W>(weight, norm.weight, pack);
   float sums[3][kPack] = {};  // of the gradients of weight, bias and branch_bias
   const auto fetch = [&](int64_t row) {
     BackwardRow<T> found = {};
@@ -126,7 +128,7 @@ __global__ void __launch_bounds__(kMostThreads, kMostThreads <= 256 ? 3 : 1)
       grad[i] = to_float(own.grad.value[i]);
       sums[0][i] += grad[i] * x[i];
       sums[1][i] += grad[i];
-      grad[i] *= to_float(weight.value[i]);
+      grad[i] *= weight[i];
       if constexpr (kLayer) total += grad[i];
       along += grad[i] * x[i];
     }
@@ -190,7 +192,7 @@ void norm_forward(const NormForward& norm, Kind values, Kind weights, cudaStream
 }
 
 // About as many as fit onto a large GPU at once: each leaves partial sums that are read again.
-int norm_backward_blocks(int64_t rows) { return static_cast<int>(rows < 528 ? rows : 528); }
+int norm_backward_blocks(int64_t rows) { return static_cast<int>(rows < 396 ? rows : 396); }
 
 void norm_backward(const NormBackward& norm, Kind values, Kind weights, cudaStream_t stream) {
   with_types(values, weights, [&](auto* value, auto* weight) {
@@ -198,15 +200,15 @@ void norm_backward(const NormBackward& norm, Kind values, Kind weights, cudaStre
     using W = std::remove_pointer_t<decltype(weight)>;
     const int threads = threads_for(norm.columns / static_cast<int>(16 / sizeof(T)));
     const int blocks = norm_backward_blocks(norm.rows);
-    const bool pairs = threads <= 128;
+    const bool pairs = threads <= 256;
     const dim3 block(static_cast<unsigned>(threads), pairs ? kMostGroups : 1);
     const size_t bytes = pairs ? 3 * sizeof(float) * static_cast<size_t>(norm.columns) : 0;
     const bool layer = norm.mean != nullptr;
-    if (threads <= 256) {
-      launch(layer ? backward_kernel<T, W, true, 256> : backward_kernel<T, W, false, 256>, blocks,
+    if (threads <= 512) {
+      launch(layer ? backward_kernel<T, W, true, 96> : backward_kernel<T, W, false, 96>, blocks,
              block, bytes, stream, norm);
     } else {
-      launch(layer ? backward_kernel<T, W, true, 1024> : backward_kernel<T, W, false, 1024>, blocks,
+      launch(layer ? backward_kernel<T, W, true, 64> : backward_kernel<T, W, false, 64>, blocks,
              block, bytes, stream, norm);
     }
   });
