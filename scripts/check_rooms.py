@@ -2,7 +2,7 @@
 """Checks that every #include points the way that the rooms of the project allow.
 
     cli -> launch -> config                                              (no libtorch on this side)
-    core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda -> compat
+    core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda, ops -> compat
     files: formats and durable writing without libtorch, open to estimate, cli, data, checkpoint and core
     estimate: what a model needs of memory, without libtorch, open to cli
     inside: forks workers from a program, with what launch knows; selftest: a program on the public API alone
@@ -27,10 +27,11 @@ MAY_INCLUDE = {
     "compat": [],
     "cuda": ["compat"],
     "comm": ["compat"],
+    "ops": ["compat"],
     **{room: ["comm", "compat"] for room in MIDDLE},
     "data": ["comm", "compat", "files"],
     "checkpoint": ["comm", "compat", "files"],
-    "core": [*MIDDLE, "comm", "compat", "config", "files"],
+    "core": [*MIDDLE, "ops", "comm", "compat", "config", "files"],
     "inside": ["launch"],
     "selftest": [],
 }

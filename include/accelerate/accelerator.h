@@ -36,6 +36,7 @@
 #include "accelerate/process_state.h"
 #include "accelerate/schedulers.h"
 #include "accelerate/split.h"
+#include "accelerate/step_capture.h"
 #include "accelerate/torch_archive.h"
 
 namespace accelerate {
@@ -142,9 +143,17 @@ class Accelerator {
   // Divides the gradients of all prepared optimizers by the scale of fp16, where that was not done.
   void unscale_gradients();
   // Whether a prepared optimizer left out its latest step because of gradients that overflowed.
+  // Waits for a GPU under fp16.
   bool optimizer_step_was_skipped() const;
   // Null unless mixed_precision() is fp16.
   GradScaler* scaler() const;
+
+  // `step` as CUDA graphs: recorded for each kind of batch, then replayed by one call of the
+  // driver. See StepCapture, which also says what runs as it is. The accelerator must outlive the
+  // result.
+  StepCapture capture(StepCapture::Step step, const CaptureOptions& options = {}) {
+    return {*this, std::move(step), options};
+  }
 
   // See NoSync.
   template <class Module>
@@ -369,7 +378,15 @@ class Accelerator {
   void free_memory();
 
  private:
+  friend class StepCapture;
   struct Impl;
+
+  // Of all prepared models and optimizers, each once.
+  std::vector<at::Tensor> trained_parameters() const;
+  // Adapts the scale of fp16 where that is due, so that a step begins as the last one ended.
+  void finish_iteration() const;
+  // An update that was being recorded is not made.
+  void abandon_iteration() const;
 
   template <class T>
   void place_model(const T& object) {

@@ -34,9 +34,10 @@ struct GradScalerOptions {
 // each has its own unscale_() and step(), and one update() ends the iteration.
 //
 // The scale lives on the device of the first loss. Nothing waits for the device but step(), which
-// must know whether to update, and the readers scale_factor(), growth_tracker(), state_dict(). Not
-// collective: gradients that were averaged over the ranks overflow on all of them alike. One thread
-// at a time. What is called in the wrong order is a UsageError and changes nothing.
+// must know whether to update, and the readers: step_was_skipped(), scale_factor(),
+// growth_tracker(), state_dict(). Not collective: gradients that were averaged over the ranks
+// overflow on all of them alike. One thread at a time. What is called in the wrong order is a
+// UsageError and changes nothing.
 class GradScaler {
  public:
   // Throws UsageError for factors on the wrong side of 1, or a scale that is not positive.
@@ -60,6 +61,12 @@ class GradScaler {
   // gradients are finite. Returns whether it did. Once for each optimizer before update().
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update_parameters);
   bool step(torch::optim::Optimizer& optimizer);
+  // The same for an update that itself changes nothing where the scalar it is given is not 0, so
+  // that nothing has to wait for the device. Returns that scalar.
+  at::Tensor step_on_device(torch::optim::Optimizer& optimizer,
+                            const std::function<void(const at::Tensor& found_inf)>& update);
+  // Whether the scale is where the host would have to wait for it.
+  bool on_device() const { return scale_.defined() && !scale_.is_cpu(); }
   // Whether the last step() of this optimizer found an overflow; stays until its next one.
   bool step_was_skipped(const torch::optim::Optimizer& optimizer) const;
 
@@ -68,6 +75,8 @@ class GradScaler {
   void update();
   // Ends the iteration and continues with this scale.
   void update(double new_scale);
+  // Ends the iteration as if it had not begun: the scale stays as it is.
+  void abandon() { iteration_.clear(); }
 
   double scale_factor() const;
   // Updates without overflow since the scale last changed.
@@ -88,6 +97,7 @@ class GradScaler {
   };
 
   void require_scale(const char* where) const;
+  OptimizerState& before_step(torch::optim::Optimizer& optimizer);
   at::Tensor unscale_gradients(torch::optim::Optimizer& optimizer) const;
 
   GradScalerOptions options_;
@@ -98,7 +108,7 @@ class GradScaler {
   double initial_scale_;
   int64_t initial_growth_tracker_ = 0;
   std::map<const torch::optim::Optimizer*, OptimizerState> iteration_;
-  std::map<const torch::optim::Optimizer*, bool> skipped_;
+  std::map<const torch::optim::Optimizer*, at::Tensor> found_at_last_step_;
 };
 
 }  // namespace accelerate

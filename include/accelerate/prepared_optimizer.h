@@ -30,6 +30,15 @@ struct OptimizerSurroundings {
   // called. Empty means always. GradScaler::step has this form.
   std::function<bool(torch::optim::Optimizer& optimizer, const std::function<void()>& update)>
       run_update{};
+  // The same for updates that look on the device themselves: calls `update` with a tensor that is
+  // not 0 where nothing may change, and `ended` when the host knows about it: when it is asked, or
+  // at the next update. False: it did nothing, and run_update is to be called. May be empty.
+  std::function<bool(torch::optim::Optimizer& optimizer,
+                     const std::function<void(const at::Tensor& found_inf)>& update,
+                     std::function<void(bool skipped)> ended)>
+      run_update_on_device{};
+  // Finds out how all updates ended; may wait for the device. May be empty.
+  std::function<void()> settle{};
   // zero_grad() is about to throw the gradients of this optimizer away; what this throws prevents
   // it. May be empty.
   std::function<void(const torch::optim::Optimizer& optimizer)> before_zero_grad{};
@@ -56,7 +65,8 @@ class PreparedOptimizer {
   // Does nothing while gradients only accumulate. Throws UsageError before the backward pass that
   // ends a window: the gradients of the earlier ones would be lost.
   void zero_grad(bool set_to_none = true);
-  // Whether the latest step() that was due left the parameters as they were.
+  // Whether the latest step() that was due left the parameters as they were. Waits for a GPU under
+  // fp16.
   bool step_was_skipped() const;
   // Updates of the parameters that were made, those before a checkpoint was loaded included.
   int64_t step_count() const;

@@ -28,6 +28,11 @@ struct SchedulerSurroundings {
   bool adjust_scheduler = true;
   std::function<bool()> sync_gradients{};
   std::function<bool()> optimizer_step_was_skipped{};
+  // Calls its argument when it is known how the updates so far ended: at once, or before the next
+  // update where a GPU has not told yet. Empty: at once.
+  std::function<void(std::function<void()> then)> when_updates_are_known{};
+  // Finds out how they ended; may wait for the device. May be empty.
+  std::function<void()> settle{};
 };
 
 struct PreparedSchedulerOptions {
@@ -46,21 +51,32 @@ class PreparedScheduler {
                     PreparedSchedulerOptions options = {});
 
   // Moves the schedule on, by the pace of the options. Does nothing where gradients only
-  // accumulated or the optimizer left its step out. A schedule with an end stays there.
+  // accumulated or the optimizer left its step out. A schedule with an end stays there. Under fp16
+  // on a GPU the move is made before the next update, or when this handle is asked: nothing waits.
   void step();
   // One observation for a schedule that goes by a metric: once a call, at any time. For others the
   // epoch to move to. Throws UsageError if the schedule takes neither.
   void step(double metric_or_epoch);
 
-  std::vector<double> last_lr() const { return scheduler_.last_lr(); }
-  StateDict state_dict() const { return scheduler_.state_dict(); }
-  void load_state_dict(const StateDict& state) { scheduler_.load_state_dict(state); }
+  std::vector<double> last_lr() const { return scheduler().last_lr(); }
+  StateDict state_dict() const { return scheduler().state_dict(); }
+  void load_state_dict(const StateDict& state) { scheduler().load_state_dict(state); }
   // The user's own scheduler.
-  Scheduler& scheduler() { return scheduler_; }
-  const Scheduler& scheduler() const { return scheduler_; }
+  Scheduler& scheduler() {
+    settle();
+    return scheduler_;
+  }
+  const Scheduler& scheduler() const {
+    settle();
+    return scheduler_;
+  }
 
  private:
   int64_t steps_a_call() const;
+  void step_unless_skipped();
+  void settle() const {
+    if (surroundings_.settle) surroundings_.settle();
+  }
 
   Scheduler scheduler_;
   SchedulerSurroundings surroundings_;

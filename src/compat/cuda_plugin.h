@@ -5,7 +5,12 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
+
+#include "compat/cuda_graph.h"
 
 namespace c10d {
 class Backend;
@@ -14,6 +19,8 @@ class Store;
 
 namespace accelerate::compat {
 
+struct CudaKernels;
+
 // What libaccelerate_cuda.so offers. All functions may throw c10::Error.
 struct CudaPlugin {
   // Number of GPUs that this process can see.
@@ -21,6 +28,8 @@ struct CudaPlugin {
   // The name of `device` that no other GPU in the world has, "GPU-" and 32 hexadecimal digits,
   // whatever number this process sees it under.
   std::string (*device_uuid)(int device);
+  // Of `device`: 90 for 9.0.
+  int (*compute_capability)(int device);
   // Makes `device` current for this thread.
   void (*set_device)(int device);
   // Gives cached device memory back to the driver.
@@ -29,6 +38,19 @@ struct CudaPlugin {
   c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
                                                  int rank, int size, int device,
                                                  std::chrono::milliseconds timeout);
+  // Waits until the current device has done all that was queued.
+  void (*synchronize)();
+  // Runs `body` on a stream of its own, which waits for the current one and is waited for by it.
+  void (*on_side_stream)(const std::function<void()>& body);
+  // An empty graph; all graphs share one pool of memory, so replays must not overlap.
+  std::unique_ptr<DeviceGraph> (*make_graph)();
+  // While on, whatever makes the host wait for the device throws.
+  void (*forbid_waiting)(bool on);
+  // Bytes on `device` that tensors held at most since the last reset_peak_memory().
+  int64_t (*peak_memory)(int device);
+  void (*reset_peak_memory)(int device);
+  // Null where the library was built without nvcc.
+  const CudaKernels* kernels;
 };
 
 // Name of the one C entry of the library, of type `const CudaPlugin* ()`.

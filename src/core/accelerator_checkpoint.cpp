@@ -11,6 +11,7 @@
 namespace accelerate {
 
 TrainingState Accelerator::Impl::training_state() {
+  if (updates) updates->settle();
   TrainingState training{.models = models->entries,
                          .optimizers = optimizers->live(),
                          .scaler = updates ? &updates->scaler() : nullptr,

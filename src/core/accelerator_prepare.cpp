@@ -97,6 +97,13 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
                                                          const std::function<void()>& update) {
       return updates->step(scaled, update);
     };
+    surroundings.run_update_on_device = [updates = impl_->updates](
+                                            torch::optim::Optimizer& scaled,
+                                            const std::function<void(const at::Tensor&)>& update,
+                                            std::function<void(bool)> ended) {
+      return updates->step_on_device(scaled, update, std::move(ended));
+    };
+    surroundings.settle = [updates = impl_->updates] { updates->settle(); };
   }
   PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
   impl_->optimizers->add(prepared);
@@ -106,6 +113,18 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
 PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
   return impl_->stamped([&] {
     const torch::optim::Optimizer* moved = &scheduler.optimizer();
+    std::function<void(std::function<void()>)> when_known;
+    std::function<void()> settle;
+    if (impl_->updates) {
+      // Weak: what waits there holds copies of these.
+      when_known = [weak = std::weak_ptr(impl_->updates)](std::function<void()> then) {
+        if (const auto updates = weak.lock()) return updates->when_known(std::move(then));
+        then();
+      };
+      settle = [weak = std::weak_ptr(impl_->updates)] {
+        if (const auto updates = weak.lock()) updates->settle();
+      };
+    }
     impl_->schedulers.push_back(scheduler);
     return PreparedScheduler(
         scheduler,
@@ -126,7 +145,9 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
                                          "back"});
                error.set_rank(rank, world_size);
                throw error;
-             }},
+             },
+         .when_updates_are_known = std::move(when_known),
+         .settle = std::move(settle)},
         impl_->options.scheduler);
   });
 }

@@ -38,6 +38,29 @@ std::vector<at::Tensor> Accelerator::Impl::gradients() const {
   return distinct_gradients(parameters);
 }
 
+std::vector<at::Tensor> Accelerator::trained_parameters() const {
+  std::vector<at::Tensor> all;
+  std::set<const void*> seen;
+  const auto add = [&](const std::vector<at::Tensor>& parameters) {
+    for (const at::Tensor& parameter : parameters) {
+      if (seen.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
+    }
+  };
+  for (const auto& entry : impl_->models->entries) add(entry.module->parameters());
+  for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
+    for (const auto& group : prepared.optimizer().param_groups()) add(group.params());
+  }
+  return all;
+}
+
+void Accelerator::finish_iteration() const {
+  if (impl_->updates) (void)impl_->updates->scaler();
+}
+
+void Accelerator::abandon_iteration() const {
+  if (impl_->updates) impl_->updates->abandon();
+}
+
 Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models) {
   return impl_->stamped([&] {
     for (const auto& model : models) {

@@ -3,8 +3,10 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "accelerate/errors.h"
+#include "compat/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -48,15 +50,75 @@ void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
   if (has_gradients(optimizer)) unscaled_.insert(&optimizer);
 }
 
-bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
-  if (stepped_.contains(&optimizer)) {
-    if (has_gradients(optimizer)) {
-      throw UsageError({.what = "this optimizer has made its step with these gradients already",
-                        .where = "step",
-                        .hint = "run Accelerator::backward before the next step()"});
-    }
-    end_iteration("step");
+void ScaledUpdates::require_first_step(const torch::optim::Optimizer& optimizer) {
+  if (!stepped_.contains(&optimizer)) return;
+  if (has_gradients(optimizer)) {
+    throw UsageError({.what = "this optimizer has made its step with these gradients already",
+                      .where = "step",
+                      .hint = "run Accelerator::backward before the next step()"});
   }
+  end_iteration("step");
+}
+
+bool ScaledUpdates::is_pending(const torch::optim::Optimizer& optimizer) const {
+  return std::ranges::any_of(
+      pending_, [&](const Pending& pending) { return pending.optimizer == &optimizer; });
+}
+
+bool ScaledUpdates::step_on_device(torch::optim::Optimizer& optimizer,
+                                   const std::function<void(const at::Tensor& found_inf)>& update,
+                                   std::function<void(bool skipped)> ended) {
+  if (!scaler_.enabled() || !scaler_.on_device()) return false;
+  auto* actions = compat::ReplayActions::current();
+  const auto settle_last = [this, key = &optimizer] {
+    if (is_pending(*key)) settle();
+  };
+  if (actions == nullptr) {
+    settle_last();
+  } else {
+    actions->add(settle_last);  // before what the update itself leaves there
+  }
+  require_first_step(optimizer);
+  const at::Tensor found_inf = scaler_.step_on_device(optimizer, update);
+  unscaled_.erase(&optimizer);
+  stepped_.insert(&optimizer);
+  auto await = [this, key = &optimizer, found_inf, ended = std::move(ended)] {
+    pending_.push_back(
+        {.optimizer = key, .found_inf = compat::HostCopy(found_inf), .ended = ended});
+  };
+  if (actions == nullptr) {
+    await();
+  } else {
+    actions->add_after(std::move(await));
+  }
+  return true;
+}
+
+void ScaledUpdates::settle() {
+  const std::vector<Pending> pending = std::exchange(pending_, {});
+  const std::vector<std::function<void()>> deferred = std::exchange(deferred_, {});
+  for (const Pending& update : pending) update.ended(update.found_inf.value() != 0);
+  for (const auto& then : deferred) then();
+}
+
+void ScaledUpdates::when_known(std::function<void()> then) {
+  if (pending_.empty()) return then();
+  deferred_.push_back(std::move(then));
+}
+
+void ScaledUpdates::abandon() {
+  unscaled_.clear();
+  stepped_.clear();
+  scaler_.abandon();
+}
+
+bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
+  if (compat::ReplayActions::current() != nullptr) {
+    throw UsageError({.what = "the host decides about the updates of this optimizer under fp16",
+                      .where = "step",
+                      .hint = "use SGD, Adam, AdamW or FlatAdamW"});
+  }
+  require_first_step(optimizer);
   const bool updated = scaler_.step(optimizer, update);
   unscaled_.erase(&optimizer);
   stepped_.insert(&optimizer);
@@ -75,6 +137,7 @@ GradientMarks ScaledUpdates::unscaled_gradients() const {
 }
 
 void ScaledUpdates::reset() {
+  settle();
   stepped_.merge(unscaled_);
   unscaled_.clear();
   end_iteration("reset");

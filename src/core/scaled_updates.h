@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/grad_scaler.h"
+#include "compat/host_copy.h"
 
 namespace accelerate {
 
@@ -39,22 +40,44 @@ class ScaledUpdates {
   void unscale(torch::optim::Optimizer& optimizer);
   // Has the form of OptimizerSurroundings::run_update.
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update);
+  // Has the form of OptimizerSurroundings::run_update_on_device. The host is at most one update of
+  // each optimizer ahead: before the next one it learns how the last one ended.
+  bool step_on_device(torch::optim::Optimizer& optimizer,
+                      const std::function<void(const at::Tensor& found_inf)>& update,
+                      std::function<void(bool skipped)> ended);
+  // Finds out how all updates ended. Waits for a device that has not told yet.
+  void settle();
+  // Calls `then` at once, or in settle() where it is not known how an update ended.
+  void when_known(std::function<void()> then);
   // The gradients of the optimizer were thrown away: if they were unscaled, they get no step.
   void discard(const torch::optim::Optimizer& optimizer);
   // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
   GradientMarks unscaled_gradients() const;
   // No optimizer waits for its step any more.
   void reset();
+  // Forgets what was begun since the scale was last adapted: it was recorded, and never made.
+  void abandon();
   // With the scale that the next loss will have, unless unscaled gradients wait for their step.
   GradScaler& scaler();
 
  private:
+  // An update that is on its way.
+  struct Pending {
+    const torch::optim::Optimizer* optimizer;
+    compat::HostCopy found_inf;
+    std::function<void(bool skipped)> ended;
+  };
+
   void end_iteration(const char* where);
+  void require_first_step(const torch::optim::Optimizer& optimizer);
+  bool is_pending(const torch::optim::Optimizer& optimizer) const;
 
   GradScaler scaler_;
   // Since the scale was last adapted.
   std::set<const torch::optim::Optimizer*> unscaled_;  // and not stepped
   std::set<const torch::optim::Optimizer*> stepped_;
+  std::vector<Pending> pending_;
+  std::vector<std::function<void()>> deferred_;
 };
 
 // Whether one of `parameters` belongs to the optimizer.

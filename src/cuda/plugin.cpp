@@ -7,6 +7,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "compat/cuda_plugin.h"
+#include "cuda/graph.h"
+#include "cuda/kernel_table.h"
 
 namespace accelerate::cuda {
 namespace {
@@ -25,9 +27,31 @@ std::string device_uuid(int device) {
   return text;
 }
 
+int compute_capability(int device) {
+  const auto* properties = at::cuda::getDeviceProperties(static_cast<c10::DeviceIndex>(device));
+  return properties->major * 10 + properties->minor;
+}
+
 void set_device(int device) { c10::cuda::set_device(static_cast<c10::DeviceIndex>(device)); }
 
 void empty_cache() { c10::cuda::CUDACachingAllocator::emptyCache(); }
+
+void synchronize() { c10::cuda::device_synchronize(); }
+
+void forbid_waiting(bool on) {
+  c10::cuda::warning_state().set_sync_debug_mode(on ? c10::cuda::SyncDebugMode::L_ERROR
+                                                    : c10::cuda::SyncDebugMode::L_DISABLED);
+}
+
+int64_t peak_memory(int device) {
+  const auto stats =
+      c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device));
+  return stats.allocated_bytes[0].peak;
+}
+
+void reset_peak_memory(int device) {
+  c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(device));
+}
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                             int size, int device,
@@ -39,12 +63,20 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
   return group;
 }
 
-constexpr compat::CudaPlugin kPlugin = {
+const compat::CudaPlugin kPlugin = {
     .device_count = device_count,
     .device_uuid = device_uuid,
+    .compute_capability = compute_capability,
     .set_device = set_device,
     .empty_cache = empty_cache,
     .make_nccl = make_nccl,
+    .synchronize = synchronize,
+    .on_side_stream = on_side_stream,
+    .make_graph = make_graph,
+    .forbid_waiting = forbid_waiting,
+    .peak_memory = peak_memory,
+    .reset_peak_memory = reset_peak_memory,
+    .kernels = kernel_table(),
 };
 
 }  // namespace

@@ -4,7 +4,12 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
+#include <utility>
+#include <vector>
+
+#include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
+#include "optim/recorded_scalars.h"
 
 namespace accelerate {
 namespace {
@@ -34,6 +39,7 @@ class AdamStep final : public GroupedStep {
  public:
   using GroupedStep::GroupedStep;
   const char* name() const override { return "fused"; }
+  bool can_look_on_device() const override { return true; }
 
  private:
   using Options = typename Family::Options;
@@ -60,12 +66,61 @@ class AdamStep final : public GroupedStep {
                  .counter = &state->step()};
   }
 
+  bool recordable() const override { return true; }
+
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {
     const auto& own = static_cast<const Options&>(options);
     const auto [beta1, beta2] = own.betas();
+    if (auto* actions = compat::ReplayActions::current()) {
+      const at::Tensor rate = scalars_.take();
+      const at::Tensor count = scalars_.take();
+      // Written from the host only where it is not what the graph itself left there.
+      struct OnDevice {
+        double rate = -1;
+        int64_t count = -1;
+      };
+      const std::optional<at::Tensor> found = this->found_inf();
+      actions->add([this, parameters = bucket.parameters, &own, rate, count,
+                    looks = found.has_value(), known = OnDevice()]() mutable {
+        const int64_t wanted = counted(parameters);
+        if (looks) this->counted_ahead(parameters);
+        if (known.rate != own.lr()) rate.fill_(own.lr());
+        if (known.count != wanted) count.fill_(wanted);
+        known = {.rate = own.lr(), .count = wanted + 1};
+      });
+      const std::vector<at::Tensor> counts(bucket.parameters.size(), count);
+      Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
+                     bucket.state[2], counts, rate, beta1, beta2, own.weight_decay(), own.eps(),
+                     own.amsgrad(), /*maximize=*/false, /*grad_scale=*/std::nullopt,
+                     this->found_inf());
+      if (found) {
+        count.add_(found->eq(0));
+      } else {
+        count.add_(1);
+      }
+      return;
+    }
+    scalars_.lay_by(bucket.device, 2);
     Family::update(bucket.parameters, bucket.gradients, bucket.state[0], bucket.state[1],
                    bucket.state[2], bucket.step_tensors(), own.lr(), beta1, beta2,
-                   own.weight_decay(), own.eps(), own.amsgrad(), /*maximize=*/false);
+                   own.weight_decay(), own.eps(), own.amsgrad(), /*maximize=*/false,
+                   /*grad_scale=*/std::nullopt, this->found_inf());
+  }
+
+  int64_t* counter_of(const at::Tensor& parameter) override {
+    State* state = this->template find_state<State>(parameter);
+    return state == nullptr ? nullptr : &state->step();
+  }
+
+  // Counts an update in the states of all `parameters`, which have the same count; returns it.
+  int64_t counted(const std::vector<at::Tensor>& parameters) {
+    int64_t count = 0;
+    for (const at::Tensor& parameter : parameters) {
+      State* state = this->template find_state<State>(parameter);
+      state->step(state->step() + 1);
+      count = state->step();
+    }
+    return count;
   }
 
   bool has_kernel(const at::Tensor& parameter) override {
@@ -73,6 +128,7 @@ class AdamStep final : public GroupedStep {
   }
 
   KernelLookup kernels_{Family::kOperator};
+  RecordedScalars scalars_;
 };
 
 }  // namespace

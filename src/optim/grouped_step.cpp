@@ -10,8 +10,17 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "accelerate/errors.h"
+#include "compat/replay_actions.h"
+
 namespace accelerate {
 namespace {
+
+[[noreturn]] void refuse_recording() {
+  throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
+                    .where = "step",
+                    .hint = "use SGD, Adam, AdamW or FlatAdamW"});
+}
 
 bool kernels_take(c10::ScalarType type) {
   return type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
@@ -113,6 +122,8 @@ at::Tensor GroupedStep::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
+  const bool recording = compat::ReplayActions::current() != nullptr;
+  if (recording && !recordable()) refuse_recording();
   look_for_repeated_parameters();
   Rest rest;
   for (auto& group : optimizer_.param_groups()) {
@@ -124,8 +135,30 @@ at::Tensor GroupedStep::step(LossClosure closure) {
       step_together(round, group.options(), rest);
     }
   }
-  if (!rest.empty()) let_optimizer_update(rest);
+  if (rest.empty()) return loss;
+  if (recording) refuse_recording();
+  // The optimizer itself cannot look on the device.
+  if (!found_inf_.defined() || found_inf_.item<float>() == 0) let_optimizer_update(rest);
   return loss;
+}
+
+void GroupedStep::step_unless(const at::Tensor& found_inf) {
+  struct Look {
+    Look(at::Tensor& place, const at::Tensor& found) : place(place) { place = found; }
+    ~Look() { place.reset(); }
+    at::Tensor& place;
+  };
+  const Look look(found_inf_, found_inf);
+  step(nullptr);
+}
+
+void GroupedStep::ended(bool skipped) {
+  if (skipped) {
+    for (const at::Tensor& parameter : counted_ahead_) {
+      if (int64_t* counter = counter_of(parameter)) --*counter;
+    }
+  }
+  counted_ahead_.clear();
 }
 
 void GroupedStep::step_together(at::TensorList parameters,
@@ -133,7 +166,10 @@ void GroupedStep::step_together(at::TensorList parameters,
   collect(parameters, options, rest);
   for (TensorBucket& bucket : buckets_) {
     update(bucket, options);
+    // A recorded update is made, and counted, by the replays.
+    if (compat::ReplayActions::current() != nullptr) continue;
     for (int64_t* counter : bucket.counters) *counter = bucket.step;
+    if (found_inf_.defined()) counted_ahead(bucket.parameters);
   }
   buckets_.clear();
 }

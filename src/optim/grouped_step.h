@@ -40,6 +40,8 @@ class GroupedStep : public OptimizerStep {
  public:
   explicit GroupedStep(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
   at::Tensor step(LossClosure closure) final;
+  void step_unless(const at::Tensor& found_inf) final;
+  void ended(bool skipped) final;
 
  protected:
   // What one parameter brings to its bucket.
@@ -56,6 +58,19 @@ class GroupedStep : public OptimizerStep {
                                      const torch::optim::OptimizerOptions& options) = 0;
   // Makes the update of all parameters of the bucket.
   virtual void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) = 0;
+  // Whether update() can be part of a CUDA graph: it then takes what changes from step to step from
+  // the device and leaves an action that writes it there before each replay.
+  virtual bool recordable() const { return false; }
+  // Where the optimizer counts the updates of `parameter`; null where it does not.
+  virtual int64_t* counter_of(const at::Tensor& /*parameter*/) { return nullptr; }
+  // What tells update() on the device whether to change anything, as the kernels take it.
+  std::optional<at::Tensor> found_inf() const {
+    return found_inf_.defined() ? std::optional(found_inf_) : std::nullopt;
+  }
+  // The update of these parameters was counted, and ended() may take that back.
+  void counted_ahead(at::TensorList parameters) {
+    counted_ahead_.insert(counted_ahead_.end(), parameters.begin(), parameters.end());
+  }
   // Whether kernels for tensors of this kind are there.
   virtual bool has_kernel(const at::Tensor& parameter) = 0;
 
@@ -87,6 +102,8 @@ class GroupedStep : public OptimizerStep {
 
   torch::optim::Optimizer& optimizer_;
   std::vector<TensorBucket> buckets_;
+  at::Tensor found_inf_;
+  std::vector<at::Tensor> counted_ahead_;
   size_t parameters_known_ = 0;
   bool repeats_ = false;
 };

@@ -10,15 +10,42 @@
 #include <unordered_map>
 #include <utility>
 
+#include "accelerate/errors.h"
+#include "accelerate/flat_parameters.h"
+#include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
 
 namespace accelerate {
 namespace {
 
+// Counts on the device, where it also looks.
+class FlatStep final : public OptimizerStep {
+ public:
+  explicit FlatStep(FlatAdamW& optimizer) : optimizer_(optimizer) {}
+  at::Tensor step(LossClosure closure) override { return optimizer_.step(std::move(closure)); }
+  bool can_look_on_device() const override { return true; }
+  void step_unless(const at::Tensor& found_inf) override {
+    optimizer_.skip_where(found_inf);
+    optimizer_.step();
+    optimizer_.skip_where({});
+  }
+  const char* name() const override { return "fused"; }
+
+ private:
+  FlatAdamW& optimizer_;
+};
+
 class OwnStep final : public OptimizerStep {
  public:
   explicit OwnStep(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
-  at::Tensor step(LossClosure closure) override { return optimizer_.step(std::move(closure)); }
+  at::Tensor step(LossClosure closure) override {
+    if (compat::ReplayActions::current() != nullptr) {
+      throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
+                        .where = "step",
+                        .hint = "use SGD, Adam, AdamW or FlatAdamW"});
+    }
+    return optimizer_.step(std::move(closure));
+  }
   const char* name() const override { return "own"; }
 
  private:
@@ -39,7 +66,13 @@ const std::unordered_map<std::type_index, Maker>& makers() {
 
 }  // namespace
 
+void OptimizerStep::step_unless(const at::Tensor& /*found_inf*/) {
+  throw UsageError(
+      {.what = "this update cannot look on the device whether to be made", .where = "step_unless"});
+}
+
 std::unique_ptr<OptimizerStep> make_optimizer_step(torch::optim::Optimizer& optimizer) {
+  if (auto* flat = dynamic_cast<FlatAdamW*>(&optimizer)) return std::make_unique<FlatStep>(*flat);
   const auto known = makers().find(typeid(optimizer));
   if (known == makers().end()) return std::make_unique<OwnStep>(optimizer);
   return known->second(optimizer);

@@ -20,6 +20,15 @@ class OptimizerStep {
 
   virtual ~OptimizerStep() = default;
   virtual at::Tensor step(LossClosure closure) = 0;
+  // Whether step_unless() can be called.
+  virtual bool can_look_on_device() const { return false; }
+  // The same as step(), but changes nothing where `found_inf`, a float32 scalar beside the
+  // parameters, is not 0. Waits for nothing. What counts updates on the host counts this one;
+  // ended() must follow before the next one.
+  virtual void step_unless(const at::Tensor& found_inf);
+  // It is known how the latest step_unless() ended: takes it back from the counts if it was
+  // skipped.
+  virtual void ended(bool /*skipped*/) {}
   // Of a word, for logs and tests: "fused", "foreach" or "own".
   virtual const char* name() const = 0;
 };

@@ -1,15 +1,19 @@
 #include "accelerate/prepared_optimizer.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_zero.h>
 #include <torch/optim/optimizer.h>
 
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/flat_parameters.h"
+#include "compat/replay_actions.h"
 #include "optim/optimizer_step.h"
 
 namespace accelerate {
 
-struct PreparedOptimizer::Impl {
+struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
   bool gradients_are_complete() const {
     return !surroundings.sync_gradients || surroundings.sync_gradients();
   }
@@ -46,7 +50,7 @@ struct PreparedOptimizer::Impl {
     if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
     if (!surroundings.run_update) {
       at::Tensor loss = step->step(std::move(closure));
-      ++step_count;
+      count_update();
       return loss;
     }
     if (closure) {
@@ -55,9 +59,38 @@ struct PreparedOptimizer::Impl {
                         .where = "step",
                         .hint = "call Accelerator::backward and then step() without a closure"});
     }
+    if (surroundings.run_update_on_device && step->can_look_on_device()) {
+      const bool done = surroundings.run_update_on_device(
+          *optimizer, [this](const at::Tensor& found_inf) { step->step_unless(found_inf); },
+          [weak = weak_from_this()](bool was_skipped) {
+            if (const auto self = weak.lock()) self->update_ended(was_skipped);
+          });
+      if (done) return {};
+    }
     skipped = !surroundings.run_update(*optimizer, [this] { step->step(nullptr); });
     if (!skipped) ++step_count;
     return {};
+  }
+
+  // A recorded update is made, and counted, by the replays.
+  void count_update() {
+    if (auto* actions = compat::ReplayActions::current()) {
+      actions->add_after([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) ++self->step_count;
+      });
+    } else {
+      ++step_count;
+    }
+  }
+
+  void update_ended(bool was_skipped) {
+    skipped = was_skipped;
+    if (!skipped) ++step_count;
+    step->ended(was_skipped);
+  }
+
+  void settle() const {
+    if (surroundings.settle) surroundings.settle();
   }
 
   std::shared_ptr<torch::optim::Optimizer> optimizer;
@@ -90,6 +123,25 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   if (impl_->surroundings.before_zero_grad) {
     impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
   }
+  if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
+  if (compat::KeptGradients::active()) {
+    const auto* actions = compat::ReplayActions::current();
+    std::vector<at::Tensor> kept;
+    for (const auto& group : impl_->optimizer->param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        at::Tensor& gradient = parameter.mutable_grad();
+        if (!gradient.defined()) continue;
+        if (actions != nullptr && set_to_none && actions->untouched(gradient)) {
+          gradient.reset();
+        } else {
+          kept.push_back(gradient);
+        }
+      }
+    }
+    const at::NoGradGuard no_grad;
+    if (!kept.empty()) at::_foreach_zero_(kept);
+    return;
+  }
   for (auto& group : impl_->optimizer->param_groups()) {
     for (at::Tensor& parameter : group.params()) {
       at::Tensor& gradient = parameter.mutable_grad();
@@ -104,9 +156,20 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   }
 }
 
-bool PreparedOptimizer::step_was_skipped() const { return impl_->skipped; }
-int64_t PreparedOptimizer::step_count() const { return impl_->step_count; }
-void PreparedOptimizer::set_step_count(int64_t steps) { impl_->step_count = steps; }
+bool PreparedOptimizer::step_was_skipped() const {
+  impl_->settle();
+  return impl_->skipped;
+}
+
+int64_t PreparedOptimizer::step_count() const {
+  impl_->settle();
+  return impl_->step_count;
+}
+
+void PreparedOptimizer::set_step_count(int64_t steps) {
+  impl_->settle();
+  impl_->step_count = steps;
+}
 
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
   return impl_->optimizer->param_groups();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "accelerate/log.h"
+#include "compat/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -33,17 +34,27 @@ int64_t PreparedScheduler::steps_a_call() const {
 }
 
 void PreparedScheduler::step() {
+  if (auto* actions = compat::ReplayActions::current()) {
+    // Copies share the schedule: the action outlives this handle.
+    actions->add_after([self = *this]() mutable { self.step(); });
+    return;
+  }
   if (!options_.step_with_optimizer) return scheduler_.step();
   if (surroundings_.sync_gradients && !surroundings_.sync_gradients()) {
     if (surroundings_.adjust_scheduler) scheduler_.add_to_step_count(1);
     return;
   }
+  if (!surroundings_.when_updates_are_known) return step_unless_skipped();
+  surroundings_.when_updates_are_known([self = *this]() mutable { self.step_unless_skipped(); });
+}
+
+void PreparedScheduler::step_unless_skipped() {
   if (surroundings_.optimizer_step_was_skipped && surroundings_.optimizer_step_was_skipped()) {
     return;
   }
   for (int64_t step = 0; step < steps_a_call() && !is_over(scheduler_); ++step) scheduler_.step();
 }
 
-void PreparedScheduler::step(double metric_or_epoch) { scheduler_.step(metric_or_epoch); }
+void PreparedScheduler::step(double metric_or_epoch) { scheduler().step(metric_or_epoch); }
 
 }  // namespace accelerate

@@ -3,7 +3,9 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/optim/sgd.h>
 
+#include "compat/replay_actions.h"
 #include "optim/grouped_step.h"
+#include "optim/recorded_scalars.h"
 
 namespace accelerate {
 namespace {
@@ -16,6 +18,7 @@ class SgdStep final : public GroupedStep {
  public:
   using GroupedStep::GroupedStep;
   const char* name() const override { return "fused"; }
+  bool can_look_on_device() const override { return true; }
 
  private:
   using Options = torch::optim::SGDOptions;
@@ -29,14 +32,38 @@ class SgdStep final : public GroupedStep {
       if (!same_layout(state->momentum_buffer(), parameter)) return std::nullopt;
       return Entry{.step = kLater, .state = {state->momentum_buffer()}};
     }
+    // A first step that the device may leave out must leave momentum that is none. With dampening
+    // the step after it is another: then the host looks.
+    if (found_inf()) {
+      if (static_cast<const Options&>(options).dampening() != 0) return std::nullopt;
+      if (state == nullptr) state = &add_state(parameter, State());
+      state->momentum_buffer(zeros_of(parameter));
+      return Entry{.step = kLater, .state = {state->momentum_buffer()}};
+    }
     return Entry{.step = kFirst, .state = {at::empty_like(parameter, at::MemoryFormat::Preserve)}};
   }
 
+  bool recordable() const override { return true; }
+
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {
     const auto& own = static_cast<const Options&>(options);
-    at::_fused_sgd_(bucket.parameters, bucket.gradients, bucket.state[0], own.weight_decay(),
-                    own.momentum(), own.lr(), own.dampening(), own.nesterov(), /*maximize=*/false,
-                    /*is_first_step=*/bucket.step == kFirst);
+    const bool first = bucket.step == kFirst;
+    const auto run = [&](const auto& rate) {
+      at::_fused_sgd_(bucket.parameters, bucket.gradients, bucket.state[0], own.weight_decay(),
+                      own.momentum(), rate, own.dampening(), own.nesterov(), /*maximize=*/false,
+                      first, /*grad_scale=*/std::nullopt, found_inf());
+    };
+    if (auto* actions = compat::ReplayActions::current()) {
+      if (first) RecordedScalars::refuse_first_step();
+      const at::Tensor rate = scalars_.take();
+      actions->add([&own, rate, known = -1.0]() mutable {
+        if (known != own.lr()) rate.fill_(own.lr());
+        known = own.lr();
+      });
+      return run(rate);
+    }
+    scalars_.lay_by(bucket.device, 1);
+    run(own.lr());
     if (bucket.step == kFirst) keep_momenta(bucket);
   }
 
@@ -54,6 +81,7 @@ class SgdStep final : public GroupedStep {
   }
 
   KernelLookup kernels_{"aten::_fused_sgd_"};
+  RecordedScalars scalars_;
 };
 
 }  // namespace

@@ -140,12 +140,7 @@ bool GradScaler::is_unscaled(const torch::optim::Optimizer& optimizer) const {
   return iteration_.contains(&optimizer);
 }
 
-bool GradScaler::step(torch::optim::Optimizer& optimizer,
-                      const std::function<void()>& update_parameters) {
-  if (!options_.enabled) {
-    update_parameters();
-    return true;
-  }
+GradScaler::OptimizerState& GradScaler::before_step(torch::optim::Optimizer& optimizer) {
   constexpr const char* kWhere = "GradScaler::step";
   require_scale(kWhere);
   const auto found = iteration_.find(&optimizer);
@@ -153,12 +148,31 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer,
     refuse("this optimizer has made its step already", kWhere, "call update() after each step");
   }
   if (found == iteration_.end()) unscale_(optimizer);
-  OptimizerState& state = iteration_.at(&optimizer);
+  return iteration_.at(&optimizer);
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer,
+                      const std::function<void()>& update_parameters) {
+  if (!options_.enabled) {
+    update_parameters();
+    return true;
+  }
+  OptimizerState& state = before_step(optimizer);
   const bool overflow = state.found_inf.item<float>() != 0;
   if (!overflow) update_parameters();
   state.stage = Stage::kStepped;
-  skipped_[&optimizer] = overflow;
+  found_at_last_step_[&optimizer] = state.found_inf;
   return !overflow;
+}
+
+at::Tensor GradScaler::step_on_device(
+    torch::optim::Optimizer& optimizer,
+    const std::function<void(const at::Tensor& found_inf)>& update) {
+  OptimizerState& state = before_step(optimizer);
+  update(state.found_inf);
+  state.stage = Stage::kStepped;
+  found_at_last_step_[&optimizer] = state.found_inf;
+  return state.found_inf;
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -166,8 +180,8 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
 }
 
 bool GradScaler::step_was_skipped(const torch::optim::Optimizer& optimizer) const {
-  const auto found = skipped_.find(&optimizer);
-  return found != skipped_.end() && found->second;
+  const auto found = found_at_last_step_.find(&optimizer);
+  return found != found_at_last_step_.end() && found->second.item<float>() != 0;
 }
 
 void GradScaler::update() {

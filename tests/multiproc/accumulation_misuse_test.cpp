@@ -201,8 +201,9 @@ TEST_P(AccumulationMisuseOn, FreeMemoryEndsAWindow) {
 struct TiedNetImpl : torch::nn::Module {
   TiedNetImpl()
       : layer(register_module("first", torch::nn::Linear(6, 6))),
-        free(torch::full({}, 0.5, torch::requires_grad())) {
+        free(torch::full({}, 0.5, at::TensorOptions(test_device()).requires_grad(true))) {
     register_module("second", layer);
+    to(test_device());
   }
   at::Tensor forward(const at::Tensor& input) { return layer(torch::tanh(layer(input))); }
 
@@ -223,7 +224,7 @@ TEST_P(AccumulationMisuseOn, TiedAndFreeParametersOfShortAndWeightedWindowsAreCo
     for (const bool weighted : {false, true}) {
       Accelerator accelerator(accumulating({.steps = 4}));
       const int64_t n = 6 * rank.world_size;  // a window of 4 and one of 2
-      const at::Tensor rows = data_of_step(0, n).input;
+      const at::Tensor rows = host_data_of_step(0, n).input;
       auto net = fresh();
       ASSERT_EQ(net->parameters().size(), 4U);
       torch::optim::SGD sgd({net->layer->weight, net->layer->bias, net->free}, 0.1);
@@ -245,7 +246,8 @@ TEST_P(AccumulationMisuseOn, TiedAndFreeParametersOfShortAndWeightedWindowsAreCo
       torch::optim::SGD plain({expected->layer->weight, expected->layer->bias, expected->free},
                               0.1);
       for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 4}, {4, 6}}) {
-        const at::Tensor big = rows.slice(0, begin * rank.world_size, end * rank.world_size);
+        const at::Tensor big =
+            rows.slice(0, begin * rank.world_size, end * rank.world_size).to(test_device());
         plain.zero_grad();
         loss_of_rows(*expected, expected->forward(big), big).backward();
         plain.step();

@@ -13,7 +13,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, AccumulationOn, testing::Values(1, 2),
                          [](const auto& info) { return std::to_string(info.param); });
 
 TensorDataset rows(int64_t n) {
-  const StepData data = data_of_step(0, n);
+  const StepData data = host_data_of_step(0, n);
   return {data.input, data.target};
 }
 
@@ -29,7 +29,9 @@ std::vector<double> trained_on(const TensorDataset& data,
       targets.push_back(data.get(static_cast<size_t>(i)).target);
     }
     sgd.zero_grad();
-    loss_of(net->forward(torch::stack(inputs)), torch::stack(targets)).backward();
+    loss_of(net->forward(torch::stack(inputs).to(test_device())),
+            torch::stack(targets).to(test_device()))
+        .backward();
     sgd.step();
   }
   return flat(net->parameters());

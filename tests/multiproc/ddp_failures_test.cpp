@@ -57,7 +57,7 @@ struct DdpFailures : Ranks {
       for (int step = 0; step < 10; ++step) {
         optimizer.zero_grad();
         const bool now = step == 2 && rank.rank == 1;
-        accelerator.backward(model(torch::ones({2, 6}), now ? where : "").sum());
+        accelerator.backward(model(ones({2, 6}), now ? where : "").sum());
         optimizer.step();
       }
     });
@@ -84,7 +84,7 @@ TEST_F(DdpFailures, ARankThatIsKilledWhileTrainingIsNamedByTheOthers) {
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     for (int step = 0;; ++step) {
       optimizer.zero_grad();
-      accelerator.backward(model(torch::ones({2, 6}), "").sum());
+      accelerator.backward(model(ones({2, 6}), "").sum());
       optimizer.step();
       if (step == 3) rank.reach(1);
     }
@@ -103,7 +103,7 @@ TEST_F(DdpFailures, ARankThatTrainsFewerStepsIsNamedByTheOthers) {
     Accelerator accelerator(with_long_timeout());
     auto model = accelerator.prepare(std::make_shared<Fragile>());
     for (int step = 0; step < 5 - rank.rank; ++step) {
-      accelerator.backward(model(torch::ones({2, 6}), "").sum());
+      accelerator.backward(model(ones({2, 6}), "").sum());
     }
   });
   EXPECT_EQ(exit_code_of(1), kExitPassed);

@@ -10,7 +10,7 @@ using testing::HasSubstr;
 struct DdpGraphs : Ranks {};
 
 std::vector<at::Tensor> rank_scaled_input(const Rank& rank) {
-  return {torch::ones({2, 6}) * (rank.rank + 1)};
+  return {ones({2, 6}) * (rank.rank + 1)};
 }
 
 // Gradients of sum(net(ones * s)) are linear in s: over ranks 0 and 1 the mean is that of s = 1.5.
@@ -20,7 +20,7 @@ void expect_mean_gradient(const torch::nn::Linear& layer, const at::Tensor& expe
         << layer->weight.grad();
   }
 }
-const auto kMeanRow = [] { return torch::full({6}, 3.0); };  // 2 rows * 1.5
+const auto kMeanRow = [] { return torch::full({6}, 3.0, test_device()); };  // 2 rows * 1.5
 
 TEST_F(DdpGraphs, TheSetOfUnusedParametersMayChangeFromPassToPass) {
   run(2, [](const Rank& rank) {
@@ -190,7 +190,8 @@ TEST_F(DdpGraphs, BuffersThatWereReplacedAfterPrepareAreStillThoseOfRankZero) {
     Accelerator accelerator(on_cpu());
     auto net = std::make_shared<Counting>();
     auto model = accelerator.prepare(net);
-    net->seen.set_data(torch::full({1}, 10.0 * (rank.rank + 1)));  // as loading a file does
+    net->seen.set_data(
+        torch::full({1}, 10.0 * (rank.rank + 1), test_device()));  // as loading a file does
     accelerator.backward(model(rank_scaled_input(rank)[0]).sum());
     EXPECT_EQ(net->seen.item<float>(), 10.0F + static_cast<float>(rank.rank + 1));
   });

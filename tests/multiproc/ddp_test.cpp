@@ -83,7 +83,7 @@ TEST_F(Ddp, DifferentModelsAreRefusedOnAllRanksWithTheFirstDifference) {
 
     // The accelerator is still good for a model that is the same everywhere.
     auto model = accelerator.prepare(std::make_shared<Mlp>());
-    accelerator.backward(model(torch::ones({1, 6})).sum());
+    accelerator.backward(model(ones({1, 6})).sum());
   });
 }
 
@@ -127,7 +127,7 @@ TEST_F(Ddp, OneBackwardPassOverTwoForwardPassesIsAveragedOnce) {
     auto net = std::make_shared<Mlp>();
     auto model = accelerator.prepare(net);
     std::vector<double> expected;
-    at::Tensor loss = torch::zeros({});
+    at::Tensor loss = torch::zeros({}, test_device());
     for (int step = 0; step < 2; ++step) {
       const StepData data = data_of_step(step, kRows * rank.world_size);
       const auto mean = flat(mean_gradient_alone(net, data, rank.world_size));
@@ -176,7 +176,7 @@ TEST_F(Ddp, AParameterThatSomeRanksDoNotUseCountsAsZeroThere) {
     for (int step = 0; step < 3; ++step) {
       model.zero_grad();
       // Everybody uses a, rank 1 also b, nobody c; the gradient of a bias is the sum of ones.
-      accelerator.backward(model(torch::ones({4, 6}), rank.rank == 1 ? "ab" : "a").sum());
+      accelerator.backward(model(ones({4, 6}), rank.rank == 1 ? "ab" : "a").sum());
       EXPECT_EQ(flat({net->a->bias.grad()}), std::vector<double>(3, 4.0));
       EXPECT_EQ(flat({net->b->bias.grad()}), std::vector<double>(3, 2.0));
       EXPECT_FALSE(net->c->bias.grad().defined());
@@ -190,7 +190,7 @@ TEST_F(Ddp, AParameterThatNobodyUsesIsAnErrorThatNamesItUnlessExpected) {
     auto net = std::make_shared<Branches>();
     auto model = accelerator.prepare(net);
     try {
-      accelerator.backward(model(torch::ones({4, 6}), "ab").sum());
+      accelerator.backward(model(ones({4, 6}), "ab").sum());
       ADD_FAILURE() << "no error";
     } catch (const UsageError& error) {
       EXPECT_THAT(error.what(),
@@ -207,7 +207,7 @@ TEST_F(Ddp, AParameterThatOneRankDoesNotUseIsAnErrorAndNoHang) {
     auto net = std::make_shared<Branches>();
     auto model = accelerator.prepare(net);
     for (int step = 0; step < 2; ++step) {
-      accelerator.backward(model(torch::ones({4, 6}), rank.rank == 1 ? "ab" : "abc").sum());
+      accelerator.backward(model(ones({4, 6}), rank.rank == 1 ? "ab" : "abc").sum());
     }
   });
   EXPECT_EQ(exit_code_of(1), kExitUsageError);
@@ -223,7 +223,7 @@ TEST_F(Ddp, AStaticGraphFindsItsUnusedParametersOnce) {
     auto model = accelerator.prepare(net);
     for (int step = 0; step < 4; ++step) {
       model.zero_grad();
-      accelerator.backward(model(torch::ones({4, 6}), "ac").sum());
+      accelerator.backward(model(ones({4, 6}), "ac").sum());
       EXPECT_EQ(flat({net->a->bias.grad()}), std::vector<double>(3, 4.0));
       EXPECT_EQ(flat({net->c->bias.grad()}), std::vector<double>(3, 4.0));
     }
@@ -240,7 +240,7 @@ TEST_F(Ddp, FrozenParametersAreNotReducedAndStay) {
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     const auto frozen = flat(net->first->parameters());
     const auto trained = flat(net->second->parameters());
-    accelerator.backward(model(torch::ones({2, 6}) * (rank.rank + 1)).sum());
+    accelerator.backward(model(ones({2, 6}) * (rank.rank + 1)).sum());
     optimizer.step();
     EXPECT_FALSE(net->first->weight.grad().defined());
     EXPECT_EQ(flat(net->first->parameters()), frozen);
@@ -255,7 +255,7 @@ TEST_F(Ddp, AModelWithoutTrainableParametersStaysLocal) {
     for (at::Tensor& parameter : net->parameters()) parameter.requires_grad_(false);
     auto model = accelerator.prepare(net);
     if (rank.rank == 0) {  // nobody else has to call it
-      EXPECT_EQ(model(torch::ones({2, 6})).sizes(), (std::vector<int64_t>{2, 3}));
+      EXPECT_EQ(model(ones({2, 6})).sizes(), (std::vector<int64_t>{2, 3}));
     }
     accelerator.wait_for_everyone();
   });
@@ -275,7 +275,7 @@ TEST_F(Ddp, RunningStatisticsAreThoseOfRankZero) {
       }
       model.eval();
       torch::NoGradGuard no_grad;
-      (void)model(torch::ones({1, 6}));
+      (void)model(ones({1, 6}));
       return flat(net->buffers());
     });
     EXPECT_EQ(statistics.at(0) == statistics.at(1), broadcast);
@@ -287,7 +287,7 @@ TEST_F(Ddp, TwoModelsTrainInTurnLikeOneProcess) {
   const auto train = [](auto&& prepare, auto&& backward, int64_t row0, int64_t rows) {
     torch::manual_seed(3);
     auto generator = std::make_shared<Mlp>();
-    torch::nn::Linear judge(3, 1);
+    auto judge = on_test_device(torch::nn::Linear(3, 1));
     torch::optim::SGD generator_sgd(generator->parameters(), 0.1);
     torch::optim::SGD judge_sgd(judge->parameters(), 0.1);
     prepare(generator, judge, generator_sgd, judge_sgd, [&](auto& g, auto& d, auto& og, auto& od) {
@@ -336,10 +336,10 @@ TEST_F(Ddp, StepAfterAPlainBackwardIsRefused) {
     auto net = std::make_shared<Mlp>();
     torch::optim::SGD sgd(net->parameters(), 0.1);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
-    accelerator.backward(model(torch::ones({2, 6})).sum());
+    accelerator.backward(model(ones({2, 6})).sum());
     optimizer.step();
     optimizer.zero_grad();
-    model(torch::ones({2, 6}) * (rank.rank + 1)).sum().backward();
+    model(ones({2, 6}) * (rank.rank + 1)).sum().backward();
     const auto before = flat(net->parameters());
     EXPECT_THAT(usage_error([&] { optimizer.step(); }), HasSubstr("backward"));
     EXPECT_EQ(flat(net->parameters()), before);
@@ -353,7 +353,7 @@ TEST_F(Ddp, OneProcessMayCallBackwardItself) {
     torch::optim::SGD sgd(net->parameters(), 0.1);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     const auto before = flat(net->parameters());
-    model(torch::ones({2, 6})).sum().backward();
+    model(ones({2, 6})).sum().backward();
     optimizer.step();
     EXPECT_NE(flat(net->parameters()), before);
   });
@@ -369,7 +369,7 @@ TEST_F(Ddp, EvaluationBetweenTrainingStepsChangesNothing) {
     for (int step = 0; step < 3; ++step) {
       {
         torch::NoGradGuard no_grad;
-        for (int i = 0; i <= rank.rank; ++i) (void)model(torch::ones({2, 6}));
+        for (int i = 0; i <= rank.rank; ++i) (void)model(ones({2, 6}));
       }
       const StepData data = data_of_step(step, kRows * 2);
       const auto expected = flat(mean_gradient_alone(net, data, 2));

@@ -9,27 +9,30 @@
 
 #include <chrono>
 
+#include "support/rank_device.h"
 #include "support/ranks.h"
 
 namespace accelerate::test {
 
 // Timeouts that no test should ever reach, yet shorter than the deadline of the fixture.
 inline ProcessGroupOptions patient() {
-  return {.timeout = std::chrono::seconds(50), .rendezvous_timeout = std::chrono::seconds(50)};
+  return {.timeout = std::chrono::seconds(50),
+          .rendezvous_timeout = std::chrono::seconds(50),
+          .cuda_backend = CudaBackend::kGloo};
 }
 
 // The ranks of the fixture, connected.
 struct Group {
   explicit Group(const ProcessGroupOptions& options = patient()) : comm(state, options) {}
 
-  ProcessState state = ProcessState::from_environment({.cpu = true});
+  ProcessState state = ProcessState::from_environment({.cpu = !tests_on_gpu()});
   Communicator comm;
 };
 
 // Equal in dtype, shape and every value.
 inline testing::AssertionResult same(const at::Tensor& actual, const at::Tensor& expected) {
   if (actual.scalar_type() == expected.scalar_type() && actual.sizes() == expected.sizes() &&
-      actual.equal(expected)) {
+      actual.cpu().equal(expected.cpu())) {
     return testing::AssertionSuccess();
   }
   return testing::AssertionFailure()

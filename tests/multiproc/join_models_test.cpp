@@ -80,10 +80,10 @@ TEST_F(JoinModels, AParameterThatNobodyUsesIsLeftAlone) {
         const std::string used = step == 0 && rank.rank == 1 ? "ab" : "a";
         accelerator.backward(model(ones_times(rank.rank + 1), used).sum());
         const double mean = step == 0 ? 2.5 : 3.0;  // of the factors 2 and 3, then 3 alone
-        EXPECT_TRUE(net->a->weight.grad().allclose(torch::full({3, 6}, 2 * mean)));
+        EXPECT_TRUE(net->a->weight.grad().cpu().allclose(torch::full({3, 6}, 2 * mean)));
         EXPECT_FALSE(net->c->weight.grad().defined());
         if (step == 0) {
-          EXPECT_TRUE(net->b->weight.grad().allclose(torch::full({3, 6}, 2.0)));  // 2 * 2 / 2
+          EXPECT_TRUE(net->b->weight.grad().cpu().allclose(torch::full({3, 6}, 2.0)));  // 2 * 2 / 2
         } else {
           EXPECT_FALSE(net->b->weight.grad().defined());
         }
@@ -103,14 +103,14 @@ TEST_F(JoinModels, ARankWithoutDataLearnsTheStaticGraph) {
       for (int step = 0; step < 3 * rank.rank; ++step) {
         net->zero_grad();
         accelerator.backward(model(ones_times(3), "ab").sum());
-        EXPECT_TRUE(net->a->weight.grad().allclose(torch::full({3, 6}, 6.0)));
+        EXPECT_TRUE(net->a->weight.grad().cpu().allclose(torch::full({3, 6}, 6.0)));
       }
     });
     for (int step = 0; step < 3; ++step) {
       net->zero_grad();
       accelerator.backward(model(ones_times(rank.rank + 1), "ab").sum());
-      EXPECT_TRUE(net->a->weight.grad().allclose(torch::full({3, 6}, 3.0)));
-      EXPECT_TRUE(net->b->weight.grad().allclose(torch::full({3, 6}, 3.0)));
+      EXPECT_TRUE(net->a->weight.grad().cpu().allclose(torch::full({3, 6}, 3.0)));
+      EXPECT_TRUE(net->b->weight.grad().cpu().allclose(torch::full({3, 6}, 3.0)));
       EXPECT_FALSE(net->c->weight.grad().defined());
     }
   });
@@ -127,14 +127,14 @@ TEST_F(JoinModels, SparseGradientsAreSummedOverTheRanksThatHaveData) {
             for (int step = 0; step < rank.rank; ++step) {
               model.zero_grad();
               model.strategy()->set_batch_weight(rank.rank);
-              accelerator.backward(model(torch::tensor({rank.rank, step})).sum());
+              accelerator.backward(model(torch::tensor({rank.rank, step}).to(test_device())).sum());
               // Rows 1 and 2 for the ranks with their weights, row 0 or 1 for the step.
               const bool weighted = divide_by == JoinDivisor::kSamples;
               const at::Tensor expected = step == 1 ? torch::tensor({0.0, 1.0, 1.0, 0.0, 0.0})
                                           : weighted
                                               ? torch::tensor({1.0, 1.0 / 3, 2.0 / 3, 0.0, 0.0})
                                               : torch::tensor({1.0, 0.5, 0.5, 0.0, 0.0});
-              const at::Tensor actual = net->weight.grad().to_dense();
+              const at::Tensor actual = net->weight.grad().to_dense().cpu();
               EXPECT_TRUE(actual.allclose(expected.view({5, 1}).expand({5, 2}).to(at::kFloat)))
                   << actual;
             }

@@ -116,7 +116,7 @@ TEST_P(JoinKinds, EpochsMayFollowEachOtherAndTrainingWithoutJoin) {
       }
     };
     const auto compare_after = [&](const std::vector<int>& lengths) {
-      const at::Tensor probe = torch::ones({1, 6});
+      const at::Tensor probe = ones({1, 6});
       const auto before = flat({reference->forward(probe)});
       expected_training(lengths, JoinDivisor::kParticipants, kEqualRows, reference, kRate);
       const auto after = flat({reference->forward(probe)});
@@ -242,19 +242,19 @@ TEST_F(Join, SamplesOfAWholeWindowCount) {
           if (rank.rank == 0) {
             auto alone = accelerator.no_sync(model);
             model.strategy()->set_batch_weight(1);
-            accelerator.backward(model(torch::ones({1, 6})).sum());
+            accelerator.backward(model(ones({1, 6})).sum());
             model.strategy()->set_batch_weight(2);
           } else {
             model.strategy()->set_batch_weight(5);
           }
-          accelerator.backward(model(torch::ones({1, 6})).sum());
+          accelerator.backward(model(ones({1, 6})).sum());
         },
         {.divide_by = JoinDivisor::kSamples});
     // The bias of the last layer gets 2 on rank 0 and 1 on rank 1.
     EXPECT_TRUE(near(flat({net->second->bias.grad()}), std::vector<double>(3, (3 * 2 + 5) / 8.0)));
 
     net->zero_grad();  // weights end with the join
-    accelerator.backward(model(torch::ones({1, 6})).sum() * (rank.rank + 1));
+    accelerator.backward(model(ones({1, 6})).sum() * (rank.rank + 1));
     EXPECT_TRUE(near(flat({net->second->bias.grad()}), std::vector<double>(3, 1.5)));
   });
 }
@@ -294,7 +294,7 @@ TEST_F(Join, ARankWithoutSamplesHasNoWeight) {
         [&] {
           model.strategy()->set_batch_weight(rank.rank == 0 ? 0 : 3);
           const double factor = rank.rank == 0 ? std::numeric_limits<double>::quiet_NaN() : 2.0;
-          accelerator.backward(model(torch::ones({1, 6})).sum() * factor);
+          accelerator.backward(model(ones({1, 6})).sum() * factor);
         },
         {.divide_by = JoinDivisor::kSamples});
     EXPECT_TRUE(near(flat({net->second->bias.grad()}), std::vector<double>(3, 2.0)));

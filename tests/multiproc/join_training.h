@@ -25,7 +25,7 @@ std::shared_ptr<Module> seeded_net(Arguments... arguments) {
   return std::make_shared<Module>(arguments...);
 }
 
-inline at::Tensor ones_times(double factor) { return torch::ones({2, 6}) * factor; }
+inline at::Tensor ones_times(double factor) { return ones({2, 6}) * factor; }
 
 // Its buffer adds up what it has seen.
 struct Counting : torch::nn::Module {

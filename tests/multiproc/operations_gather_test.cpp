@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 
 std::vector<int64_t> integers(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.to(at::kLong).contiguous();
+  const at::Tensor flat = tensor.to(at::kLong).cpu().contiguous();
   return {flat.data_ptr<int64_t>(), flat.data_ptr<int64_t>() + flat.numel()};
 }
 

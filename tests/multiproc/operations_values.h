@@ -47,7 +47,8 @@ struct Everything {
 // Rows of `width` that hold 100 * rank + row.
 inline at::Tensor rows_of(int rank, int64_t count, int64_t width = 1,
                           at::ScalarType dtype = at::kFloat) {
-  return (torch::arange(count).unsqueeze(1) + 100 * rank).expand({count, width}).to(dtype);
+  const at::Tensor column = torch::arange(count, test_device()).unsqueeze(1) + 100 * rank;
+  return column.expand({count, width}).to(dtype);
 }
 
 // What rank r holds: `rows` rows of everything.

@@ -59,7 +59,7 @@ inline std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::string& 
 
 // Full batches for BatchNorm, but not as many as ranks: some samples are repeated.
 inline TensorDataset resume_data(const ResumeCase& what = {}) {
-  const StepData data = data_of_step(3, what.dispatch ? 24 : 22);
+  const StepData data = host_data_of_step(3, what.dispatch ? 24 : 22);
   return {data.input, data.target};
 }
 

@@ -385,7 +385,7 @@ TEST_P(ScaledTrainingOn, OutputsOfABf16ModelAreFloat32AlsoInNestedResults) {
     Accelerator accelerator(options);
     NestedResult net;
     auto model = accelerator.prepare(net);
-    const auto [output, named] = model(torch::ones({2, 6}));
+    const auto [output, named] = model(ones({2, 6}));
     EXPECT_EQ(net->inside, at::kBFloat16);
     EXPECT_EQ(output.scalar_type(), at::kFloat);
     EXPECT_EQ(named.at("logits").scalar_type(), at::kFloat);

@@ -54,7 +54,7 @@ TEST_F(TrainingOnRanks, AllTryASmallerBatchWhenOneRunsOutOfMemoryWhileOthersAver
           tried.push_back(batch_size);
           Accelerator accelerator(on_cpu());
           auto model = accelerator.prepare(std::make_shared<Mlp>());
-          const auto loss = model(torch::ones({batch_size, 6})).sum();
+          const auto loss = model(ones({batch_size, 6})).sum();
           if (rank.rank == 1 && batch_size > 7) throw std::runtime_error("CUDA out of memory.");
           accelerator.backward(loss);
         },
@@ -66,7 +66,7 @@ TEST_F(TrainingOnRanks, AllTryASmallerBatchWhenOneRunsOutOfMemoryWhileOthersAver
 // The loss at the end of training a small network, in some precision.
 double loss_in(MixedPrecision precision) {
   torch::manual_seed(5);
-  const PrecisionPolicy policy(precision, c10::kCPU);
+  const PrecisionPolicy policy(precision, test_device().type());
   GradScaler scaler({.growth_interval = 20, .enabled = policy.needs_grad_scaler()});
   auto net = std::make_shared<Mlp>(16);
   torch::optim::SGD sgd(net->parameters(), 0.1);

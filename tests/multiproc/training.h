@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/rank_device.h"
 #include "support/ranks.h"
 
 namespace accelerate::test {
@@ -25,7 +26,9 @@ struct Net : torch::nn::Module {
 struct Mlp : Net {
   explicit Mlp(int64_t hidden = 8)
       : first(register_module("first", torch::nn::Linear(6, hidden))),
-        second(register_module("second", torch::nn::Linear(hidden, 3))) {}
+        second(register_module("second", torch::nn::Linear(hidden, 3))) {
+    to(test_device());
+  }
   at::Tensor forward(at::Tensor input) override { return second(torch::tanh(first(input))); }
 
   torch::nn::Linear first, second;
@@ -36,9 +39,11 @@ struct Branches : torch::nn::Module {
   Branches()
       : a(register_module("a", torch::nn::Linear(6, 3))),
         b(register_module("b", torch::nn::Linear(6, 3))),
-        c(register_module("c", torch::nn::Linear(6, 3))) {}
+        c(register_module("c", torch::nn::Linear(6, 3))) {
+    to(test_device());
+  }
   at::Tensor forward(const at::Tensor& input, const std::string& used) {
-    at::Tensor output = torch::zeros({input.size(0), 3});
+    at::Tensor output = torch::zeros({input.size(0), 3}, input.device());
     if (used.find('a') != std::string::npos) output = output + a(input);
     if (used.find('b') != std::string::npos) output = output + b(input);
     if (used.find('c') != std::string::npos) output = output + c(input);
@@ -48,23 +53,38 @@ struct Branches : torch::nn::Module {
   torch::nn::Linear a, b, c;
 };
 
-// Options that no test should run into by waiting.
+// Options that no test should run into by waiting. On the CPU, unless all tests are to run on the
+// GPU: see test_device().
 inline AcceleratorOptions on_cpu(DdpOptions ddp = {}) {
-  return {.cpu = true,
+  return {.cpu = !tests_on_gpu(),
           .ddp = ddp,
           .process_group = {.timeout = std::chrono::seconds(50),
-                            .rendezvous_timeout = std::chrono::seconds(50)}};
+                            .rendezvous_timeout = std::chrono::seconds(50),
+                            .cuda_backend = CudaBackend::kGloo}};
 }
+
+// A net that is trained without an accelerator, where those with one are.
+template <class Module>
+Module on_test_device(Module module) {
+  module->to(test_device());
+  return module;
+}
+
+inline at::Tensor ones(at::IntArrayRef sizes) { return torch::ones(sizes, test_device()); }
 
 // Inputs and targets of `total_rows` rows for one step, the same on whichever rank asks.
 struct StepData {
   at::Tensor input, target;
 };
-inline StepData data_of_step(int step, int64_t total_rows, at::IntArrayRef shape = {6}) {
+inline StepData host_data_of_step(int step, int64_t total_rows, at::IntArrayRef shape = {6}) {
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(1000 + step));
   std::vector<int64_t> sizes{total_rows};
   sizes.insert(sizes.end(), shape.begin(), shape.end());
   return {torch::randn(sizes, generator), torch::randn({total_rows, 3}, generator)};
+}
+inline StepData data_of_step(int step, int64_t total_rows, at::IntArrayRef shape = {6}) {
+  const StepData data = host_data_of_step(step, total_rows, shape);
+  return {data.input.to(test_device()), data.target.to(test_device())};
 }
 
 // The rows of `whole` that rank `rank` trains on.

@@ -56,6 +56,8 @@ class ReportListener : public testing::EmptyTestEventListener {
   std::atomic<bool> failed_{false};
 };
 
+void (*rank_setup)() = nullptr;
+
 // Runs `body` and says how it ended; exceptions become a report.
 int run_body(const Rank& rank, const RankBody& body, ReportWriter& reports) {
   const auto ended_by = [&](const char* text, int exit_code) {
@@ -63,6 +65,7 @@ int run_body(const Rank& rank, const RankBody& body, ReportWriter& reports) {
     return exit_code;
   };
   try {
+    if (rank_setup != nullptr) rank_setup();
     body(rank);
     return kExitPassed;
   } catch (const UsageError& error) {
@@ -109,6 +112,8 @@ int memory_file(const char* name) {
 }
 
 }  // namespace
+
+void set_rank_setup(void (*setup)()) { rank_setup = setup; }
 
 void Rank::wait_for(int other, int stage) const {
   while (stages_[other].value.load() < stage) {

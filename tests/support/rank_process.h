@@ -53,6 +53,9 @@ class Rank {
 };
 
 using RankBody = std::function<void(const Rank&)>;
+
+// What every rank of this program does first. Set before ranks are started; null: nothing.
+void set_rank_setup(void (*setup)());
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // A child process that runs one rank's body. The test program must have no other thread and must

@@ -45,7 +45,8 @@ std::string in_seconds(steady_clock::duration time) {
 // Settings of the shell that started the test must not leak into ranks.
 void unset_inherited(Environment& environment) {
   static constexpr std::string_view kKept[] = {"ACCELERATE_VECTORS", "ACCELERATE_FIXTURES",
-                                               "ACCELERATE_LOG_LEVEL", "ACCELERATE_TEST_DEADLINE"};
+                                               "ACCELERATE_LOG_LEVEL", "ACCELERATE_TEST_DEADLINE",
+                                               "ACCELERATE_TEST_DEVICE"};
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view name =
         std::string_view(*entry).substr(0, std::string_view(*entry).find('='));

@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "support/device_environment.h"
+
 namespace accelerate {
 namespace {
 
@@ -14,7 +16,8 @@ using Parameters = std::vector<at::Tensor>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-at::Tensor with_gradient(const at::Tensor& gradient) {
+at::Tensor with_gradient(const at::Tensor& host_gradient) {
+  const at::Tensor gradient = host_gradient.to(test::test_device());
   at::Tensor parameter = torch::zeros_like(gradient).requires_grad_(gradient.is_floating_point());
   parameter.mutable_grad() = gradient.clone();
   return parameter;
@@ -138,7 +141,7 @@ TEST(ClipGradNorm, RefusesABoundThatIsNone) {
     EXPECT_THROW(clip_grads_with_norm_(parameters, bound, torch::ones({})), UsageError);
     EXPECT_THAT([&] { clip_grad_value_(parameters, bound); },
                 testing::ThrowsMessage<UsageError>(HasSubstr("clip_value must be 0 or more")));
-    EXPECT_TRUE(torch::equal(parameters[0].grad(), torch::ones({2})));
+    EXPECT_TRUE(torch::equal(parameters[0].grad().cpu(), torch::ones({2})));
   }
 }
 
@@ -186,7 +189,7 @@ TEST(ClipGradValue, BringsEveryElementIntoTheInterval) {
                               with_gradient(torch::tensor({7.0}, at::kDouble)),
                               torch::zeros({2}).requires_grad_()};
   clip_grad_value_(parameters, 0.5);
-  EXPECT_TRUE(torch::equal(parameters[0].grad(), torch::tensor({-0.5, 0.25, 0.5})));
+  EXPECT_TRUE(torch::equal(parameters[0].grad().cpu(), torch::tensor({-0.5, 0.25, 0.5})));
   EXPECT_EQ(parameters[1].grad().item<double>(), 0.5);
 }
 

@@ -1,10 +1,12 @@
-// Scaling of losses and gradients, on the CPU.
+// Scaling of losses and gradients.
 #include <accelerate/errors.h>
 #include <accelerate/grad_scaler.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include <limits>
+
+#include "support/device_environment.h"
 
 namespace accelerate {
 namespace {
@@ -15,17 +17,18 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // One parameter of two elements and its optimizer of learning rate 1.
 struct Problem {
-  at::Tensor weight = torch::zeros({2}, torch::requires_grad());
+  at::Tensor weight = torch::zeros({2}, at::TensorOptions(test::test_device()).requires_grad(true));
   torch::optim::SGD sgd{{weight}, 1.0};
 
   // Gradients as a scaled loss gives them.
   void backward(GradScaler& scaler, double first, double second) {
     sgd.zero_grad();
-    const auto slopes = torch::tensor({first, second}, at::kFloat);
+    const auto slopes = torch::tensor({first, second}, at::kFloat).to(test::test_device());
     scaler.scale((weight * slopes).sum()).backward();
   }
   std::vector<float> weights() const {
-    return {weight.data_ptr<float>(), weight.data_ptr<float>() + 2};
+    const at::Tensor host = weight.detach().cpu();
+    return {host.data_ptr<float>(), host.data_ptr<float>() + 2};
   }
 };
 
@@ -44,14 +47,32 @@ TEST(GradScalerTest, ScalesTheLossAndUnscalesTheGradients) {
   GradScaler scaler({.init_scale = 1024});
   Problem problem;
   problem.backward(scaler, 3, -5);
-  EXPECT_TRUE(problem.weight.grad().equal(torch::tensor({3072.0F, -5120.0F})));
+  EXPECT_TRUE(problem.weight.grad().cpu().equal(torch::tensor({3072.0F, -5120.0F})));
   EXPECT_FALSE(scaler.is_unscaled(problem.sgd));
   scaler.unscale_(problem.sgd);
   EXPECT_TRUE(scaler.is_unscaled(problem.sgd));
-  EXPECT_TRUE(problem.weight.grad().equal(torch::tensor({3.0F, -5.0F})));
+  EXPECT_TRUE(problem.weight.grad().cpu().equal(torch::tensor({3.0F, -5.0F})));
   EXPECT_TRUE(scaler.step(problem.sgd));
   EXPECT_THAT(problem.weights(), testing::ElementsAre(-3, 5));  // not unscaled twice
   EXPECT_FALSE(scaler.step_was_skipped(problem.sgd));
+}
+
+TEST(GradScalerTest, AnUpdateThatLooksItselfIsGivenWhatWasFound) {
+  GradScaler scaler({.init_scale = 1024});
+  Problem problem;
+  for (const double slope : {3.0, kInfinity}) {
+    problem.backward(scaler, slope, -5);
+    float seen = -1;
+    const at::Tensor found = scaler.step_on_device(
+        problem.sgd, [&](const at::Tensor& found_inf) { seen = found_inf.item<float>(); });
+    EXPECT_EQ(seen, slope == kInfinity ? 1.0F : 0.0F);
+    EXPECT_EQ(found.item<float>(), seen);
+    EXPECT_EQ(scaler.step_was_skipped(problem.sgd), slope == kInfinity);
+    EXPECT_THAT(error_text<UsageError>([&] { scaler.step_on_device(problem.sgd, {}); }),
+                HasSubstr("has made its step already"));
+    scaler.update();
+  }
+  EXPECT_EQ(scaler.scale_factor(), 512);
 }
 
 TEST(GradScalerTest, StepUnscalesByItself) {
@@ -154,7 +175,7 @@ TEST(GradScalerTest, RefusesGradientsInHalfPrecision) {
   scaler.scale(weight.sum()).backward();
   EXPECT_THAT(error_text<UsageError>([&] { scaler.step(sgd); }),
               HasSubstr("gradients in half precision cannot be unscaled"));
-  EXPECT_TRUE(weight.grad().equal(torch::full({2}, 2, at::kHalf)));
+  EXPECT_TRUE(weight.grad().cpu().equal(torch::full({2}, 2, at::kHalf)));
 }
 
 TEST(GradScalerTest, UnscalesSeveralTypesAndSparseGradientsAndLeavesOutMissingOnes) {
@@ -167,7 +188,7 @@ TEST(GradScalerTest, UnscalesSeveralTypesAndSparseGradientsAndLeavesOutMissingOn
   scaler.scale(doubles.sum() * 3 + rows.sum()).backward();
   ASSERT_TRUE(table.grad().is_sparse());
   scaler.unscale_(sgd);
-  EXPECT_TRUE(doubles.grad().equal(torch::full({2}, 3, at::kDouble)));
+  EXPECT_TRUE(doubles.grad().cpu().equal(torch::full({2}, 3, at::kDouble)));
   EXPECT_TRUE(
       table.grad().to_dense().equal(torch::tensor({{1.0F, 1.0F}, {0.0F, 0.0F}, {2.0F, 2.0F}})));
   EXPECT_FALSE(unused.grad().defined());
@@ -183,7 +204,7 @@ TEST(GradScalerTest, UnscalesATiedParameterOnce) {
   const auto rows = torch::embedding(table, torch::tensor({2, 2}), -1, false, /*sparse=*/true);
   scaler.scale(tied.sum() * 3 + rows.sum()).backward();
   scaler.unscale_(sgd);
-  EXPECT_TRUE(tied.grad().equal(torch::full({2}, 3.0F)));
+  EXPECT_TRUE(tied.grad().cpu().equal(torch::full({2}, 3.0F)));
   EXPECT_TRUE(table.grad().to_dense()[2].equal(torch::full({2}, 2.0F)));
 }
 
@@ -209,8 +230,8 @@ TEST(GradScalerTest, DisabledPassesEverythingThrough) {
   GradScaler scaler({.growth_factor = 0, .enabled = false});  // factors do not matter then
   Problem problem;
   problem.backward(scaler, 3, kInfinity);
-  EXPECT_TRUE(
-      problem.weight.grad().equal(torch::tensor({3.0F, std::numeric_limits<float>::infinity()})));
+  EXPECT_TRUE(problem.weight.grad().cpu().equal(
+      torch::tensor({3.0F, std::numeric_limits<float>::infinity()})));
   scaler.unscale_(problem.sgd);
   scaler.unscale_(problem.sgd);
   EXPECT_TRUE(scaler.step(problem.sgd));
@@ -235,7 +256,7 @@ TEST(GradScalerTest, ANewScaleTakesEffectAtOnce) {
   Problem problem;
   scaler.update(16);
   problem.backward(scaler, 1, 2);
-  EXPECT_TRUE(problem.weight.grad().equal(torch::tensor({16.0F, 32.0F})));
+  EXPECT_TRUE(problem.weight.grad().cpu().equal(torch::tensor({16.0F, 32.0F})));
   scaler.step(problem.sgd);
   scaler.update(32);
   EXPECT_EQ(scaler.scale_factor(), 32);
@@ -263,7 +284,7 @@ TEST(GradScalerTest, StateHasTorchsNamesAndContinuesWhereItWasSaved) {
   for (GradScaler* loaded : {&fresh, &used}) {
     loaded->load_state_dict(scaler.state_dict());
     other.backward(*loaded, 1, 1);
-    EXPECT_TRUE(other.weight.grad().equal(torch::tensor({8.0F, 8.0F})));
+    EXPECT_TRUE(other.weight.grad().cpu().equal(torch::tensor({8.0F, 8.0F})));
     loaded->step(other.sgd);
     loaded->update();
     EXPECT_EQ(loaded->scale_factor(), 32);

@@ -1,0 +1,153 @@
+#include <accelerate/accelerate.h>
+#include <accelerate/flat_parameters.h>
+#include <accelerate/ops.h>
+#include <accelerate/step_capture.h>
+#include <torch/torch.h>
+
+#include "../examples/gpt2/gpt2.h"
+#include "gpu/parts.h"
+#include "gpu/timing.h"
+#include "mlp.h"
+
+namespace bench {
+namespace {
+
+using accelerate::Accelerator;
+using Tensors = std::vector<at::Tensor>;
+namespace ops = accelerate::ops;
+namespace F = torch::nn::functional;
+
+c10::Device gpu() { return Accelerator().device(); }
+
+at::TensorOptions bf16() { return at::TensorOptions(at::kBFloat16).device(gpu()); }
+
+// Seconds of `work`, which runs forwards and backwards from `leaves`.
+double trained(const Tensors& leaves, const std::function<at::Tensor()>& work) {
+  return median_seconds(
+      [&] {
+        for (at::Tensor leaf : leaves) leaf.mutable_grad().reset();
+        work().backward();
+      },
+      5, 7, 10);
+}
+
+nlohmann::json compared(const std::string& name, const Tensors& leaves,
+                        const std::function<at::Tensor()>& fused,
+                        const std::function<at::Tensor()>& eager) {
+  const auto once = [&](const std::function<at::Tensor()>& work) {
+    return peak_bytes([&] {
+      for (at::Tensor leaf : leaves) leaf.mutable_grad().reset();
+      work().backward();
+    });
+  };
+  const int64_t base = peak_bytes([] {});
+  const double fused_seconds = trained(leaves, fused);
+  const double eager_seconds = trained(leaves, eager);
+  return {{"part", "operation"},
+          {"name", name},
+          {"fused_ms", fused_seconds * 1e3},
+          {"eager_ms", eager_seconds * 1e3},
+          {"times_faster", eager_seconds / fused_seconds},
+          {"fused_peak_gib", static_cast<double>(once(fused) - base) / (1 << 30)},
+          {"eager_peak_gib", static_cast<double>(once(eager) - base) / (1 << 30)}};
+}
+
+}  // namespace
+
+nlohmann::json mlp_speed() {
+  torch::manual_seed(1);
+  Accelerator accelerator;
+  Mlp net(512);
+  torch::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(1e-3));
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  const at::Tensor x = torch::randn({64, 784}, at::TensorOptions(accelerator.device()));
+  const at::Tensor y =
+      torch::randint(10, {64}, at::TensorOptions(at::kLong).device(accelerator.device()));
+  const auto step = [&, &model = model, &optimizer = optimizer](const Tensors& in) -> Tensors {
+    optimizer.zero_grad();
+    const at::Tensor loss = F::cross_entropy(model(in[0]), in[1]);
+    accelerator.backward(loss);
+    optimizer.step();
+    return {loss.detach()};
+  };
+  const double eager = median_seconds([&] { step({x, y}); }, 50, 7, 300);
+  auto captured_step = accelerator.capture(step);
+  const double captured = median_seconds([&] { captured_step({x, y}); }, 50, 7, 1000);
+  return {{"part", "mlp"},
+          {"eager_steps_per_second", 1 / eager},
+          {"captured_steps_per_second", 1 / captured},
+          {"fallback", captured_step.fallback_reason()}};
+}
+
+nlohmann::json optimizer_speed() {
+  Accelerator accelerator;
+  gpt2::Gpt2 prepared_net{gpt2::Config{}};
+  torch::optim::AdamW adamw(prepared_net->parameters(), torch::optim::AdamWOptions(1e-3));
+  auto [model, optimizer] = accelerator.prepare(prepared_net, adamw);
+  for (at::Tensor parameter : prepared_net->parameters()) {
+    parameter.mutable_grad() = torch::randn_like(parameter) * 1e-3;
+  }
+  const double prepared =
+      median_seconds([&, &optimizer = optimizer] { optimizer.step(); }, 5, 7, 10);
+  gpt2::Gpt2 net{gpt2::Config{}};
+  net->to(accelerator.device());
+  auto flat = std::make_shared<accelerate::FlatParameters>(*net);
+  flat->gradient().normal_(0, 1e-3);
+  accelerate::FlatAdamW own(flat, {.lr = 1e-3});
+  const double fused = median_seconds([&] { own.step(); }, 5, 7, 10);
+  accelerate::FlatAdamW clipping(flat, {.lr = 1e-3, .max_norm = 1.0});
+  const double clipped = median_seconds([&] { clipping.step(); }, 5, 7, 10);
+  return {{"part", "optimizer"},
+          {"prepared_fp32_ms", prepared * 1e3},
+          {"flat_bf16_ms", fused * 1e3},
+          {"flat_bf16_with_clipping_ms", clipped * 1e3}};
+}
+
+nlohmann::json operation_speed() {
+  torch::manual_seed(3);
+  auto rows = nlohmann::json::array();
+  const int64_t count = 16 * 1024;
+  const auto leaf = [](at::IntArrayRef sizes, double scale = 1) {
+    return (torch::randn(sizes, bf16()) * scale).requires_grad_();
+  };
+  const at::Tensor x = leaf({count, 768});
+  const at::Tensor branch = leaf({count, 768});
+  const at::Tensor weight = leaf({768});
+  const at::Tensor bias = leaf({768});
+  const at::Tensor own_bias = leaf({768});
+  const at::Tensor along = torch::randn({count, 768}, bf16());
+  rows.push_back(compared(
+      "residual + layer norm", {x, branch, weight, bias, own_bias},
+      [&] {
+        auto [sum, normed] = ops::residual_layer_norm(x, branch, weight, bias, 1e-5, own_bias);
+        return (normed * along + sum).sum();
+      },
+      [&] {
+        const at::Tensor sum = x + (branch + own_bias);
+        return (at::layer_norm(sum, {768}, weight, bias) * along + sum).sum();
+      }));
+  const at::Tensor wide = leaf({count, 3072});
+  const at::Tensor wide_bias = leaf({3072});
+  const at::Tensor wide_along = torch::randn({count, 3072}, bf16());
+  rows.push_back(compared(
+      "bias + gelu", {wide, wide_bias},
+      [&] { return (ops::gelu(wide, wide_bias) * wide_along).sum(); },
+      [&] { return (at::gelu(wide + wide_bias, "tanh") * wide_along).sum(); }));
+  const at::Tensor pair = leaf({count, 6144});
+  rows.push_back(compared(
+      "swiglu", {pair}, [&] { return (ops::swiglu(pair) * wide_along).sum(); },
+      [&] {
+        const auto halves = pair.chunk(2, -1);
+        return (at::silu(halves[0]) * halves[1] * wide_along).sum();
+      }));
+  const at::Tensor table = leaf({50304, 768}, 0.02);
+  const at::Tensor target =
+      torch::randint(50257, {count}, at::TensorOptions(at::kLong).device(gpu()));
+  rows.push_back(compared(
+      "linear + cross entropy", {x, table},
+      [&] { return ops::linear_cross_entropy(x, table, target); },
+      [&] { return F::cross_entropy(at::linear(x, table).to(at::kFloat), target); }));
+  return rows;
+}
+
+}  // namespace bench

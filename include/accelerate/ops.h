@@ -1,0 +1,105 @@
+// Fused operations for models: each does in one or two passes over memory what several operators of
+// libtorch do in many, and each has a gradient.
+//
+// They take float32, bfloat16 and float16 (float64 too, for checks) on any device. On CUDA they use
+// kernels of this library where these fit (widths that 16-byte accesses divide), elsewhere
+// operators of libtorch: the results are the same but for rounding. Sums are kept in float32.
+// Weights have the dtype of the values or are float32. Under autocast the matrix products run in
+// its dtype. Nothing waits for the device. Gradients of gradients are not offered.
+//
+// Where a leaf in half precision has a gradient in float32 (FlatParameters makes them so), the
+// backward pass adds to it directly and hands nothing to autograd: hooks on such leaves are not
+// called, and torch::autograd::grad() must not be asked for them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <tuple>
+
+namespace accelerate::ops {
+
+// x W^T + bias, as torch::linear; `bias` may be undefined.
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias = {});
+
+struct LinearCrossEntropyOptions {
+  // Rows with this target count for nothing.
+  int64_t ignore_index = -100;
+  double label_smoothing = 0.0;
+  // Adds z_loss * logsumexp(logits)^2 to the loss of each row, which keeps logits small.
+  double z_loss = 0.0;
+  // How many rows of logits exist at a time; 0 chooses so that they take at most 1 GiB.
+  int64_t chunk_rows = 0;
+};
+
+// The mean over all rows that are not ignored of cross_entropy(input weight^T, target), in float32;
+// NaN if there is none, as with torch. input [..., features], weight [classes, features], target
+// [...] of int64. A target that is no class and not ignored makes the loss NaN on CUDA.
+//
+// Logits are made a chunk of rows at a time and overwritten by their gradient, so they are never
+// stored twice nor all at once; the gradients are computed with the loss, and backward() only
+// scales them.
+at::Tensor linear_cross_entropy(const at::Tensor& input, const at::Tensor& weight,
+                                const at::Tensor& target,
+                                const LinearCrossEntropyOptions& options = {});
+
+// Norms over the last dimension; `bias` may be undefined.
+at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                      double eps = 1e-5);
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps = 1e-6);
+
+// The step between two branches of a residual network: sum = residual + branch + branch_bias,
+// normed = norm(sum); returns {sum, normed}. `branch_bias` is the bias of the linear layer that
+// made the branch, left out there: here it costs nothing, forwards or backwards. It may be
+// undefined.
+std::tuple<at::Tensor, at::Tensor> residual_layer_norm(const at::Tensor& residual,
+                                                       const at::Tensor& branch,
+                                                       const at::Tensor& weight,
+                                                       const at::Tensor& bias, double eps = 1e-5,
+                                                       const at::Tensor& branch_bias = {});
+std::tuple<at::Tensor, at::Tensor> residual_rms_norm(const at::Tensor& residual,
+                                                     const at::Tensor& branch,
+                                                     const at::Tensor& weight, double eps = 1e-6,
+                                                     const at::Tensor& branch_bias = {});
+
+enum class Gelu { kTanh, kErf };
+
+// gelu(input + bias); `bias` may be undefined. Give it the bias of the linear layer before.
+at::Tensor gelu(const at::Tensor& input, const at::Tensor& bias = {}, Gelu kind = Gelu::kTanh);
+
+// silu(gate) * up, where the last dimension of `input` holds the gate and then, as wide, the rest.
+at::Tensor swiglu(const at::Tensor& input);
+
+// Rotary position embedding of input [..., positions, heads, width]: the halves of each head are
+// rotated by the angle of their position. cosine and sine are float32 [positions, width / 2].
+at::Tensor rotary_embedding(const at::Tensor& input, const at::Tensor& cosine,
+                            const at::Tensor& sine);
+// {cosine, sine} for it, on the CPU.
+std::tuple<at::Tensor, at::Tensor> rotary_angles(int64_t positions, int64_t width,
+                                                 double base = 10000.0);
+
+struct AttentionOptions {
+  bool causal = true;
+  double dropout = 0.0;
+  // 0: one over the square root of the width of a head.
+  double scale = 0.0;
+};
+
+// Attention of query, key and value [batch, positions, heads, width]; the result has that shape.
+// On Hopper GPUs and later it runs by cuDNN for 16-bit values; throws UsageError where libtorch
+// would silently take a slower way there (another cuDNN was loaded than it was built with).
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const AttentionOptions& options = {});
+
+// attention() of the three parts of linear(input, weight, bias), each of which has `heads` heads:
+// input [batch, positions, features], weight [3 inner, features], bias [3 inner] or undefined.
+// Returns [batch, positions, inner].
+at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                          int64_t heads, const AttentionOptions& options = {});
+
+// token_table[tokens], plus position_table[position] if that is defined: tokens [..., positions] of
+// int64 gives [..., positions, features].
+at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& token_table,
+                     const at::Tensor& position_table = {});
+
+}  // namespace accelerate::ops

@@ -1,0 +1,81 @@
+// Training steps as CUDA graphs: recorded once, then replayed by one call of the driver.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace accelerate {
+
+class Accelerator;
+
+struct CaptureOptions {
+  // Steps of one kind that run as they are before one of that kind is recorded: lazy
+  // initialisation and the choice of kernels happen in them. At least 11 where ranks exchange
+  // gradients, whose buckets are chosen meanwhile.
+  int warmup_steps = 3;
+  // Kinds of steps that are kept; the one that was not used for longest makes room.
+  size_t most_graphs = 8;
+};
+
+// A training step that is replayed as a CUDA graph:
+//
+//   auto step = accelerator.capture([&](const std::vector<at::Tensor>& in) {
+//     optimizer.zero_grad();
+//     auto loss = loss_of(model(in[0]), in[1]);
+//     accelerator.backward(loss);
+//     accelerator.clip_grad_norm_(model->parameters(), 1.0);
+//     optimizer.step();
+//     scheduler.step();
+//     return std::vector<at::Tensor>{loss.detach()};
+//   });
+//   for (auto& batch : loader) losses += step({batch.data, batch.target})[0];
+//
+// A graph is kept for each kind of step: shapes, dtypes and strides of the inputs, and, where
+// gradients accumulate, the place in the window. Each call is one micro-batch: it opens
+// accumulate() by itself where windows have several. What the step does on the host happens while
+// it is recorded and not again, but for prepared schedulers and optimizers, which follow each
+// replay: the learning rate is read from the device. Random numbers differ from replay to replay.
+//
+// The results are overwritten by the next call that replays the same graph: copy what is to stay.
+// Gradients keep their memory: zero_grad() inside of the step sets them to zero.
+//
+// Under fp16 the graph itself looks whether gradients overflowed; the host learns it before the
+// next replay of an update and is never more than one update ahead.
+//
+// Where a step cannot be recorded, on CPUs, and where Gloo exchanges the gradients of several
+// ranks, all calls run the step as it is; fallback_reason() says why, and so does one line in the
+// log. Through NCCL the exchange is part of the graph: all ranks then call it alike. Optimizers
+// that can be recorded are SGD, Adam, AdamW and FlatAdamW. After loading state into the optimizer
+// call reset(). One thread at a time.
+class StepCapture {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+  using Step = std::function<Tensors(const Tensors& inputs)>;
+
+  // The accelerator must outlive it.
+  StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options = {});
+  ~StepCapture();
+  StepCapture(StepCapture&&) noexcept;
+  StepCapture& operator=(StepCapture&&) noexcept;
+
+  // Does not wait for the device.
+  Tensors operator()(const Tensors& inputs);
+
+  // Graphs that are kept now, and replays made so far.
+  size_t graphs() const;
+  int64_t replays() const;
+  // Empty as long as nothing stands against recording.
+  const std::string& fallback_reason() const;
+  // Forgets all graphs; later steps warm up and are recorded anew.
+  void reset();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+}  // namespace accelerate

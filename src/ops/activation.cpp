@@ -1,0 +1,69 @@
+#include <ATen/ATen.h>
+#include <torch/autograd.h>
+
+#include "accelerate/errors.h"
+#include "accelerate/ops.h"
+#include "ops/gradients.h"
+
+namespace accelerate::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct BiasGelu : torch::autograd::Function<BiasGelu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
+                            const std::optional<at::Tensor>& own_bias, bool tanh) {
+    const at::Tensor bias = own_bias.value_or(at::Tensor());
+    context->save_for_backward({input, bias});
+    context->saved_data["tanh"] = tanh;
+    return kernels_for(input)->gelu_forward(input, bias, tanh);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    auto found = kernels_for(saved[0])->gelu_backward(gradients[0].contiguous(), saved[0], saved[1],
+                                                      context->saved_data["tanh"].toBool(),
+                                                      gradient_sum_of(saved[1]));
+    return {found[0], found[1], at::Tensor()};
+  }
+};
+
+struct SwiGlu : torch::autograd::Function<SwiGlu> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input) {
+    context->save_for_backward({input});
+    return kernels_for(input)->swiglu_forward(input);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    return {kernels_for(saved[0])->swiglu_backward(gradients[0].contiguous(), saved[0])};
+  }
+};
+
+}  // namespace
+
+at::Tensor gelu(const at::Tensor& input, const at::Tensor& bias, Gelu kind) {
+  const at::Tensor dense = input.contiguous();
+  const at::ScalarType weights = bias.defined() ? bias.scalar_type() : input.scalar_type();
+  if (row_kernels_for(dense, weights) != nullptr) {
+    return BiasGelu::apply(dense, optional_of(bias), kind == Gelu::kTanh);
+  }
+  const at::Tensor sum = bias.defined() ? input + bias.to(input.scalar_type()) : input;
+  return at::gelu(sum, kind == Gelu::kTanh ? "tanh" : "none");
+}
+
+at::Tensor swiglu(const at::Tensor& input) {
+  if (input.dim() == 0 || input.size(-1) % 2 != 0) {
+    throw UsageError({.what = "swiglu() takes a last dimension that holds two halves",
+                      .hint = "give it the result of one linear layer of twice the width"});
+  }
+  const at::Tensor dense = input.contiguous();
+  const at::ScalarType type = input.scalar_type();
+  const bool known = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
+  if (known && input.numel() > 0 && kernels_for(dense) != nullptr) return SwiGlu::apply(dense);
+  const auto halves = input.chunk(2, -1);
+  return at::silu(halves[0]) * halves[1];
+}
+
+}  // namespace accelerate::ops

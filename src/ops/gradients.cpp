@@ -1,0 +1,111 @@
+#include "ops/gradients.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include "base/environment.h"
+#include "compat/cuda_plugin.h"
+
+namespace accelerate::ops {
+namespace {
+
+bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
+bool measures_products() {
+  static const bool on = environment_flag("ACCELERATE_TUNE_PRODUCTS");
+  return on;
+}
+
+// Makes the product if it is to be measured, and can be.
+bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
+              const at::Tensor& bias, bool add) {
+  if (!measures_products()) return false;
+  const compat::CudaKernels* kernels = kernels_for(to);
+  return kernels != nullptr && kernels->measured_product(to, left, right, bias, add);
+}
+
+}  // namespace
+
+const compat::CudaKernels* kernels_for(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return nullptr;
+  const compat::CudaPlugin* plugin = compat::cuda_plugin();
+  return plugin == nullptr ? nullptr : plugin->kernels;
+}
+
+const compat::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights) {
+  const compat::CudaKernels* kernels = kernels_for(tensor);
+  return kernels != nullptr && kernels->fits_rows(tensor, weights) ? kernels : nullptr;
+}
+
+bool wants_gradient(const at::Tensor& tensor) {
+  return tensor.defined() && at::GradMode::is_enabled() && tensor.requires_grad();
+}
+
+at::Tensor float_gradient_of(const at::Tensor& parameter) {
+  if (!parameter.defined() || !is_half(parameter.scalar_type()) || !parameter.is_leaf()) return {};
+  const at::Tensor& gradient = parameter.grad();
+  if (!gradient.defined() || gradient.scalar_type() != at::kFloat) return {};
+  return gradient;
+}
+
+compat::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
+  if (!parameter.defined() || !parameter.requires_grad()) return {};
+  return {.wanted = true, .dtype = parameter.scalar_type(), .add_to = float_gradient_of(parameter)};
+}
+
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
+  if (measures_products() && left.is_cuda()) {
+    const at::Tensor to = at::empty({left.size(0), right.size(1)}, left.options());
+    if (measured(to, left, right, bias, false)) return to;
+  }
+  return bias.defined() ? at::addmm(bias, left, right) : at::mm(left, right);
+}
+
+void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
+  if (!measured(to, left, right, {}, false)) at::mm_out(to, left, right);
+}
+
+void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
+  if (measured(to, left.t(), right, {}, true)) return;
+  if (left.scalar_type() == to.scalar_type()) {
+    to.addmm_(left.t(), right);
+  } else if (to.is_cuda() && to.scalar_type() == at::kFloat) {
+    at::addmm_outf(to, left.t(), right, at::kFloat, 1, 1, to);
+  } else {
+    to.addmm_(left.t().to(to.scalar_type()), right.to(to.scalar_type()));
+  }
+}
+
+void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
+  if (measured(to, left.t(), right, {}, false)) return;
+  if (to.is_cuda() && to.scalar_type() == at::kFloat && is_half(left.scalar_type())) {
+    at::mm_outf(left.t(), right, at::kFloat, to);
+  } else {
+    to.zero_();
+    add_product(to, left, right);
+  }
+}
+
+at::Tensor product_gradient(const at::Tensor& parameter, const at::Tensor& left,
+                            const at::Tensor& right) {
+  at::Tensor own = float_gradient_of(parameter);
+  if (!own.defined()) return product(left.t(), right);
+  add_product(own, left, right);
+  return {};
+}
+
+at::Tensor delivered(const at::Tensor& parameter, const at::Tensor& gradient) {
+  at::Tensor own = float_gradient_of(parameter);
+  if (!own.defined()) return gradient.to(parameter.scalar_type());
+  own.add_(gradient);
+  return {};
+}
+
+at::Tensor autocast_value(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const at::DeviceType device = tensor.device().type();
+  if (!at::autocast::is_autocast_enabled(device)) return tensor;
+  return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
+}
+
+}  // namespace accelerate::ops

@@ -1,0 +1,52 @@
+// What the backward passes of the fused operations share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "compat/cuda_kernels.h"
+
+namespace accelerate::ops {
+
+// The kernels for tensors on this tensor's device; null: use operators of libtorch.
+const compat::CudaKernels* kernels_for(const at::Tensor& tensor);
+// The same where they also take rows like those of `tensor`, with weights of dtype `weights`.
+const compat::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights);
+
+// As torch::autograd::Function takes tensors that may be missing.
+inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
+  return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
+}
+
+// Whether autograd will want a gradient of `tensor`.
+bool wants_gradient(const at::Tensor& tensor);
+
+// The float32 gradient of a leaf in half precision, to which a backward pass adds by itself;
+// undefined for all other tensors.
+at::Tensor float_gradient_of(const at::Tensor& parameter);
+
+// How the sum over rows that is the gradient of `parameter` is to be delivered.
+compat::ColumnSum gradient_sum_of(const at::Tensor& parameter);
+
+// left right + bias, where `bias` may be undefined. The way of products of half precision on CUDA
+// is measured where ACCELERATE_TUNE_PRODUCTS says so.
+at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias = {});
+void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
+
+// The gradient left^T right of `parameter`: returned in its dtype, or added to its float32 gradient
+// and nothing returned.
+at::Tensor product_gradient(const at::Tensor& parameter, const at::Tensor& left,
+                            const at::Tensor& right);
+// to += left^T right, where `to` is float32 or float64 and the others may be narrower.
+void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
+// to = left^T right, for the same.
+void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
+
+// `gradient` of `parameter` in float32: as product_gradient delivers it.
+at::Tensor delivered(const at::Tensor& parameter, const at::Tensor& gradient);
+
+// `tensor` in the dtype of autocast, where that is on for its device. Differentiable.
+at::Tensor autocast_value(const at::Tensor& tensor);
+
+}  // namespace accelerate::ops

@@ -1,0 +1,54 @@
+#include <ATen/ATen.h>
+#include <torch/autograd.h>
+
+#include "accelerate/ops.h"
+#include "ops/gradients.h"
+
+namespace accelerate::ops {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Rows [n, features] with or without kernels of ours: it is here for the gradients, which go
+// straight into float32 where the weight has such a gradient.
+struct Linear : torch::autograd::Function<Linear> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
+                            const at::Tensor& weight, const std::optional<at::Tensor>& own_bias) {
+    const at::Tensor bias = own_bias.value_or(at::Tensor());
+    context->save_for_backward({rows, weight, bias});
+    return product(rows, weight.t(), bias);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor grad = gradients[0].contiguous();
+    variable_list result(3);
+    if (context->needs_input_grad(0)) result[0] = product(grad, saved[1]);
+    if (context->needs_input_grad(1)) result[1] = product_gradient(saved[1], grad, saved[0]);
+    if (saved[2].defined() && context->needs_input_grad(2)) {
+      const auto sums = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      const auto* kernels = row_kernels_for(grad, saved[2].scalar_type());
+      result[2] = kernels != nullptr
+                      ? kernels->concatenate({grad}, false, gradient_sum_of(saved[2]))[1]
+                      : delivered(saved[2], grad.sum(0, false, sums));
+    }
+    return result;
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  const at::Tensor own_input = autocast_value(input);
+  const at::Tensor own_weight = autocast_value(weight);
+  const at::Tensor own_bias = autocast_value(bias);
+  // Float64 and the like keep libtorch's own gradient; on the CPU it is as good.
+  if (!input.is_cuda()) return at::linear(own_input, own_weight, own_bias);
+  auto sizes = input.sizes().vec();
+  sizes.back() = weight.size(0);
+  return Linear::apply(own_input.reshape({-1, input.size(-1)}), own_weight, optional_of(own_bias))
+      .view(sizes);
+}
+
+}  // namespace accelerate::ops

@@ -1,0 +1,38 @@
+// Where the tests of training and of collectives put their tensors: on the CPU, or, where
+// ACCELERATE_TEST_DEVICE is "cuda", on the first GPU, which all ranks then share through Gloo.
+#pragma once
+
+#include <ATen/Context.h>
+#include <c10/core/Device.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "compat/cuda_plugin.h"
+
+namespace accelerate::test {
+
+inline bool tests_on_gpu() {
+  const char* wanted = std::getenv("ACCELERATE_TEST_DEVICE");
+  if (wanted == nullptr || std::string(wanted) == "cpu") return false;
+  if (std::string(wanted) == "cuda") return true;
+  throw std::invalid_argument("ACCELERATE_TEST_DEVICE must be cpu or cuda, not " +
+                              std::string(wanted));
+}
+
+// For ranks, not for the program that starts them: a process that has used a GPU must not fork.
+inline c10::Device test_device() {
+  if (!tests_on_gpu()) return c10::Device(c10::kCPU);
+  // Before libtorch is asked about CUDA: it remembers the answer "none". Tolerances are those of
+  // float32.
+  static const bool ready = [] {
+    if (!compat::has_cuda()) throw std::runtime_error("ACCELERATE_TEST_DEVICE is cuda: no GPU");
+    at::globalContext().setAllowTF32CuDNN(false);
+    return true;
+  }();
+  (void)ready;
+  return c10::Device(c10::kCUDA, 0);
+}
+
+}  // namespace accelerate::test
