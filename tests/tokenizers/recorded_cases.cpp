@@ -95,6 +95,7 @@ std::string difference(const Encoding& encoding, const json& expected, Record re
   compare("type_ids", encoding.type_ids, zeros);
   compare("attention_mask", encoding.attention_mask, std::vector<int64_t>(size, 1));
   compare("special_tokens_mask", encoding.special_tokens_mask, zeros);
+  compare("word_ids", encoding.word_ids, nullptr);  // -1 where the library says None
 
   const json windows = expected.value("overflowing", json::array());
   if (windows.size() != encoding.overflowing.size()) {

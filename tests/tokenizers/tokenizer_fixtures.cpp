@@ -38,7 +38,8 @@ const std::set<std::string> kKnownFields{"text",
                                          "special_tokens_mask",
                                          "decode_skip_special",
                                          "batch",
-                                         "expected"};
+                                         "expected",
+                                         "word_ids"};
 
 struct Recorded {
   Tokenizer tokenizer;

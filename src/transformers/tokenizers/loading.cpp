@@ -5,8 +5,8 @@
 
 #include "accelerate/errors.h"
 #include "transformers/tokenizers/json_fields.h"
+#include "transformers/tokenizers/json_reading.h"
 #include "transformers/tokenizers/parts.h"
-#include "transformers/tokenizers/printable.h"
 
 namespace accelerate {
 namespace tokenizers {
@@ -136,15 +136,7 @@ Tokenizer Tokenizer::Loader::load(const nlohmann::json& json, const std::string&
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& name) {
-  nlohmann::json parsed;
-  try {
-    parsed = nlohmann::json::parse(json);
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(
-        {.what = "the file of a tokenizer is no JSON: " + tokenizers::printable(error.what()),
-         .where = name});
-  }
-  return Loader::load(parsed, name);
+  return Loader::load(tokenizers::parse_json(json, name), name);
 }
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& file) {

@@ -88,13 +88,17 @@ class Translator {
 
   void translate_escape() {
     atom_ = out_.size();
+    const std::string word = as_class(kWordEscapeItems, false);
+    if (position_ + 1 < pattern_.size() && pattern_[position_ + 1] == 'w') return emit(word, 2);
+    if (position_ + 1 < pattern_.size() && pattern_[position_ + 1] == 'W') {
+      return emit(as_class(kWordEscapeItems, true), 2);
+    }
     if (const EscapedSet set = translate_set_escape(pattern_, position_, where_);
         !set.items.empty()) {
       out_ += as_class(set.items, set.negated);
       return;
     }
     const char c = pattern_[position_ + 1];
-    const std::string word = as_class(kWordItems, false);
     switch (c) {
       case 'b':
         return emit("(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))", 2);

@@ -3,8 +3,8 @@
 
 #include "accelerate/errors.h"
 #include "transformers/tokenizers/json_fields.h"
+#include "transformers/tokenizers/json_reading.h"
 #include "transformers/tokenizers/loading.h"
-#include "transformers/tokenizers/printable.h"
 #include "transformers/tokenizers/utf8.h"
 
 namespace accelerate::tokenizers {
@@ -27,12 +27,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
 }
 
 json parsed_file(const std::filesystem::path& file) {
-  try {
-    return json::parse(read_text_file(file));
-  } catch (const json::exception& error) {
-    throw DataError(
-        {.what = "the file is no JSON: " + printable(error.what()), .where = file.string()});
-  }
+  return parse_json(read_text_file(file), file.string());
 }
 
 // tokenizer_config.json says how the vocabulary is meant; a folder need not have one.
