@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "accelerate/errors.h"
-#include "transformers/tokenizers/printable.h"
 #include "transformers/tokenizers/unicode.h"
 #include "transformers/tokenizers/utf8.h"
 
@@ -103,11 +101,8 @@ void AddedTokens::make_finders() {
     const auto form = normalized_.find(id);
     const bool changed = token.normalized && form != normalized_.end();
     const std::string_view text = changed ? form->second : token.content;
-    if (text.empty()) {
-      throw DataError({.what = "nothing is left of the added token " + printable(token.content) +
-                               " when it is normalized",
-                       .hint = "set its field \"normalized\" to false"});
-    }
+    // Nothing may be left of a token when it is normalized: then it is never found.
+    if (text.empty()) continue;
     (token.normalized ? in_normalized : plain).push_back({text, id});
   }
   plain_ = Finder(std::move(plain));

@@ -121,6 +121,12 @@ class Translator {
     if (utf8_length(c) > 1)
       return emit(pattern_.substr(position_ + 1, utf8_length(c)), 1 + utf8_length(c));
     copy(2);
+    // \x{4e2d} and \g{1}: what is in the braces belongs to the escape.
+    const size_t close = pattern_.find('}', position_);
+    if ((c == 'x' || c == 'g' || c == 'k') && position_ < pattern_.size() &&
+        pattern_[position_] == '{' && close != std::string_view::npos) {
+      copy(close + 1 - position_);
+    }
   }
 
   // (?imx) and (?imx-imx:...) may stand at the beginning of a group; m means what s does elsewhere.
