@@ -39,7 +39,8 @@ std::vector<CharChange> decomposed(std::string_view text, Decomposition kind) {
   chars.reserve(text.size());
   for_each_char(text, [&](char32_t character, size_t) {
     int change = 0;
-    for (const char32_t part : decompose(character, kind).view()) {
+    const CharSequence parts = decompose(character, kind);
+    for (const char32_t part : parts.view()) {
       chars.push_back({part, change});
       change = 1;
     }
@@ -101,7 +102,8 @@ void to_lower_case(AlignedText& text) {
   std::vector<CharChange> chars;
   for_each_char(text.text(), [&](char32_t character, size_t) {
     int change = 0;
-    for (const char32_t part : lower_case(character).view()) {
+    const CharSequence parts = lower_case(character);
+    for (const char32_t part : parts.view()) {
       chars.push_back({part, change});
       change = 1;
     }

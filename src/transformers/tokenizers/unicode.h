@@ -26,7 +26,8 @@ bool is_chinese(char32_t character);
 struct CharSequence {
   std::array<char32_t, 20> chars{};
   size_t size = 0;
-  std::span<const char32_t> view() const { return {chars.data(), size}; }
+  std::span<const char32_t> view() const& { return {chars.data(), size}; }
+  void view() && = delete;  // it would outlive what it looks at
 };
 // Full lower case, without regard to what stands around the character.
 CharSequence lower_case(char32_t character);
