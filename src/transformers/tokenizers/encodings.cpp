@@ -120,6 +120,10 @@ void truncate_pair(Encoding& first, Encoding* second, size_t max_length,
 }
 
 void append(Encoding& first, Encoding second) {
+  if (first.ids.capacity() == 0 && first.overflowing.empty()) {
+    first = std::move(second);
+    return;
+  }
   if (first.overflowing.empty() && second.overflowing.empty()) {
     return append_lists(first, std::move(second));
   }
@@ -144,6 +148,21 @@ void append(Encoding& first, Encoding second) {
   for (const Encoding& other : more) join(first, other);
   append_lists(first, std::move(second));
   first.overflowing = std::move(overflowing);
+}
+
+void reserve(Encoding& encoding, size_t size) {
+  for_each_list(encoding, encoding, [size](auto& list, auto&) { list.reserve(size); });
+}
+
+void append_special(Encoding& encoding, const std::string& token, int64_t id, int64_t type_id) {
+  encoding.ids.push_back(id);
+  encoding.type_ids.push_back(type_id);
+  encoding.attention_mask.push_back(1);
+  encoding.special_tokens_mask.push_back(1);
+  encoding.tokens.push_back(token);
+  encoding.offsets.emplace_back();
+  encoding.word_ids.push_back(-1);
+  encoding.sequence_ids.push_back(-1);
 }
 
 void pad(Encoding& encoding, size_t length, const PaddingOptions& options) {

@@ -22,6 +22,11 @@ void truncate_pair(Encoding& first, Encoding* second, size_t max_length,
 // DataError if those are too many.
 void append(Encoding& first, Encoding second);
 
+// Room for `size` tokens in all lists.
+void reserve(Encoding& encoding, size_t size);
+// Appends a token that stands for no text.
+void append_special(Encoding& encoding, const std::string& token, int64_t id, int64_t type_id);
+
 void pad(Encoding& encoding, size_t length, const PaddingOptions& options);
 // All to the length of the longest, or to the one that is asked for.
 void pad_together(std::span<Encoding> encodings, const PaddingOptions& options);

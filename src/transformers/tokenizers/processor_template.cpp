@@ -94,24 +94,30 @@ class TemplateProcessing final : public Processor {
           {.what = "a template has one text or two, not " + std::to_string(encodings.size()),
            .where = "post_processor"});
     }
+    const std::vector<Place>& places = encodings.size() == 2 ? pair_ : single_;
     std::vector<Encoding> result;
-    for (const Place& place : encodings.size() == 2 ? pair_ : single_) {
-      if (place.text) {
-        result.push_back(text_at(place, encodings));
+    result.reserve(places.size());
+    for (auto place = places.begin(); place != places.end(); ++place) {
+      if (place->text) {
+        const bool again = std::any_of(
+            place + 1, places.end(), [&](const Place& later) { return later.text == place->text; });
+        result.push_back(text_at(*place, encodings, again));
       } else if (add_special_tokens) {
-        result.push_back(special_at(place));
+        result.push_back(special_at(*place));
       }
     }
     return result;
   }
 
  private:
-  static Encoding text_at(const Place& place, std::vector<Encoding>& encodings) {
+  // A copy of the text if the template names it `again`.
+  static Encoding text_at(const Place& place, std::vector<Encoding>& encodings, bool again) {
     if (*place.text >= encodings.size()) {
       throw DataError(
           {.what = "the template of a single text names its pair", .where = "post_processor"});
     }
-    Encoding encoding = encodings[*place.text];
+    Encoding& text = encodings[*place.text];
+    Encoding encoding = again ? text : std::move(text);
     std::ranges::fill(encoding.type_ids, place.type_id);
     std::ranges::fill(encoding.sequence_ids, static_cast<int64_t>(*place.text));
     return encoding;
@@ -121,7 +127,7 @@ class TemplateProcessing final : public Processor {
     const SpecialTokens& special = special_.at(place.special);
     Encoding result;
     for (size_t i = 0; i < special.ids.size(); ++i) {
-      append(result, special_token(special.tokens[i], special.ids[i], place.type_id));
+      append_special(result, special.tokens[i], special.ids[i], place.type_id);
     }
     return result;
   }

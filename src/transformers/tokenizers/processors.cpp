@@ -68,9 +68,10 @@ void change_windows(Encoding& encoding, Change change) {
 
 Encoding between(const NamedId* before, Encoding encoding, const NamedId& behind, int64_t type_id) {
   Encoding result;
-  if (before != nullptr) result = special_token(before->token, before->id, type_id);
+  reserve(result, encoding.size() + 2);
+  if (before != nullptr) append_special(result, before->token, before->id, type_id);
   append(result, std::move(encoding));
-  append(result, special_token(behind.token, behind.id, type_id));
+  append_special(result, behind.token, behind.id, type_id);
   return result;
 }
 
@@ -189,17 +190,6 @@ class Sequence final : public Processor {
 
 }  // namespace
 
-Encoding special_token(const std::string& token, int64_t id, int64_t type_id) {
-  return {.ids = {id},
-          .type_ids = {type_id},
-          .attention_mask = {1},
-          .special_tokens_mask = {1},
-          .tokens = {token},
-          .offsets = {TokenOffsets{}},
-          .word_ids = {-1},
-          .sequence_ids = {-1}};
-}
-
 std::unique_ptr<const Processor> make_processor(const nlohmann::json& json,
                                                 const std::string& where, int depth) {
   check_depth(depth, where);
@@ -226,6 +216,9 @@ Encoding process_texts(const Processor* processor, Encoding first, std::optional
     encodings = processor->process(std::move(encodings), add_special_tokens);
   }
   Encoding result;
+  size_t size = 0;
+  for (const Encoding& encoding : encodings) size += encoding.size();
+  if (encodings.size() > 1) reserve(result, size);
   for (Encoding& encoding : encodings) append(result, std::move(encoding));
   return result;
 }

@@ -36,7 +36,4 @@ std::unique_ptr<const Processor> make_template_processor(const nlohmann::json& j
 Encoding process_texts(const Processor* processor, Encoding first, std::optional<Encoding> second,
                        bool add_special_tokens);
 
-// A token that stands for no text.
-Encoding special_token(const std::string& token, int64_t id, int64_t type_id);
-
 }  // namespace accelerate::tokenizers
