@@ -139,7 +139,9 @@ void test_vocabulary(const Recorded& recorded) {
   for (const auto& [token, id] : recorded.cases["token_to_id"].items()) {
     const auto found = tokenizer.token_to_id(token);
     EXPECT_EQ(found ? json(*found) : json(), id) << token;
-    if (found) EXPECT_EQ(tokenizer.id_to_token(*found), token);
+    if (found) {
+      EXPECT_EQ(tokenizer.id_to_token(*found), token);
+    }
   }
 }
 
