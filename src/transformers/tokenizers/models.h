@@ -35,6 +35,16 @@ struct Workspace {
   std::vector<uint64_t> queue{};
   std::vector<BestPath> paths{};
   std::string text{};
+
+  // Gives back what one long piece has needed: the next ones are likely to be short.
+  void forget_large() {
+    constexpr size_t kLarge = 1 << 16;
+    if (symbols.capacity() > kLarge) symbols = {};
+    if (ranks.capacity() > kLarge) ranks = {};
+    if (queue.capacity() > kLarge) queue = {};
+    if (paths.capacity() > kLarge) paths = {};
+    if (text.capacity() > kLarge) text = {};
+  }
 };
 
 // Immutable once it is set up; safe from any thread, each with a workspace of its own.

@@ -39,7 +39,10 @@ class WorkspacePool {
 class BorrowedWorkspace {
  public:
   explicit BorrowedWorkspace(WorkspacePool& pool) : pool_(pool), workspace_(pool.take()) {}
-  ~BorrowedWorkspace() { pool_.put_back(std::move(workspace_)); }
+  ~BorrowedWorkspace() {
+    workspace_->forget_large();
+    pool_.put_back(std::move(workspace_));
+  }
   BorrowedWorkspace(const BorrowedWorkspace&) = delete;
   BorrowedWorkspace& operator=(const BorrowedWorkspace&) = delete;
   Workspace& operator*() { return *workspace_; }
