@@ -6,6 +6,7 @@
     files: formats and durable writing without libtorch, open to estimate, cli, data, checkpoint and core
     estimate: what a model needs of memory, without libtorch, open to cli
     inside: forks workers from a program, with what launch knows; selftest: a program on the public API alone
+    transformers/tokenizers: texts to ids without libtorch, a room of its own
     base: standard C++ alone, open to all
 
 usage: check_rooms.py [root of the project]
@@ -34,14 +35,17 @@ MAY_INCLUDE = {
     "core": [*MIDDLE, "ops", "comm", "compat", "config", "files"],
     "inside": ["launch"],
     "selftest": [],
+    "transformers/tokenizers": [],
 }
-WITHOUT_TORCH = ["base", "files", "config", "estimate", "launch", "cli"]
+WITHOUT_TORCH = ["base", "files", "config", "estimate", "launch", "cli", "transformers/tokenizers"]
 # Headers that one room alone may name, by the beginning of their path.
 OWNERS = {
     "CLI/": ["cli"],
     "gloo/": ["compat"],
     "cuda": ["cuda"],
     "nccl": ["cuda", "compat"],
+    "pcre2": ["transformers/tokenizers"],
+    "utf8proc": ["transformers/tokenizers"],
 }
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 PUBLIC_THIRD_PARTY = ("ATen/", "c10/", "torch/")
@@ -58,6 +62,12 @@ def includes_of(path: Path):
         found = INCLUDE.match(line)
         if found:
             yield number, found.group(1)
+
+
+def room_of(root: Path, path: Path):
+    """The folder of src that `path` belongs to; those of the library for transformers are rooms by themselves."""
+    parts = path.relative_to(root / "src").parts
+    return "/".join(parts[:2]) if parts[0] == "transformers" and len(parts) > 2 else parts[0]
 
 
 def resolve(root: Path, path: Path, name: str):
@@ -107,7 +117,7 @@ def check_room_file(root: Path, path: Path, room: str):
     for number, name in includes_of(path):
         target = resolve(root, path, name)
         if target and target.is_relative_to(root / "src"):
-            other = target.relative_to(root / "src").parts[0]
+            other = room_of(root, target)
             if other not in (room, "base", *MAY_INCLUDE[room]):
                 allowed = ", ".join(["base", *MAY_INCLUDE[room]])
                 yield number, f'src/{room} must not include "{name}" (it may include {allowed})'
@@ -137,7 +147,7 @@ def check(root: Path):
     for path in sources(root / "include"):
         yield from ((path, *finding) for finding in check_public_header(root, path))
     for path in sources(root / "src"):
-        room = path.relative_to(root / "src").parts[0]
+        room = room_of(root, path)
         if room not in MAY_INCLUDE:
             yield path, 1, f"src/{room} is not a room that scripts/check_rooms.py knows"
             continue

@@ -26,5 +26,5 @@ PYTHON
   exit 0
 fi
 echo "installing the Python peer into $environment (about 5 GB)" >&2
-python3 -m venv --clear "$environment"
+[[ -x $environment/bin/python ]] || python3 -m venv --clear "$environment"
 "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"

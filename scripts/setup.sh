@@ -46,8 +46,8 @@ clang_version() {
 # Prints those packages of the profile `$1` that are not installed, for clang version `$2`.
 missing_packages() {
   local packages=(
-    ca-certificates ccache cmake dataset-fashion-mnist g++ git libcli11-dev libgloo-dev libxxhash-dev libyaml-cpp-dev
-    make ninja-build nlohmann-json3-dev python3 python3-pip zlib1g-dev
+    ca-certificates ccache cmake dataset-fashion-mnist g++ git libcli11-dev libgloo-dev libpcre2-dev libutf8proc-dev
+    libxxhash-dev libyaml-cpp-dev make ninja-build nlohmann-json3-dev pkg-config python3 python3-pip zlib1g-dev
   )
   [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
   if [[ "$1" == test ]]; then

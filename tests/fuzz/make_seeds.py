@@ -5,6 +5,7 @@ usage: make_seeds.py folder
 """
 
 import io
+import json
 import struct
 import sys
 import zipfile
@@ -158,6 +159,126 @@ SEEDS["config"] = [
     b"a: &a [1, 2]\nb: [*a, *a]\n? c\n: d\ne: |\n  f\n  g\nh: !!python/tuple [1]\n",
     b"distributed_type: MULTI_CPU\nmpirun_config:\n  mpirun_hostfile: \"a\\tb\"\nnum_processes: -1\n",
 ]
+
+# A tokenizer.json, a zero byte and a text: each with other components.
+TEXT = "The caf\u00e9's e\u0301t\u00e9 \u4e2d\u6587 12,5 <s>x</s>  \U0001f600 \u2581a\n".encode()
+LETTERS = {letter: number for number, letter in enumerate("abcdefgh\u0120\u2581tsx")}
+BPE = {"type": "BPE", "vocab": {**LETTERS, "ab": 20, "abc": 21, "<0x41>": 22, "?": 23}, "merges": [["a", "b"], "ab c"]}
+UNIGRAM = {
+    "type": "Unigram",
+    "unk_id": 0,
+    "vocab": [["?", 0.0], ["\u2581", -1.5], ["a", -2.0], ["caf", -3.25], ["<0xC3>", -9]],
+}
+WORD_PIECE = {
+    "type": "WordPiece",
+    "vocab": {"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "the": 3, "caf": 4, "##e": 5},
+    "unk_token": "[UNK]",
+    "continuing_subword_prefix": "##",
+    "max_input_chars_per_word": 20,
+}
+SPECIAL = {"single_word": True, "lstrip": True, "rstrip": True, "normalized": True, "special": True}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+META = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": True}
+PIECES = [{"SpecialToken": {"id": "c", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+SPLIT = {
+    "type": "Split",
+    "pattern": {"Regex": "(?i:'s)|\\p{L}+|[a-z&&[^b]]{1,3}+"},
+    "behavior": "MergedWithNext",
+    "invert": True,
+}
+TOKENIZERS = [
+    {
+        "added_tokens": [
+            {"id": 30, "content": "<s>", **SPECIAL},
+            {"id": 31, "content": "x", **SPECIAL, "normalized": False},
+        ],
+        "pre_tokenizer": BYTE_LEVEL,
+        "post_processor": {
+            "type": "RobertaProcessing",
+            "sep": ["</s>", 2],
+            "cls": ["<s>", 0],
+            "trim_offsets": True,
+            "add_prefix_space": False,
+        },
+        "decoder": BYTE_LEVEL,
+        "model": {**BPE, "ignore_merges": True, "unk_token": "?", "fuse_unk": True, "byte_fallback": True},
+    },
+    {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": "NFKC"}, {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}],
+        },
+        "pre_tokenizer": META,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": PIECES,
+            "pair": [*PIECES, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"c": {"id": "c", "ids": [1], "tokens": ["c"]}},
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                META,
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": {**UNIGRAM, "byte_fallback": True},
+    },
+    {
+        "truncation": {"max_length": 8, "strategy": "LongestFirst", "stride": 1},
+        "padding": {
+            "strategy": {"Fixed": 8},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
+        },
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "model": WORD_PIECE,
+    },
+    {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [{"type": name} for name in ("NFD", "StripAccents", "Nmt", "Lowercase", "NFC")],
+        },
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [
+                SPLIT,
+                {"type": "Digits", "individual_digits": True},
+                {"type": "Punctuation", "behavior": "Contiguous"},
+                {"type": "Whitespace"},
+            ],
+        },
+        "decoder": {"type": "CTC", "pad_token": "a", "word_delimiter_token": "|", "cleanup": True},
+        "model": {**BPE, "continuing_subword_prefix": "", "end_of_word_suffix": "</w>"},
+    },
+    {
+        "normalizer": {
+            "type": "Sequence",
+            "normalizers": [
+                {"type": "Precompiled", "precompiled_charsmap": "CAAAAAAEAAAAAQAAYQBiAA=="},
+                {"type": "Prepend", "prepend": "_"},
+                {"type": "Strip", "strip_left": True, "strip_right": True},
+            ],
+        },
+        "decoder": {"type": "BPEDecoder", "suffix": "e"},
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"},
+    },
+]
+SEEDS["tokenizer"] = [json.dumps(tokenizer).encode() + b"\0" + TEXT for tokenizer in TOKENIZERS]
 
 
 def main():
