@@ -1,0 +1,16 @@
+// The architectures of this library: one file and one line each.
+#pragma once
+
+namespace accelerate::transformers {
+
+void register_bert();
+void register_distilbert();
+void register_gpt2();
+void register_llama();
+void register_roberta();
+void register_t5();
+
+// All of the above.
+void register_all_models();
+
+}  // namespace accelerate::transformers

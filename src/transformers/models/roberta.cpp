@@ -1,0 +1,7 @@
+#include "transformers/models/all_models.h"
+
+namespace accelerate::transformers {
+
+void register_roberta() {}
+
+}  // namespace accelerate::transformers
