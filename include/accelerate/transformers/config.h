@@ -14,6 +14,8 @@
 
 namespace accelerate::transformers {
 
+struct ConfigDocument;
+
 // A value that a setting can be given. nullptr: as if it were not there.
 using ConfigValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
 
@@ -79,8 +81,7 @@ class ModelConfig {
   const std::string& name() const;
 
  private:
-  struct Document;
-  std::unique_ptr<Document> document_;
+  std::unique_ptr<ConfigDocument> document_;
 };
 
 }  // namespace accelerate::transformers

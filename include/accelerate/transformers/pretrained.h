@@ -44,7 +44,7 @@ struct PretrainedOptions {
   bool ignore_mismatched_sizes = false;
   // Rank 0 of it reads the files and sends them to the others. Collective then: all ranks call, and
   // an error of one is an error on all. Null: each reads for itself.
-  const Communicator* broadcast = nullptr;
+  Communicator* broadcast = nullptr;
   // Of a name on the hub: a branch, a tag or a commit.
   std::string revision = "main";
   // Takes the report. Empty: its message is logged, as a warning, on rank 0.

@@ -6,34 +6,35 @@
 #include <string>
 
 #include "accelerate/errors.h"
+#include "transformers/models/allocation.h"
 
 namespace accelerate::transformers {
 
 LinearImpl::LinearImpl(int64_t in, int64_t out, bool with_bias)
-    : weight(register_parameter("weight", at::empty({out, in}))) {
-  if (with_bias) bias = register_parameter("bias", at::empty({out}));
+    : weight(register_parameter("weight", new_parameter({out, in}))) {
+  if (with_bias) bias = register_parameter("bias", new_parameter({out}));
 }
 
 at::Tensor LinearImpl::forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
 
 Conv1dImpl::Conv1dImpl(int64_t in, int64_t out)
-    : weight(register_parameter("weight", at::empty({in, out}))),
-      bias(register_parameter("bias", at::empty({out}))) {}
+    : weight(register_parameter("weight", new_parameter({in, out}))),
+      bias(register_parameter("bias", new_parameter({out}))) {}
 
 at::Tensor Conv1dImpl::forward(const at::Tensor& x) const {
   return at::linear(x, weight.t(), bias);
 }
 
 EmbeddingImpl::EmbeddingImpl(int64_t count, int64_t width, int64_t padding)
-    : weight(register_parameter("weight", at::empty({count, width}))), padding_(padding) {}
+    : weight(register_parameter("weight", new_parameter({count, width}))), padding_(padding) {}
 
 at::Tensor EmbeddingImpl::forward(const at::Tensor& ids) const {
   return at::embedding(weight, ids, padding_);
 }
 
 LayerNormImpl::LayerNormImpl(int64_t width, double own_eps)
-    : weight(register_parameter("weight", at::empty({width}))),
-      bias(register_parameter("bias", at::empty({width}))),
+    : weight(register_parameter("weight", new_parameter({width}))),
+      bias(register_parameter("bias", new_parameter({width}))),
       eps(own_eps) {}
 
 at::Tensor LayerNormImpl::forward(const at::Tensor& x) const {
@@ -41,7 +42,7 @@ at::Tensor LayerNormImpl::forward(const at::Tensor& x) const {
 }
 
 RmsNormImpl::RmsNormImpl(int64_t width, double own_eps)
-    : weight(register_parameter("weight", at::empty({width}))), eps(own_eps) {}
+    : weight(register_parameter("weight", new_parameter({width}))), eps(own_eps) {}
 
 at::Tensor RmsNormImpl::forward(const at::Tensor& x) const {
   const at::Tensor wide = x.to(at::kFloat);

@@ -1,0 +1,177 @@
+#include "transformers/pretrained/config_json.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "files/json_text.h"
+
+namespace accelerate::transformers {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kDeepest = 64;
+
+// Takes the events of nlohmann's parser, which does not recurse.
+class ConfigEvents {
+ public:
+  explicit ConfigEvents(const std::string& where) : where_(where) {}
+
+  json take() { return std::move(root_); }
+
+  bool null() { return put(nullptr); }
+  bool boolean(bool value) { return put(value); }
+  bool number_integer(int64_t value) { return put(value); }
+  bool number_unsigned(uint64_t value) {
+    if (value > static_cast<uint64_t>(INT64_MAX)) refuse_number(std::to_string(value));
+    return put(static_cast<int64_t>(value));
+  }
+  bool number_float(double value, const std::string& text) {
+    // The parser makes a double of whole numbers that are too long for an integer.
+    if (!std::isfinite(value) || text.find_first_of(".eE") == text.npos) refuse_number(text);
+    return put(value);
+  }
+  bool string(std::string& value) { return put(std::move(value)); }
+  bool binary(json::binary_t& /*value*/) { refuse("it holds binary data"); }
+  bool start_object(size_t /*size*/) { return open(json::object()); }
+  bool end_object() { return close(); }
+  bool start_array(size_t /*size*/) { return open(json::array()); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    if (open_.back()->contains(name)) refuse("it has the key " + files::in_quotes(name) + " twice");
+    key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string& /*token*/, const std::exception& error) {
+    throw DataError({.what = "the file is no JSON: " + files::json_complaint(error, position),
+                     .where = where_});
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw DataError({.what = "this is no valid configuration: " + what, .where = where_});
+  }
+  [[noreturn]] void refuse_number(const std::string& text) const {
+    refuse("the number " + files::shortened(text) + " is out of range");
+  }
+
+  json* place(json value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    json& parent = *open_.back();
+    if (parent.is_array()) return &parent.emplace_back(std::move(value));
+    return &(parent[key_] = std::move(value));
+  }
+
+  bool put(json value) {
+    if (open_.empty()) refuse("it is no object");
+    place(std::move(value));
+    return true;
+  }
+
+  bool open(json value) {
+    if (open_.empty() && value.is_array()) refuse("it is a list, not an object");
+    if (open_.size() == kDeepest) {
+      refuse("it is nested deeper than " + std::to_string(kDeepest) + " levels");
+    }
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string& where_;
+  json root_;
+  std::vector<json*> open_;
+  std::string key_;
+};
+
+// repr() of a float: the shortest digits that give it back, with an exponent below 1e-4 and from
+// 1e16 on.
+std::string python_float(double value) {
+  std::array<char, 64> buffer{};
+  const auto result = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
+                                    std::chars_format::scientific);
+  std::string text(buffer.data(), result.ptr);
+  const size_t e = text.find('e');
+  const int exponent = std::atoi(text.c_str() + e + 1);
+  if (exponent < -4 || exponent >= 16) return text;
+  const bool negative = text.front() == '-';
+  std::string digits;
+  for (const char letter : text.substr(0, e)) {
+    if (letter >= '0' && letter <= '9') digits += letter;
+  }
+  std::string plain;
+  if (exponent < 0) {
+    plain = "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
+  } else {
+    const size_t whole = static_cast<size_t>(exponent) + 1;
+    if (digits.size() <= whole) digits.append(whole + 1 - digits.size(), '0');
+    plain = digits.substr(0, whole) + "." + digits.substr(whole);
+  }
+  return (negative ? "-" : "") + plain;
+}
+
+std::string quoted(const std::string& text) { return json(text).dump(-1, ' ', true); }
+
+void write(const json& value, size_t indent, std::string& out) {
+  const std::string line = "\n" + std::string(indent + 2, ' ');
+  const std::string last = "\n" + std::string(indent, ' ');
+  if (value.is_object() && !value.empty()) {
+    out += '{';
+    const char* between = "";
+    for (const auto& [key, item] : value.items()) {
+      out += between + line + quoted(key) + ": ";
+      write(item, indent + 2, out);
+      between = ",";
+    }
+    out += last + '}';
+  } else if (value.is_array() && !value.empty()) {
+    out += '[';
+    const char* between = "";
+    for (const json& item : value) {
+      out += between + line;
+      write(item, indent + 2, out);
+      between = ",";
+    }
+    out += last + ']';
+  } else if (value.is_number_float()) {
+    out += python_float(value.get<double>());
+  } else {
+    out += value.dump(-1, ' ', true);
+  }
+}
+
+}  // namespace
+
+json parse_config(std::string_view text, const std::string& where) {
+  ConfigEvents events(where);
+  json::sax_parse(text.begin(), text.end(), &events);
+  return events.take();
+}
+
+std::string python_json(const json& value) {
+  std::string out;
+  write(value, 0, out);
+  return out + '\n';
+}
+
+std::string value_in_message(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_number_float()) return python_float(value.get<double>());
+  if (value.is_string()) return files::in_quotes(value.get_ref<const std::string&>());
+  return value.dump();
+}
+
+}  // namespace accelerate::transformers

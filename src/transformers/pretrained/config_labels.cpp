@@ -1,0 +1,110 @@
+// The settings whose meaning is more than their value: the classes and the type of numbers.
+#include <array>
+#include <charconv>
+#include <set>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "accelerate/transformers/config.h"
+#include "files/json_text.h"
+#include "files/pickle_text.h"
+#include "transformers/pretrained/config_document.h"
+
+namespace accelerate::transformers {
+namespace {
+
+using nlohmann::json;
+
+// Far more than any task has, and few enough to have a text for each.
+constexpr int64_t kMostLabels = 1 << 20;
+
+std::string default_label(int64_t number) { return "LABEL_" + std::to_string(number); }
+
+int64_t checked_count(const ConfigDocument& document, int64_t count) {
+  if (count >= 1 && count <= kMostLabels) return count;
+  document.refuse("num_labels", count, "a whole number from 1 to " + std::to_string(kMostLabels));
+}
+
+struct DtypeName {
+  std::string_view name;
+  at::ScalarType dtype;
+};
+constexpr std::array kDtypes{
+    DtypeName{"float32", at::kFloat},     DtypeName{"float16", at::kHalf},
+    DtypeName{"bfloat16", at::kBFloat16}, DtypeName{"float64", at::kDouble},
+    DtypeName{"float", at::kFloat},       DtypeName{"half", at::kHalf},
+    DtypeName{"double", at::kDouble},
+};
+
+}  // namespace
+
+std::optional<at::ScalarType> ModelConfig::dtype() const {
+  const std::string key = has("dtype") ? "dtype" : "torch_dtype";
+  const json* found = document_->find(key);
+  if (found == nullptr) return std::nullopt;
+  if (found->is_string()) {
+    std::string_view name = found->get_ref<const std::string&>();
+    if (name.starts_with("torch.")) name.remove_prefix(6);
+    for (const DtypeName& each : kDtypes) {
+      if (each.name == name) return each.dtype;
+    }
+  }
+  document_->refuse(key, *found, "\"float32\", \"float16\", \"bfloat16\" or \"float64\"");
+}
+
+std::vector<std::string> ModelConfig::labels() const {
+  const json* names = document_->find("id2label");
+  std::vector<std::string> labels;
+  if (names == nullptr) {
+    const int64_t count = checked_count(*document_, integer("num_labels", 2));
+    for (int64_t i = 0; i < count; ++i) labels.push_back(default_label(i));
+    return labels;
+  }
+  const char* should_be = "an object that gives numbers of classes their names";
+  if (!names->is_object() || names->empty()) document_->refuse("id2label", *names, should_be);
+  const int64_t count = checked_count(*document_, static_cast<int64_t>(names->size()));
+  for (int64_t i = 0; i < count; ++i) labels.push_back(default_label(i));
+  for (const auto& [key, value] : names->items()) {
+    int64_t number = 0;
+    const auto end = std::from_chars(key.data(), key.data() + key.size(), number);
+    const bool is_number = end.ec == std::errc() && end.ptr == key.data() + key.size();
+    if (!is_number || (!value.is_string() && !value.is_number_integer())) {
+      document_->refuse("id2label." + key, value, "the name of the class of that number");
+    }
+    if (number < 0 || number >= count) continue;
+    labels[static_cast<size_t>(number)] =
+        value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return labels;
+}
+
+void ModelConfig::set_labels(const std::vector<std::string>& names) {
+  checked_count(*document_, static_cast<int64_t>(names.size()));
+  json id2label = json::object();
+  json label2id = json::object();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!files::is_utf8(names[i])) {
+      throw UsageError({.what = "the name of class " + std::to_string(i) + " is no UTF-8",
+                        .where = document_->name});
+    }
+    if (!label2id.emplace(names[i], i).second) {
+      throw UsageError({.what = "two classes have the name " + files::in_quotes(names[i]),
+                        .where = document_->name});
+    }
+    id2label[std::to_string(i)] = names[i];
+  }
+  document_->root["id2label"] = std::move(id2label);
+  document_->root["label2id"] = std::move(label2id);
+  document_->root.erase("num_labels");
+}
+
+void ModelConfig::set_num_labels(int64_t count) {
+  checked_count(*document_, count);
+  const json* names = document_->find("id2label");
+  if (names != nullptr && static_cast<int64_t>(names->size()) == count) return;
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < count; ++i) labels.push_back(default_label(i));
+  set_labels(labels);
+}
+
+}  // namespace accelerate::transformers
