@@ -135,6 +135,10 @@ class Tokenizer {
   std::optional<int64_t> token_to_id(std::string_view token) const;
   std::optional<std::string> id_to_token(int64_t id) const;
   size_t vocabulary_size(bool with_added_tokens = true) const;
+  // As the file names it: "BPE", "WordPiece", "Unigram" or "WordLevel"; "" where it does not.
+  const std::string& model_type() const;
+  // Those of the file and those that were added since, in this order.
+  const std::vector<AddedToken>& added_tokens() const;
   // How many special tokens encode() adds to one text, or to a pair.
   int64_t special_tokens_to_add(bool pair = false) const;
 

@@ -111,6 +111,7 @@ Tokenizer Tokenizer::Loader::load(const nlohmann::json& json, const std::string&
   }
   parts->pre_tokenizer = std::move(pre_tokenizer);
   parts->model = std::move(model);
+  parts->model_type = JsonFields(fields.at("model"), place("model")).type();
   if (const auto* part = fields.find("post_processor")) {
     parts->processor = make_processor(*part, place("post_processor"));
   }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "accelerate/tokenizers.h"
@@ -61,6 +62,7 @@ struct Tokenizer::Parts {
   std::shared_ptr<const tokenizers::Normalizer> normalizer{};
   std::shared_ptr<const tokenizers::PreTokenizer> pre_tokenizer{};
   std::shared_ptr<const tokenizers::Model> model{};
+  std::string model_type{};
   std::shared_ptr<const tokenizers::Processor> processor{};
   std::shared_ptr<const tokenizers::Decoder> decoder{};
   std::vector<AddedToken> added_list{};  // in the order in which they were added

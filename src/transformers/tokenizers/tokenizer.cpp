@@ -154,6 +154,10 @@ size_t Tokenizer::vocabulary_size(bool with_added_tokens) const {
          (with_added_tokens ? parts_->added.count_beside(*parts_->model) : 0);
 }
 
+const std::string& Tokenizer::model_type() const { return parts_->model_type; }
+
+const std::vector<AddedToken>& Tokenizer::added_tokens() const { return parts_->added_list; }
+
 int64_t Tokenizer::special_tokens_to_add(bool pair) const {
   return parts_->processor == nullptr ? 0 : parts_->processor->added_tokens(pair);
 }
@@ -174,6 +178,7 @@ int64_t Tokenizer::add_tokens(std::span<const AddedToken> tokens) {
   parts->normalizer = parts_->normalizer;
   parts->pre_tokenizer = parts_->pre_tokenizer;
   parts->model = parts_->model;
+  parts->model_type = parts_->model_type;
   parts->processor = parts_->processor;
   parts->decoder = parts_->decoder;
   parts->workspaces = parts_->workspaces;
