@@ -14,7 +14,7 @@ at::Tensor merge_heads(const at::Tensor& x);
 // What a query may look at: true, in a shape that broadcasts to [batch, 1, queries, keys].
 // Undefined: at everything. Nothing here reads the values of a tensor on a GPU.
 //
-// All but the padding. `mask` [batch, keys] of 0 and 1, or undefined.
+// All but the padding. `mask` [batch, keys] of 0 and 1, or undefined. Undefined if there is none.
 at::Tensor padding_mask(const at::Tensor& mask);
 // The last `queries` of `keys` positions look at themselves and what is before them, but for the
 // padding. A position of padding sees itself, so that no row is without anything to see.

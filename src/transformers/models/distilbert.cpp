@@ -1,7 +1,226 @@
+// DistilBERT: a BERT of half the layers, without token types and pooler, and with names of its own.
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
+#include "transformers/models/allocation.h"
+#include "transformers/models/attention.h"
+#include "transformers/models/encoder_heads.h"
+#include "transformers/models/masked_lm.h"
+#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
+namespace {
 
-void register_distilbert() {}
+// Not among the settings.
+constexpr double kEps = 1e-12;
+
+struct Settings {
+  // Some keys have a second name.
+  explicit Settings(const ModelConfig& config)
+      : vocabulary(config.size("vocab_size", 30522)),
+        positions(config.size("max_position_embeddings", 512)),
+        width(config.size("dim", config.size("hidden_size", 768))),
+        layers(config.size("n_layers", config.size("num_hidden_layers", 6))),
+        heads(config.size("n_heads", config.size("num_attention_heads", 12))),
+        inner_width(config.size("hidden_dim", 4 * 768)),
+        padding(padding_row(config, 0, vocabulary)),
+        dropout(config.probability("dropout", 0.1)),
+        attention_dropout(config.probability("attention_dropout", 0.1)),
+        act(activation(config.text("activation", "gelu"), "activation", config.name())) {
+    check_heads(config, width, heads);
+  }
+
+  int64_t vocabulary, positions, width, layers, heads, inner_width, padding;
+  double dropout, attention_dropout;
+  Activation act;
+};
+
+class BlockImpl : public torch::nn::Module {
+ public:
+  explicit BlockImpl(const Settings& settings)
+      : heads_(settings.heads),
+        attention_dropout_(settings.attention_dropout),
+        dropout_(settings.dropout),
+        act_(settings.act),
+        query_(settings.width, settings.width),
+        key_(settings.width, settings.width),
+        value_(settings.width, settings.width),
+        out_(settings.width, settings.width),
+        attention_norm_(settings.width, kEps),
+        inner_(settings.width, settings.inner_width),
+        outer_(settings.inner_width, settings.width),
+        norm_(settings.width, kEps) {
+    torch::nn::Module& attention = room(*this, "attention");
+    attention.register_module("q_lin", query_);
+    attention.register_module("k_lin", key_);
+    attention.register_module("v_lin", value_);
+    attention.register_module("out_lin", out_);
+    register_module("sa_layer_norm", attention_norm_);
+    torch::nn::Module& ffn = room(*this, "ffn");
+    ffn.register_module("lin1", inner_);
+    ffn.register_module("lin2", outer_);
+    register_module("output_layer_norm", norm_);
+  }
+
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    const at::Tensor seen =
+        attend(split_heads(query_->forward(x), heads_), split_heads(key_->forward(x), heads_),
+               split_heads(value_->forward(x), heads_),
+               {.mask = mask, .dropout = is_training() ? attention_dropout_ : 0.0});
+    const at::Tensor attended = attention_norm_->forward(out_->forward(merge_heads(seen)) + x);
+    const at::Tensor fed = outer_->forward(act_(inner_->forward(attended)));
+    return norm_->forward(drop_out(fed, dropout_, is_training()) + attended);
+  }
+
+ private:
+  int64_t heads_;
+  double attention_dropout_, dropout_;
+  Activation act_;
+  Linear query_, key_, value_, out_;
+  LayerNorm attention_norm_;
+  Linear inner_, outer_;
+  LayerNorm norm_;
+};
+TORCH_MODULE(Block);
+
+// sin and cos of the position at wavelengths from 2 pi to 20,000 pi, by turns.
+void fill_with_waves(at::Tensor table) {
+  const int64_t width = table.size(1);
+  const at::Tensor places = at::arange(table.size(0), at::kDouble).unsqueeze(1);
+  const at::Tensor powers = at::arange(width, at::kDouble).div(2, "floor").mul(2.0 / width);
+  const at::Tensor angles = places / at::pow(10000.0, powers);
+  const at::Tensor odd = at::arange(width).remainder(2).to(at::kBool);
+  table.copy_(at::where(odd, angles.cos(), angles.sin()));
+}
+
+class DistilBertModel : public PretrainedModel {
+ public:
+  static constexpr const char* kName = "DistilBert";
+  static constexpr const char* kPrefix = "distilbert";
+
+  explicit DistilBertModel(const ModelConfig& config)
+      : PretrainedModel(config),
+        settings_(config),
+        words_(settings_.vocabulary, settings_.width, settings_.padding),
+        positions_(settings_.positions, settings_.width),
+        norm_(settings_.width, kEps) {
+    torch::nn::Module& embeddings = room(*this, "embeddings");
+    embeddings.register_module("word_embeddings", words_);
+    embeddings.register_module("position_embeddings", positions_);
+    embeddings.register_module("LayerNorm", norm_);
+    torch::nn::Module& list = room(room(*this, "transformer"), "layer");
+    for (int64_t i = 0; i < settings_.layers; ++i) {
+      blocks_.push_back(list.register_module(std::to_string(i), Block(settings_)));
+    }
+  }
+
+  std::string architecture() const override { return "DistilBertModel"; }
+  std::string base_model_prefix() const override { return kPrefix; }
+  static std::shared_ptr<DistilBertModel> for_head(const ModelConfig& config) {
+    return std::make_shared<DistilBertModel>(config);
+  }
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
+    check_text(inputs, settings_.positions, architecture());
+    const at::Tensor places = inputs.position_ids.defined()
+                                  ? positions_->forward(inputs.position_ids)
+                                  : positions_->weight.slice(0, 0, inputs.input_ids.size(1));
+    at::Tensor x = drop_out(norm_->forward(words_->forward(inputs.input_ids) + places),
+                            settings_.dropout, is_training());
+    const at::Tensor mask = padding_mask(inputs.attention_mask);
+    ModelOutput output;
+    for (Block& block : blocks_) {
+      if (options.output_hidden_states) output.hidden_states.push_back(x);
+      x = block->forward(x, mask);
+    }
+    if (options.output_hidden_states) output.hidden_states.push_back(x);
+    output.last_hidden_state = x;
+    return output;
+  }
+
+  void initialise(const std::string& name, at::Tensor parameter) const override {
+    const at::NoGradGuard no_gradient;
+    if (name.ends_with("position_embeddings.weight") &&
+        config().flag("sinusoidal_pos_embds", false)) {
+      fill_with_waves(parameter);
+      return;
+    }
+    PretrainedModel::initialise(name, parameter);
+    if (!name.ends_with("word_embeddings.weight") || settings_.padding < 0) return;
+    parameter.select(0, settings_.padding).zero_();
+  }
+
+  const Settings& settings() const { return settings_; }
+  int64_t width() const { return settings_.width; }
+  // Of single tokens.
+  double classifier_dropout() const { return settings_.dropout; }
+  const at::Tensor& words() const { return words_->weight; }
+
+ private:
+  Settings settings_;
+  Embedding words_, positions_;
+  LayerNorm norm_;
+  std::vector<Block> blocks_{};
+};
+
+class DistilBertForSequenceClassification : public EncoderWithHead<DistilBertModel> {
+ public:
+  explicit DistilBertForSequenceClassification(const ModelConfig& config)
+      : EncoderWithHead(config, DistilBertModel::for_head(config)),
+        dropout_(config.probability("seq_classif_dropout", 0.2)),
+        pre_classifier_(register_module("pre_classifier", Linear(base().width(), base().width()))),
+        classifier_(register_module("classifier", Linear(base().width(), config.num_labels()))) {}
+
+  std::string architecture() const override { return "DistilBertForSequenceClassification"; }
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
+    auto [output, last, pooled] = encoded(inputs, options);
+    const at::Tensor first = at::relu(pre_classifier_->forward(last.select(1, 0)));
+    output.logits = classifier_->forward(drop_out(first, dropout_, is_training()));
+    if (inputs.labels.defined()) {
+      output.loss = sequence_classification_loss(this->config(), output.logits, inputs.labels);
+    }
+    return std::move(output);
+  }
+
+ private:
+  double dropout_;
+  Linear pre_classifier_, classifier_;
+};
+
+class DistilBertForMaskedLm : public EncoderForMaskedLm<DistilBertModel> {
+ public:
+  explicit DistilBertForMaskedLm(const ModelConfig& config) : EncoderForMaskedLm(config) {
+    const Settings& settings = base().settings();
+    WordHead head{.dense = Linear(settings.width, settings.width),
+                  .norm = LayerNorm(settings.width, kEps),
+                  .act = settings.act,
+                  .decoder_name = "vocab_projector"};
+    register_module("vocab_transform", head.dense);
+    register_module("vocab_layer_norm", head.norm);
+    head.decoder = room(*this, "vocab_projector").shared_from_this();
+    head.bias = head.decoder->register_parameter("bias", new_parameter({settings.vocabulary}));
+    set_head(std::move(head));
+  }
+};
+
+}  // namespace
+
+void register_distilbert() {
+  const std::string type = "distilbert";
+  register_architecture<DistilBertModel>(type, ModelTask::kBase, "DistilBertModel");
+  register_architecture<DistilBertForSequenceClassification>(
+      type, ModelTask::kSequenceClassification, "DistilBertForSequenceClassification");
+  register_architecture<EncoderForTokenClassification<DistilBertModel>>(
+      type, ModelTask::kTokenClassification, "DistilBertForTokenClassification");
+  register_architecture<DistilBertForMaskedLm>(type, ModelTask::kMaskedLm, "DistilBertForMaskedLM");
+}
 
 }  // namespace accelerate::transformers

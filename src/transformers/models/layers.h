@@ -71,7 +71,10 @@ using Activation = std::function<at::Tensor(const at::Tensor&)>;
 // Throws DataError that lists the known ones; `key` and `file` are for the message.
 Activation activation(const std::string& name, const std::string& key, const std::string& file);
 
+// A new child of `parent` that only gives what is registered with it a longer name.
+torch::nn::Module& room(torch::nn::Module& parent, const std::string& name);
+
 // torch::dropout, which costs nothing where it does nothing.
-at::Tensor dropout(const at::Tensor& x, double probability, bool training);
+at::Tensor drop_out(const at::Tensor& x, double probability, bool training);
 
 }  // namespace accelerate::transformers

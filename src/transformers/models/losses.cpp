@@ -1,6 +1,7 @@
 #include "transformers/models/losses.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/Reduction.h>
 
 #include <string>
 
@@ -9,24 +10,24 @@
 namespace accelerate::transformers {
 namespace {
 
-std::string problem_type(const ModelConfig& config, const at::Tensor& labels) {
-  if (config.has("problem_type")) return config.text("problem_type");
-  if (config.num_labels() == 1) return "regression";
-  return at::isIntegralType(labels.scalar_type(), /*includeBool=*/false)
-             ? "single_label_classification"
-             : "multi_label_classification";
+std::string guess(const at::Tensor& logits, const at::Tensor& labels) {
+  if (logits.size(-1) == 1) return "regression";
+  const at::ScalarType type = labels.scalar_type();
+  return type == at::kLong || type == at::kInt ? "single_label_classification"
+                                               : "multi_label_classification";
 }
 
 }  // namespace
 
-at::Tensor sequence_classification_loss(const ModelConfig& config, const at::Tensor& logits,
+at::Tensor sequence_classification_loss(ModelConfig& config, const at::Tensor& logits,
                                         const at::Tensor& labels) {
-  const std::string type = problem_type(config, labels);
+  if (!config.has("problem_type")) config.set("problem_type", guess(logits, labels));
+  const std::string type = config.text("problem_type");
   const at::Tensor scores = logits.to(at::kFloat);
   if (type == "regression") {
     const at::Tensor wanted = labels.to(at::kFloat);
-    return config.num_labels() == 1 ? at::mse_loss(scores.flatten(), wanted.flatten())
-                                    : at::mse_loss(scores, wanted);
+    return scores.size(-1) == 1 ? at::mse_loss(scores.flatten(), wanted.flatten())
+                                : at::mse_loss(scores, wanted);
   }
   if (type == "single_label_classification") return token_loss(scores, labels);
   if (type == "multi_label_classification") {
@@ -38,7 +39,9 @@ at::Tensor sequence_classification_loss(const ModelConfig& config, const at::Ten
 }
 
 at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
-  return at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, -2), labels.flatten());
+  return at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, -2),
+                                labels.to(at::kLong).flatten(), /*weight=*/{}, at::Reduction::Mean,
+                                kNoLabel);
 }
 
 at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {

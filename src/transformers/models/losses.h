@@ -3,13 +3,19 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "accelerate/transformers/config.h"
 
 namespace accelerate::transformers {
 
-// By problem_type of the configuration, else by num_labels and the type of `labels`: one label
-// means regression, integers single_label_classification, others multi_label_classification.
-at::Tensor sequence_classification_loss(const ModelConfig& config, const at::Tensor& logits,
+// The label of a position that counts for nothing.
+inline constexpr int64_t kNoLabel = -100;
+
+// By problem_type of the configuration. Where that is missing the first call sets it, so that it is
+// saved with the model: one label means regression, integers single_label_classification, others
+// multi_label_classification.
+at::Tensor sequence_classification_loss(ModelConfig& config, const at::Tensor& logits,
                                         const at::Tensor& labels);
 // Cross entropy of [..., classes] with [...] labels of int64, of which -100 do not count.
 at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels);

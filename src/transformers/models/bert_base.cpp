@@ -1,0 +1,103 @@
+#include "transformers/models/bert_base.h"
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "transformers/models/text_inputs.h"
+
+namespace accelerate::transformers {
+
+BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config, const BertSettings& settings,
+                                       BertPositions kind)
+    : kind_(kind),
+      padding_(padding_row(config, kind == BertPositions::kFromZero ? 0 : 1, settings.vocabulary)),
+      dropout_(settings.dropout),
+      words_(settings.vocabulary, settings.width, padding_),
+      positions_(settings.positions, settings.width,
+                 kind == BertPositions::kFromZero ? -1 : padding_),
+      token_types_(settings.token_types, settings.width),
+      norm_(settings.width, settings.eps) {
+  // The order of Python's parameters, in which optimizers save their state.
+  register_module("word_embeddings", words_);
+  if (kind_ == BertPositions::kFromZero) register_module("position_embeddings", positions_);
+  register_module("token_type_embeddings", token_types_);
+  register_module("LayerNorm", norm_);
+  if (kind_ == BertPositions::kFromZero) return;
+  register_module("position_embeddings", positions_);
+  if (padding_ < 0) {
+    throw DataError({.what = "'pad_token_id' in " + config.name() +
+                             " is none of the vocabulary, but positions are counted from it"});
+  }
+}
+
+at::Tensor BertEmbeddingsImpl::after_padding(const at::Tensor& ids) const {
+  const at::Tensor text = ids.ne(padding_).to(at::kLong);
+  at::Tensor numbers = text.cumsum(1).mul_(text).add_(padding_);
+  const int64_t rows = positions_->weight.size(0);
+  // Only a text that might be too long is worth waiting for the device.
+  if (ids.numel() > 0 && ids.size(1) + padding_ >= rows && numbers.max().item<int64_t>() >= rows) {
+    throw UsageError({.what = "texts of up to " +
+                              std::to_string(numbers.max().item<int64_t>() - padding_) +
+                              " tokens for a model that has positions for " +
+                              std::to_string(rows - padding_ - 1),
+                      .hint = "truncate them when they are turned into numbers"});
+  }
+  return numbers;
+}
+
+at::Tensor BertEmbeddingsImpl::position_rows(const ModelInputs& inputs) {
+  if (inputs.position_ids.defined()) return positions_->forward(inputs.position_ids);
+  if (kind_ == BertPositions::kAfterPadding) {
+    return positions_->forward(after_padding(inputs.input_ids));
+  }
+  return positions_->weight.slice(0, 0, inputs.input_ids.size(1));
+}
+
+at::Tensor BertEmbeddingsImpl::forward(const ModelInputs& inputs) {
+  const at::Tensor types = inputs.token_type_ids.defined()
+                               ? token_types_->forward(inputs.token_type_ids)
+                               : token_types_->weight.select(0, 0);
+  const at::Tensor sum = words_->forward(inputs.input_ids) + types + position_rows(inputs);
+  return drop_out(norm_->forward(sum), dropout_, is_training());
+}
+
+BertPoolerImpl::BertPoolerImpl(int64_t width)
+    : dense_(register_module("dense", Linear(width, width))) {}
+
+at::Tensor BertPoolerImpl::forward(const at::Tensor& x) {
+  return at::tanh(dense_->forward(x.select(1, 0)));
+}
+
+BertBase::BertBase(const ModelConfig& config, BertPositions kind, bool with_pooler)
+    : PretrainedModel(config), settings_(config), kind_(kind) {
+  embeddings_ = register_module("embeddings", BertEmbeddings(config, settings_, kind));
+  encoder_ = register_module("encoder", BertEncoder(settings_));
+  if (with_pooler) pooler_ = register_module("pooler", BertPooler(settings_.width));
+}
+
+ModelOutput BertBase::forward(const ModelInputs& inputs, const ForwardOptions& options) {
+  // RoBERTa's positions depend on what is padding: its embeddings look at that.
+  const int64_t positions = kind_ == BertPositions::kFromZero ? settings_.positions : INT64_MAX;
+  check_text(inputs, positions, architecture());
+  ModelOutput output;
+  output.last_hidden_state =
+      encoder_->forward(embeddings_->forward(inputs), inputs.attention_mask,
+                        options.output_hidden_states ? &output.hidden_states : nullptr);
+  if (pooler_) output.pooler_output = pooler_->forward(output.last_hidden_state);
+  return output;
+}
+
+void BertBase::initialise(const std::string& name, at::Tensor parameter) const {
+  PretrainedModel::initialise(name, parameter);
+  const bool padded =
+      name.ends_with("word_embeddings.weight") ||
+      (kind_ == BertPositions::kAfterPadding && name.ends_with("position_embeddings.weight"));
+  if (!padded || embeddings_->padding() < 0) return;
+  const at::NoGradGuard no_gradient;
+  parameter.select(0, embeddings_->padding()).zero_();
+}
+
+}  // namespace accelerate::transformers

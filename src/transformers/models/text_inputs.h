@@ -1,0 +1,23 @@
+// What the models with text for input ask of ModelInputs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "accelerate/transformers/config.h"
+#include "accelerate/transformers/model.h"
+
+namespace accelerate::transformers {
+
+// Throws UsageError unless there are input_ids [batch, positions], not more than `positions` of
+// them, and masks and numbers of the same shape. `model` is for the message.
+void check_text(const ModelInputs& inputs, int64_t positions, const std::string& model);
+
+// The row of an embedding that stands for padding: pad_token_id, counted from the end if it is
+// negative; -1 if there is none in [0, rows).
+int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows);
+
+// One of `heads` parts of `width`; DataError that names the keys if it cannot be cut like that.
+void check_heads(const ModelConfig& config, int64_t width, int64_t heads);
+
+}  // namespace accelerate::transformers
