@@ -48,9 +48,7 @@ int main(int argc, char** argv) {
   RunningMean losses;
   accelerator.register_for_checkpointing(losses);
 
-  if (std::filesystem::exists(folder / "checkpoints")) {
-    accelerator.load_state({}, {.fall_back = true});
-  }
+  accelerator.load_state({}, {.if_any = true, .fall_back = true});
   const int64_t begun_at = losses.count;
   std::optional<accelerate::SaveTicket> ticket;
   while (losses.count < kBatches) {

@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   auto batches =
       accelerate::data_loader(toy::points_on_a_line(64), {.batch_size = 4, .shuffle = true});
   auto [model, optimizer, loader] = accelerator.prepare(line, sgd, batches);
-  if (std::filesystem::exists(state)) accelerator.load_state(state);
+  accelerator.load_state(state, {.if_any = true});
   accelerator.print("begins after ", optimizer.step_count(), " steps");
 
   while (optimizer.step_count() < 100) {

@@ -316,7 +316,8 @@ class Accelerator {
   //
   // Collective: all ranks. All files are read and checked on all ranks first: throws
   // CheckpointError on every rank, with the same text, that lists what does not fit, and nothing
-  // has changed. Returns the directory that was taken.
+  // has changed. Returns the directory that was taken; see LoadOptions::if_any for a run that may
+  // have none yet.
   std::filesystem::path load_state(const std::filesystem::path& dir = {},
                                    const LoadOptions& options = {});
 

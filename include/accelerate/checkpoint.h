@@ -70,6 +70,10 @@ struct SaveOptions {
 struct LoadOptions {
   // Read all files once and compare their checksums before anything else.
   bool verify_data = true;
+  // Where no checkpoint is yet, load nothing and return an empty path: what the first start of a
+  // job wants that may be started again. One that is there but cannot be loaded is an error all the
+  // same.
+  bool if_any = false;
   // If the checkpoint is damaged, take the newest undamaged one before it, by the number in its
   // name. What was passed over is logged.
   bool fall_back = false;

@@ -48,7 +48,7 @@ std::vector<CheckpointEntry> newest_first(const path& folder, std::string_view s
   return entries;
 }
 
-std::vector<Candidate> numbered_candidates(const path& folder) {
+std::vector<Candidate> numbered_candidates(const path& folder, bool if_any) {
   std::error_code error;
   const bool exists = std::filesystem::is_directory(folder, error);
   const auto entries =
@@ -66,11 +66,12 @@ std::vector<Candidate> numbered_candidates(const path& folder) {
   for (const CheckpointEntry& entry : entries) {
     if (is_without_manifest(entry.directory)) return {candidate_of(entry)};
   }
-  throw CheckpointError({.what = problems.empty()
-                                     ? "there is no checkpoint to load"
-                                     : "there is no complete checkpoint: " + name_list(problems),
-                         .where = folder.string(),
-                         .hint = "name a directory, or begin without load_state()"});
+  if (if_any && problems.empty()) return {};
+  throw CheckpointError(
+      {.what = problems.empty() ? "there is no checkpoint to load"
+                                : "there is no complete checkpoint: " + name_list(problems),
+       .where = folder.string(),
+       .hint = "name a directory, or pass {.if_any = true} to begin without one"});
 }
 
 bool is_same_checkpoint(const Candidate& one, const Candidate& other) {
@@ -99,13 +100,14 @@ std::vector<Candidate> from_text(const std::vector<std::string>& fields) {
 }  // namespace
 
 std::vector<Candidate> load_candidates(const path& directory, const path& series_folder,
-                                       bool fall_back) {
-  if (directory.empty()) return numbered_candidates(series_folder);
+                                       const LoadOptions& options) {
+  if (directory.empty()) return numbered_candidates(series_folder, options.if_any);
   const path absolute = std::filesystem::absolute(directory).lexically_normal();
   const path named = absolute.has_filename() ? absolute : absolute.parent_path();
+  if (options.if_any && !std::filesystem::exists(named)) return {};
   std::vector<Candidate> all{candidate_at(named)};
   const auto own = files::series_name(named.filename().string());
-  if (!fall_back || !own) return all;
+  if (!options.fall_back || !own) return all;
   for (const CheckpointEntry& entry : newest_first(named.parent_path(), own->series)) {
     if (entry.is_complete() && *entry.number < own->number) all.push_back(candidate_of(entry));
   }
@@ -126,6 +128,7 @@ std::vector<path> agreed_candidates(Communicator& ranks, const SaveGroup& group,
     of_leaders.push_back(from_text(of_leader));
     if (of_leader[0] == std::to_string(group.id)) of_own_leader = of_leaders.back();
   }
+  if (std::ranges::all_of(of_leaders, [](const auto& found) { return found.empty(); })) return {};
   std::vector<path> common;
   for (const Candidate& candidate : of_own_leader) {
     const bool all_have_it = std::ranges::all_of(of_leaders, [&](const auto& others) {

@@ -90,9 +90,10 @@ void check_all(const StateParts& parts, StateReader& reader) {
 
 }  // namespace
 
-StateReader load_checkpoint(Communicator& ranks, const SaveGroup& group, const LoadSteps& steps,
-                            const LoadOptions& options) {
+std::optional<StateReader> load_checkpoint(Communicator& ranks, const SaveGroup& group,
+                                           const LoadSteps& steps, const LoadOptions& options) {
   const std::vector<path> candidates = agreed_candidates(ranks, group, steps.candidates);
+  if (candidates.empty()) return std::nullopt;
   const path directory = first_undamaged(ranks, group, candidates, options);
   std::optional<StateReader> reader;
   StateParts parts;
@@ -113,7 +114,7 @@ StateReader load_checkpoint(Communicator& ranks, const SaveGroup& group, const L
   agree(ranks, caught([&] {
           for (const auto& part : parts) part->apply();
         }));
-  return std::move(*reader);
+  return reader;
 }
 
 }  // namespace accelerate::checkpoint

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "accelerate/checkpoint.h"
@@ -23,8 +24,9 @@ struct LoadSteps {
 // Takes the first of the agreed candidates; with LoadOptions::fall_back the first that is
 // undamaged. Reads and checks all parts on all ranks, and applies them if nothing is wrong
 // anywhere; else throws on all ranks alike, and nothing has changed. Returns the reader of what was
-// loaded. Reading may outlast the timeout of the group. Collective: all ranks.
-StateReader load_checkpoint(Communicator& ranks, const SaveGroup& group, const LoadSteps& steps,
-                            const LoadOptions& options);
+// loaded, nothing where LoadOptions::if_any was set and there was none. Reading may outlast the
+// timeout of the group. Collective: all ranks.
+std::optional<StateReader> load_checkpoint(Communicator& ranks, const SaveGroup& group,
+                                           const LoadSteps& steps, const LoadOptions& options);
 
 }  // namespace accelerate::checkpoint

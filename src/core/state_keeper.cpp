@@ -296,20 +296,19 @@ std::filesystem::path StateKeeper::load(const TrainingState& training,
   checkpoint::agree(*ranks_,
                     checkpoint::caught([&] { require_directory(directory, "load_state"); }));
   settle_last_save();
-  const checkpoint::StateReader loaded = checkpoint::load_checkpoint(
+  const std::optional<checkpoint::StateReader> loaded = checkpoint::load_checkpoint(
       *ranks_, group(),
       {.candidates =
-           [&] {
-             return checkpoint::load_candidates(directory, series_folder(), options.fall_back);
-           },
+           [&] { return checkpoint::load_candidates(directory, series_folder(), options); },
        .parts = [&](const auto& folder) { return parts_to_load(training, folder); }},
       options);
+  if (!loaded) return {};
   if (state_.is_main_process()) {
-    for (const std::string& note : loaded.notes()) {
-      log(LogLevel::kWarning, "not restored from " + loaded.directory().string() + ": " + note);
+    for (const std::string& note : loaded->notes()) {
+      log(LogLevel::kWarning, "not restored from " + loaded->directory().string() + ": " + note);
     }
   }
-  return loaded.directory();
+  return loaded->directory();
 }
 
 }  // namespace accelerate

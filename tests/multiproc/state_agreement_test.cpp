@@ -59,11 +59,12 @@ TEST_F(StateAgreement, AReaderMayTakeLongerThanTheTimeout) {
         {.candidates =
              [&] {
                std::this_thread::sleep_for(kLongerThanThat);
-               return checkpoint::load_candidates(folder / "state", {}, false);
+               return checkpoint::load_candidates(folder / "state", {}, {});
              },
          .parts = [](const auto&) { return checkpoint::StateParts{}; }},
         {});
-    EXPECT_EQ(loaded.directory(), folder / "state");
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(loaded->directory(), folder / "state");
   });
 }
 

@@ -118,6 +118,20 @@ TEST_F(StateNodes, TheNewestThatAllHaveIsLoaded) {
   });
 }
 
+TEST_F(StateNodes, AllOfThemHaveACheckpointOrNone) {
+  run(2, [&](const Rank& rank) {
+    become_node(rank.rank);
+    Node node(project_of_node(folder, rank.rank));
+    EXPECT_EQ(node.accelerator().load_state({}, {.if_any = true}), "");
+    node.accelerator().save_state();
+    if (rank.rank == 1) std::filesystem::remove_all(node.checkpoints());
+    node.accelerator().wait_for_everyone();
+    EXPECT_THAT(
+        thrown_by<CheckpointError>([&] { node.accelerator().load_state({}, {.if_any = true}); }),
+        HasSubstr("the nodes have no checkpoint of one save in common"));
+  });
+}
+
 TEST_F(StateNodes, OneNameIsNotOneSave) {
   run(2, [&](const Rank& rank) {
     become_node(rank.rank);

@@ -71,6 +71,41 @@ TEST_F(StateProject, CheckpointsAreNumberedAndTheNewestIsLoaded) {
   });
 }
 
+TEST_F(StateProject, ARunThatHasNoCheckpointYetMayAskForOne) {
+  run(2, [&](const Rank&) {
+    ResumeTraining training({}, 7, project());
+    const std::vector<double> before = flat(training.net()->parameters());
+    Accelerator& accelerator = training.accelerator();
+    EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(); }),
+                HasSubstr("there is no checkpoint to load"));
+    EXPECT_EQ(accelerator.load_state({}, {.if_any = true}), "");
+    EXPECT_EQ(accelerator.load_state(folder / "best", {.if_any = true}), "");
+    // What a first save that was cut short leaves behind.
+    std::filesystem::create_directories(folder / "checkpoints");
+    accelerator.wait_for_everyone();
+    EXPECT_EQ(accelerator.load_state({}, {.if_any = true}), "");
+    EXPECT_EQ(flat(training.net()->parameters()), before);
+    EXPECT_EQ(accelerator.save_iteration(), 0);
+    accelerator.save_state();
+    EXPECT_EQ(accelerator.load_state({}, {.if_any = true}),
+              folder / "checkpoints" / "checkpoint_0");
+  });
+}
+
+TEST_F(StateProject, OneThatCannotBeLoadedIsAnErrorAlsoWhereNoneWouldDo) {
+  run(2, [&](const Rank& rank) {
+    ResumeTraining training({}, 7, project());
+    Accelerator& accelerator = training.accelerator();
+    accelerator.save_state();
+    const auto directory = folder / "checkpoints" / "checkpoint_0";
+    if (rank.rank == 0) std::filesystem::resize_file(directory / "model.safetensors", 5);
+    accelerator.wait_for_everyone();
+    EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state({}, {.if_any = true}); }),
+                HasSubstr("there is no complete checkpoint"));
+    EXPECT_THROW(accelerator.load_state(directory, {.if_any = true}), CheckpointError);
+  });
+}
+
 TEST_F(StateProject, OldOnesGoWhenTheLimitIsReached) {
   run(2, [&](const Rank&) {
     Accelerator accelerator(with(project(2)));
