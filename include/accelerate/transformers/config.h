@@ -63,6 +63,8 @@ class ModelConfig {
   // Sets a key, inside of objects that are there or are made.
   void set(std::string_view key, ConfigValue value);
   void set_texts(std::string_view key, const std::vector<std::string>& values);
+  // Takes a key out; nothing where it is not there.
+  void remove(std::string_view key);
 
   // "bert": of model_type, else of the first of `architectures` where the library knows it.
   std::string model_type() const;

@@ -195,6 +195,16 @@ void ModelConfig::set_texts(std::string_view key, const std::vector<std::string>
   document_->place(key) = std::move(list);
 }
 
+void ModelConfig::remove(std::string_view key) {
+  const size_t dot = key.rfind('.');
+  if (dot == key.npos) {
+    document_->root.erase(std::string(key));
+  } else if (has(key.substr(0, dot))) {
+    json& parent = document_->place(key.substr(0, dot));
+    if (parent.is_object()) parent.erase(std::string(key.substr(dot + 1)));
+  }
+}
+
 std::string ModelConfig::model_type() const {
   if (has("model_type")) return text("model_type");
   const std::vector<std::string> names = architectures();

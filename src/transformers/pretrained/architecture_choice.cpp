@@ -1,0 +1,72 @@
+#include "transformers/pretrained/architecture_choice.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "files/json_text.h"
+
+namespace accelerate::transformers {
+namespace {
+
+std::string joined(const std::set<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace
+
+const char* auto_class_name(ModelTask task) {
+  switch (task) {
+    case ModelTask::kBase:
+      return "AutoModel";
+    case ModelTask::kSequenceClassification:
+      return "AutoModelForSequenceClassification";
+    case ModelTask::kTokenClassification:
+      return "AutoModelForTokenClassification";
+    case ModelTask::kCausalLm:
+      return "AutoModelForCausalLM";
+    case ModelTask::kMaskedLm:
+      return "AutoModelForMaskedLM";
+    case ModelTask::kSeq2SeqLm:
+      return "AutoModelForSeq2SeqLM";
+  }
+  return "AutoModel";
+}
+
+Architecture choose_architecture(ModelTask task, const ModelConfig& config) {
+  const std::vector<Architecture> all = registered_architectures();
+  std::set<std::string> types;
+  for (const Architecture& each : all) types.insert(each.model_type);
+  std::string type = config.text("model_type", "");
+  if (!types.contains(type)) {
+    // A model of a library that has its own name for a known architecture.
+    const std::vector<std::string> names = config.architectures();
+    for (const Architecture& each : all) {
+      if (std::ranges::find(names, each.name) != names.end()) type = each.model_type;
+    }
+  }
+  if (!types.contains(type)) {
+    throw DataError(
+        {.what = type.empty() ? "\"model_type\" is missing, and \"architectures\" names none that "
+                                "is known here"
+                              : "the model type " + files::in_quotes(type) + " is not known here",
+         .where = config.name(),
+         .hint = "known are " + joined(types) + "; register_architecture() adds others"});
+  }
+  std::set<std::string> offers;
+  for (const Architecture& each : all) {
+    if (each.model_type != type) continue;
+    if (each.task == task) return each;
+    offers.insert(each.name + " (" + auto_class_name(each.task) + ")");
+  }
+  throw DataError({.what = "there is no " + std::string(auto_class_name(task)) +
+                           " for the model type " + files::in_quotes(type),
+                   .where = config.name(),
+                   .hint = "it offers " + joined(offers)});
+}
+
+}  // namespace accelerate::transformers

@@ -1,0 +1,173 @@
+#include "transformers/pretrained/checkpoint_reading.h"
+
+#include <ATen/ATen.h>
+
+#include <set>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "accelerate/model_files.h"
+#include "files/json_text.h"
+#include "transformers/pretrained/architecture_choice.h"
+#include "transformers/pretrained/generation_settings.h"
+#include "transformers/pretrained/key_names.h"
+#include "transformers/pretrained/loading_report.h"
+
+namespace accelerate::transformers {
+namespace {
+
+// What a model may have beyond the tensors of its files: heads that are new, embeddings that the
+// caller wants larger.
+constexpr int64_t kTimes = 4;
+constexpr int64_t kMoreElements = int64_t{1} << 28;
+constexpr int64_t kMoreTensors = 1 << 12;
+
+const char* dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kDouble:
+      return "float64";
+    default:
+      return "float32";
+  }
+}
+
+void apply(const PretrainedOptions& options, ModelConfig& config) {
+  for (const auto& [key, value] : options.config) config.set(key, value);
+  if (!options.labels.empty()) {
+    if (options.num_labels && *options.num_labels != static_cast<int64_t>(options.labels.size())) {
+      throw UsageError({.what = "num_labels is " + std::to_string(*options.num_labels) +
+                                ", but there are " + std::to_string(options.labels.size()) +
+                                " names of labels",
+                        .hint = "leave num_labels out"});
+    }
+    config.set_labels(options.labels);
+  } else if (options.num_labels) {
+    config.set_num_labels(*options.num_labels);
+  }
+}
+
+void check_dtype(at::ScalarType dtype) {
+  if (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kDouble) {
+    return;
+  }
+  throw UsageError(
+      {.what = std::string("a model cannot be loaded in the type ") + c10::toString(dtype),
+       .where = "PretrainedOptions::dtype",
+       .hint = "float32, float16, bfloat16 and float64 can be had"});
+}
+
+// Tensors of the same name in a tied pair that have values of their own.
+bool differ(const KeyPlan::BothOfTied& pair, const ModelStateDict& stored) {
+  return !at::equal(stored[pair.own_in_files], stored[pair.other_in_files]);
+}
+
+// The other names that were given parameters of their own.
+std::vector<std::string> untie_what_differs(PretrainedModel& model, const Checkpoint& checkpoint,
+                                            const KeyPlan& plan) {
+  std::vector<std::string> untied;
+  if (plan.both_of_tied.empty()) return untied;
+  const ModelStateDict stored = load_state_dict(checkpoint.weights.checkpoint,
+                                                {.follow_links = checkpoint.weights.follow_links});
+  for (const KeyPlan::BothOfTied& pair : plan.both_of_tied) {
+    if (differ(pair, stored) && model.untie(pair.other)) untied.push_back(pair.other);
+  }
+  return untied;
+}
+
+void refuse_mismatches(const KeyPlan& plan, const Checkpoint& checkpoint) {
+  std::string list;
+  for (const KeyPlan::Mismatch& each : plan.mismatched) {
+    list += (list.empty() ? "" : "; ") + mismatch_text(each);
+  }
+  throw CheckpointError({.what = "the files do not fit the model: " + list,
+                         .where = checkpoint.weights.checkpoint.string(),
+                         .hint = "for a new head of another size say ignore_mismatched_sizes; else "
+                                 "config.json and the files are of different models"});
+}
+
+void move_buffers(PretrainedModel& model, c10::Device device) {
+  for (at::Tensor buffer : model.buffers()) {
+    if (buffer.device() != device) buffer.set_data(buffer.to(device));
+  }
+}
+
+}  // namespace
+
+Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOptions& options) {
+  Checkpoint checkpoint{.folder = find_pretrained(name_or_folder, options.revision)};
+  checkpoint.config = ModelConfig::from_file(checkpoint.folder);
+  if (checkpoint.config.has("quantization_config")) {
+    throw DataError({.what = "the weights are quantised, which cannot be loaded here",
+                     .where = checkpoint.config.name(),
+                     .hint = "take a checkpoint in float32, float16 or bfloat16"});
+  }
+  apply(options, checkpoint.config);
+  checkpoint.generation_config = read_generation_config(checkpoint.folder, checkpoint.config);
+  checkpoint.weights = find_weight_files(checkpoint.folder);
+  if (options.dtype) check_dtype(*options.dtype);
+  checkpoint.dtype = options.dtype               ? *options.dtype
+                     : checkpoint.config.dtype() ? *checkpoint.config.dtype()
+                                                 : checkpoint.weights.dtype().value_or(at::kFloat);
+  checkpoint.config.remove("torch_dtype");
+  checkpoint.config.set("dtype", dtype_name(checkpoint.dtype));
+  return checkpoint;
+}
+
+AllocationPlan allocation_for(const Checkpoint& checkpoint, c10::Device device) {
+  const int64_t elements = checkpoint.weights.elements();
+  const auto tensors = static_cast<int64_t>(checkpoint.weights.tensors.size());
+  return {.dtype = checkpoint.dtype,
+          .device = device,
+          .most_elements = kTimes * elements + kMoreElements,
+          .most_tensors = kTimes * tensors + kMoreTensors,
+          .where = checkpoint.config.name(),
+          .limit_reason = "the files hold " + std::to_string(tensors) + " tensors with " +
+                          std::to_string(elements) + " parameters"};
+}
+
+std::shared_ptr<PretrainedModel> build_model(ModelTask task, const ModelConfig& config) {
+  const Architecture architecture = choose_architecture(task, config);
+  return architecture.make(config);
+}
+
+void initialise_parameters(PretrainedModel& model, const std::vector<std::string>& names) {
+  const at::NoGradGuard no_gradient;
+  const std::set<std::string> wanted(names.begin(), names.end());
+  for (const auto& item : model.named_parameters()) {
+    if (wanted.contains(item.key())) model.initialise(item.key(), item.value());
+  }
+}
+
+PretrainedReport fill_model(PretrainedModel& model, const Checkpoint& checkpoint,
+                            const PretrainedOptions& options) {
+  KeyPlan plan = plan_keys(model, get_state_dict(model), checkpoint.weights.tensors);
+  const std::vector<std::string> untied = untie_what_differs(model, checkpoint, plan);
+  if (!untied.empty()) {
+    plan = plan_keys(model, get_state_dict(model), checkpoint.weights.tensors);
+  }
+  if (!plan.mismatched.empty() && !options.ignore_mismatched_sizes) {
+    refuse_mismatches(plan, checkpoint);
+  }
+  LoadModelOptions load{.dtype = checkpoint.dtype,
+                        .keep_in_fp32_modules = model.keep_in_fp32_modules(),
+                        .device_map = {{"", options.device}},
+                        .follow_links = checkpoint.weights.follow_links};
+  load.key_mapping = [&](const std::string& name) {
+    const auto found = plan.names.find(name);
+    return found == plan.names.end() ? std::string() : found->second;
+  };
+  load_checkpoint_in_model(model, checkpoint.weights.checkpoint, load);
+  PretrainedReport report =
+      make_report(model.architecture(), checkpoint.folder.string(), plan, untied);
+  std::vector<std::string> missing = report.missing_keys;
+  missing.insert(missing.end(), report.mismatched_keys.begin(), report.mismatched_keys.end());
+  initialise_parameters(model, missing);
+  move_buffers(model, options.device);
+  return report;
+}
+
+}  // namespace accelerate::transformers

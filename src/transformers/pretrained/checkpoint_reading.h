@@ -1,0 +1,41 @@
+// A checkpoint on its way into a model: what is read first, and then the tensors.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "accelerate/transformers/pretrained.h"
+#include "transformers/models/allocation.h"
+#include "transformers/pretrained/weight_files.h"
+
+namespace accelerate::transformers {
+
+struct Checkpoint {
+  std::filesystem::path folder{};
+  ModelConfig config{};  // with what the options change
+  ModelConfig generation_config{};
+  WeightFiles weights{};
+  at::ScalarType dtype = at::kFloat;
+};
+
+// All but the tensors. Throws as load_pretrained() does.
+Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOptions& options);
+
+// A model of the size that the files can fill: what its configuration asks for beyond that is
+// refused before memory is taken.
+AllocationPlan allocation_for(const Checkpoint& checkpoint, c10::Device device);
+
+// The model with parameters that have no values.
+std::shared_ptr<PretrainedModel> build_model(ModelTask task, const ModelConfig& config);
+
+// Puts the tensors of the files into the model, and gives the others what initialise() says.
+PretrainedReport fill_model(PretrainedModel& model, const Checkpoint& checkpoint,
+                            const PretrainedOptions& options);
+
+// Fills parameters that no file had, in the order of the model; what is no parameter of that name
+// keeps its values.
+void initialise_parameters(PretrainedModel& model, const std::vector<std::string>& names);
+
+}  // namespace accelerate::transformers

@@ -1,0 +1,56 @@
+#include "transformers/pretrained/loading_report.h"
+
+#include "files/json_text.h"
+
+namespace accelerate::transformers {
+namespace {
+
+// Layers repeat: a few dozen names say it all.
+constexpr size_t kMostNames = 40;
+
+void add_line(std::string& text, const std::string& title, const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  text += "\n  " + title + ": ";
+  for (size_t i = 0; i < names.size() && i < kMostNames; ++i) {
+    text += (i == 0 ? "" : ", ") + files::shortened(names[i]);
+  }
+  if (names.size() > kMostNames) {
+    text += " and " + std::to_string(names.size() - kMostNames) + " more";
+  }
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+}  // namespace
+
+std::string mismatch_text(const KeyPlan::Mismatch& mismatch) {
+  return mismatch.name + " " + shape_text(mismatch.in_files) + " in the files, " +
+         shape_text(mismatch.in_model) + " in the model";
+}
+
+PretrainedReport make_report(const std::string& architecture, const std::string& folder,
+                             const KeyPlan& plan, const std::vector<std::string>& untied) {
+  PretrainedReport report{.missing_keys = plan.missing, .unexpected_keys = plan.unexpected};
+  std::vector<std::string> mismatches;
+  for (const KeyPlan::Mismatch& each : plan.mismatched) {
+    report.mismatched_keys.push_back(each.name);
+    mismatches.push_back(mismatch_text(each));
+  }
+  std::string lines;
+  add_line(lines, "newly initialised, because the files do not have them", plan.missing);
+  add_line(lines, "newly initialised, because the files have them in another size", mismatches);
+  add_line(lines, "in the files, but not used by this model", plan.unexpected);
+  add_line(lines, "tied by the configuration, but different in the files, so not tied", untied);
+  if (lines.empty()) return report;
+  report.message = architecture + " from " + folder + ":" + lines;
+  if (!plan.missing.empty() || !mismatches.empty()) {
+    report.message += "\n  Train the model before its predictions are used.";
+  }
+  return report;
+}
+
+}  // namespace accelerate::transformers
