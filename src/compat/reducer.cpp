@@ -1,11 +1,13 @@
 #include "compat/reducer.h"
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <unordered_map>
 #include <utility>
 
@@ -61,6 +63,57 @@ void GradientReducer::set_share(int64_t weight, int64_t total) {
   scale_ = total == 0 ? 0.0 : static_cast<double>(weight) / static_cast<double>(total);
 }
 
+// Filled by the threads of a backward pass.
+struct GradientReducer::Watch {
+  std::mutex mutex;
+  std::vector<size_t> order;         // a parameter stands once for each time it got a gradient
+  std::vector<std::uintptr_t> keys;  // of the hooks, by parameter
+};
+
+void GradientReducer::watch_first_pass() {
+  using torch::autograd::variable_list;
+  watch_ = std::make_shared<Watch>();
+  for (size_t index = 0; index < grad_accumulators_.size(); ++index) {
+    auto note = [watch = watch_.get(), index](const variable_list& outputs, const variable_list&) {
+      const std::lock_guard<std::mutex> lock(watch->mutex);
+      watch->order.push_back(index);
+      return outputs;
+    };
+    watch_->keys.push_back(grad_accumulators_[index]->add_post_hook(
+        std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(note))));
+  }
+}
+
+std::vector<size_t> GradientReducer::end_watch() {
+  if (!watch_) return {};
+  for (size_t index = 0; index < watch_->keys.size(); ++index) {
+    grad_accumulators_[index]->del_post_hook(watch_->keys[index]);
+  }
+  std::vector<size_t> order;
+  std::vector<bool> seen(params_.size(), false);
+  const auto add = [&](size_t index) {
+    if (!seen[index]) order.push_back(index);
+    seen[index] = true;
+  };
+  // A gradient is ready when its last part has come.
+  for (size_t i = watch_->order.size(); i-- > 0;) add(watch_->order[i]);
+  std::ranges::reverse(order);
+  for (size_t index = params_.size(); index-- > 0;) add(index);  // those that took no part
+  watch_.reset();
+  return order;
+}
+
+void GradientReducer::take_watched_order() {
+  const std::vector<size_t> order = end_watch();
+  if (!should_rebuild_buckets() || !rebuilt_param_indices_.empty()) return;
+  for (const size_t index : order) push_rebuilt_params(index);
+}
+
+void GradientReducer::reduce_counted() {
+  delay_all_reduce();
+  take_watched_order();
+}
+
 void GradientReducer::reduce_postponed() {
   make_used_map();
   expect_autograd_hooks_ = true;  // as the end of the reduction wants it
@@ -68,6 +121,7 @@ void GradientReducer::reduce_postponed() {
   local_used_work_->wait();
   // Filled from counts that only a static graph has.
   if (!static_graph_) unused_parameters_.clear();
+  take_watched_order();
 }
 
 void GradientReducer::answer_reduction(bool postponed) {
@@ -92,6 +146,8 @@ void GradientReducer::answer_reduction(bool postponed) {
     num_bwd_calls_ = 1;
     local_used_map_.copy_(used);
     local_used_map_reduced_ = true;
+    take_watched_order();
+    return;
   }
   // Gradients become ready from the last parameter to the first.
   if (!postponed && should_rebuild_buckets() && rebuilt_param_indices_.empty()) {
@@ -185,7 +241,10 @@ ReducerAndLogger make_reducer(std::vector<at::Tensor> parameters,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{}
 #endif
   );
-  if (options.static_graph) reducer->set_static_graph();
+  if (options.static_graph) {
+    reducer->set_static_graph();
+    reducer->watch_first_pass();
+  }
   // Without a logger the reducer follows a null pointer when the set of unused parameters changes.
   auto logger = std::make_shared<c10d::Logger>(reducer);
   reducer->set_logger(logger);

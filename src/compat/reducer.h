@@ -25,6 +25,7 @@ GraphNodes graph_of(const at::Tensor& loss);
 class GradientReducer final : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
+  ~GradientReducer() noexcept(false) { end_watch(); }
 
   // Before a backward pass that shall reduce. `outputs` are where to look for unused parameters
   // from, or nothing. Collective: may exchange the order of the buckets.
@@ -59,6 +60,13 @@ class GradientReducer final : public c10d::Reducer {
   // what .grad() then holds.
   void postpone() { disarm(); }
   void reduce_postponed();
+  // Reduces what the first pass of a static graph has counted.
+  void reduce_counted();
+
+  // Before the first pass of a static graph: sees in which order its gradients come. libtorch looks
+  // at the second pass only, and a run that goes on from a checkpoint would be a pass behind one
+  // that did not stop: other buckets, and so another rounding of sums.
+  void watch_first_pass();
 
   // The exchanges of a pass that other ranks run and this one has nothing for: it adds zeros and
   // looks at no result. First what arm() exchanges, then the gradients, `postponed` or not.
@@ -82,10 +90,17 @@ class GradientReducer final : public c10d::Reducer {
  private:
   class WeightedSum;
 
+  struct Watch;
+
+  // The parameters in the order that the first pass has shown.
+  std::vector<size_t> end_watch();
+  // Lets the next arm() make buckets in that order.
+  void take_watched_order();
   void make_used_map();
   // The bucket at `index`, but full of zeros.
   c10d::GradBucket zeros_like_bucket(size_t index) const;
 
+  std::shared_ptr<Watch> watch_;  // until the first pass of a static graph is over
   double scale_ = 1.0;        // what this rank's gradients are multiplied by, where is_weighted_
   bool is_weighted_ = false;  // has its own way to sum up; it cannot be taken away again
 };

@@ -146,7 +146,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
           names_where([&](size_t i) { return !parameters_.tensors[i].grad().defined(); });
       refuse_unused(names.empty() ? "some that hold a gradient of an earlier pass" : names);
     }
-    if (reduces_ && unreduced) reducer_->delay_all_reduce();  // a static graph has counted them
+    if (reduces_ && unreduced) reducer_->reduce_counted();  // by the first pass of a static graph
     // What came before this pass was reduced with it, unless the loss did not reach this model.
     const bool untouched = !reduces_ || reducer_->is_armed();
     reducer_->disarm();

@@ -20,7 +20,7 @@ struct ResumeCase {
   bool weighted = false;
   bool dispatch = false;
   bool fp16 = false;
-  bool gpu = false;  // all ranks on one
+  bool gpu = tests_on_gpu();  // all ranks on one
   DdpOptions ddp{};
 };
 
@@ -87,6 +87,8 @@ class ResumeTraining {
   Accelerator& accelerator() { return accelerator_; }
   std::shared_ptr<DropoutNet> net() { return model_->module(); }
   PreparedOptimizer& optimizer() { return *prepared_; }
+  // In which gradients travel; they are summed up in another order where this is another.
+  std::vector<int64_t> gradient_order() const { return model_->strategy()->gradient_order(); }
 
   // Runs until `end` micro-batches were done since the first one of all runs, of which `done` lie
   // behind. Calls `after(n)` where n are done. Returns the loss of each.
