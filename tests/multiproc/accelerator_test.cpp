@@ -50,9 +50,10 @@ TEST_P(AcceleratorOn, KnowsItsPlace) {
     EXPECT_EQ(accelerator.is_main_process(), rank.rank == 0);
     EXPECT_EQ(accelerator.is_local_main_process(), rank.rank == 0);
     EXPECT_EQ(accelerator.is_last_process(), rank.rank == rank.world_size - 1);
-    EXPECT_EQ(accelerator.device(), c10::Device(c10::kCPU));
+    EXPECT_EQ(accelerator.device(), test_device());
+    const auto several = tests_on_gpu() ? DistributedType::kMultiGpu : DistributedType::kMultiCpu;
     EXPECT_EQ(accelerator.distributed_type(),
-              rank.world_size == 1 ? DistributedType::kNo : DistributedType::kMultiCpu);
+              rank.world_size == 1 ? DistributedType::kNo : several);
     EXPECT_EQ(accelerator.strategy_name(), rank.world_size == 1 ? "single" : "ddp");
   });
 }
@@ -91,7 +92,7 @@ TEST_P(AcceleratorOn, TakesHoldersSharedPointersAndSequential) {
     auto shared = std::make_shared<Mlp>();
     torch::nn::Linear library_holder(6, 3);
     auto [a, b, c, d] = accelerator.prepare(sequential, shared, library_holder, Pair());
-    const at::Tensor input = torch::ones({2, 6});
+    const at::Tensor input = ones({2, 6});
     EXPECT_TRUE(a(input).equal(sequential->forward(input)));
     EXPECT_TRUE(b(input).equal(shared->forward(input)));
     EXPECT_TRUE(c(input).equal(library_holder->forward(input)));
@@ -147,7 +148,7 @@ TEST_P(AcceleratorOn, APreparedObjectIsNotWrappedTwice) {
     auto again = accelerator.prepare(net);
     EXPECT_EQ(again.strategy(), model.strategy());
     // One pass through all of them still reduces once.
-    accelerator.backward(model2(torch::ones({4, 6})).sum());
+    accelerator.backward(model2(ones({4, 6})).sum());
     EXPECT_EQ(flat({net->second->bias.grad()}), std::vector<double>(3, 4.0));
   });
 }
@@ -158,7 +159,7 @@ TEST_P(AcceleratorOn, CallAndForwardAreTheSameWithAnyArgumentsAndResults) {
     Pair net;
     auto odd = std::make_shared<Odd>();
     auto [model, strange] = accelerator.prepare(net, odd);
-    const at::Tensor input = torch::ones({2, 6});
+    const at::Tensor input = ones({2, 6});
     const at::Tensor plain = net->linear(input);
     auto [output, extra] = model(input);
     EXPECT_TRUE(output.equal(plain * 2.0));
@@ -196,7 +197,7 @@ TEST_P(AcceleratorOn, UnwrapModelReturnsTheUsersOwnModule) {
     std::shared_ptr<PairImpl> own = accelerator.unwrap_model(model);
     EXPECT_EQ(own, net.ptr());
     EXPECT_EQ(own->calls_past_the_strategy(), 1);
-    if (rank.rank == 0) (void)own->forward(torch::ones({1, 6}));  // nobody else has to
+    if (rank.rank == 0) (void)own->forward(ones({1, 6}));  // nobody else has to
     accelerator.wait_for_everyone();
   });
 }
@@ -209,7 +210,7 @@ TEST_P(AcceleratorOn, FreeMemoryLetsGoOfModulesAndTheyCanBePreparedAgain) {
       auto net = std::make_shared<Mlp>();
       gone = net;
       auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
-      accelerator.backward(model(torch::ones({1, 6})).sum());
+      accelerator.backward(model(ones({1, 6})).sum());
     }
     EXPECT_FALSE(gone.expired());
     accelerator.free_memory();
@@ -219,10 +220,10 @@ TEST_P(AcceleratorOn, FreeMemoryLetsGoOfModulesAndTheyCanBePreparedAgain) {
     auto model = accelerator.prepare(net);
     accelerator.free_memory();
     if (rank.world_size > 1) {
-      EXPECT_THROW((void)model(torch::ones({1, 6})), UsageError);
+      EXPECT_THROW((void)model(ones({1, 6})), UsageError);
     }
     auto again = accelerator.prepare(net);
-    accelerator.backward(again(torch::ones({4, 6})).sum());
+    accelerator.backward(again(ones({4, 6})).sum());
     EXPECT_EQ(flat({net->second->bias.grad()}), std::vector<double>(3, 4.0));
   });
 }
@@ -235,7 +236,7 @@ TEST_P(AcceleratorOn, TwoAcceleratorsInOneProcessTrainIndependently) {
     auto net_b = std::make_shared<Mlp>();
     auto a = first.prepare(net_a);
     auto b = second.prepare(net_b);
-    const at::Tensor input = torch::ones({rank.rank + 1, 6});
+    const at::Tensor input = ones({rank.rank + 1, 6});
     first.backward(a(input).sum());
     EXPECT_FALSE(net_b->second->bias.grad().defined());
     second.backward(b(input).sum() * 10);
@@ -250,7 +251,7 @@ TEST_P(AcceleratorOn, AMovedAcceleratorGoesOn) {
     Accelerator first(on_cpu());
     auto model = first.prepare(std::make_shared<Mlp>());
     Accelerator second = std::move(first);
-    second.backward(model(torch::ones({4, 6})).sum());
+    second.backward(model(ones({4, 6})).sum());
     EXPECT_EQ(second.reduce(torch::tensor(1)).item<int>(), rank.world_size);
   });
 }
@@ -262,7 +263,7 @@ TEST_P(AcceleratorOn, TheModelOutlivesItsAccelerator) {
       return accelerator.prepare(std::make_shared<Mlp>());
     }();
     torch::NoGradGuard no_grad;
-    EXPECT_EQ(model(torch::ones({4, 6})).size(0), 4);
+    EXPECT_EQ(model(ones({4, 6})).size(0), 4);
   });
 }
 
@@ -270,10 +271,11 @@ TEST_P(AcceleratorOn, GatherAndReduceJoinTheRanks) {
   run_ranks([](const Rank& rank) {
     Accelerator accelerator(on_cpu());
     const int n = rank.world_size;
-    const at::Tensor rows = accelerator.gather(torch::full({2, 1}, rank.rank));
-    EXPECT_TRUE(rows.equal(torch::arange(n).repeat_interleave(2).view({2 * n, 1})));
-    EXPECT_TRUE(accelerator.gather(torch::tensor(rank.rank)).equal(torch::arange(n)));
-    const at::Tensor own = torch::tensor({rank.rank + 1.0});
+    const at::Tensor rows = accelerator.gather(torch::full({2, 1}, rank.rank, test_device()));
+    EXPECT_TRUE(rows.cpu().equal(torch::arange(n).repeat_interleave(2).view({2 * n, 1})));
+    EXPECT_TRUE(
+        accelerator.gather(torch::tensor(rank.rank, test_device())).cpu().equal(torch::arange(n)));
+    const at::Tensor own = torch::tensor({rank.rank + 1.0}, test_device());
     EXPECT_EQ(accelerator.reduce(own).item<double>(), n * (n + 1) / 2.0);
     EXPECT_EQ(accelerator.reduce(own, ReduceOp::kMean).item<double>(), (n + 1) / 2.0);
     EXPECT_EQ(own.item<double>(), rank.rank + 1.0);

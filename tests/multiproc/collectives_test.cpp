@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 // 3 rows of 4, different on each rank.
 at::Tensor mine(int rank, at::ScalarType dtype = at::kFloat) {
-  return (torch::arange(12).reshape({3, 4}) + 10 * (rank + 1)).to(dtype);
+  return (torch::arange(12, test_device()).reshape({3, 4}) + 10 * (rank + 1)).to(dtype);
 }
 
 struct Collectives : Ranks, testing::WithParamInterface<int> {
@@ -59,7 +59,7 @@ TEST_P(Collectives, AllReduceCombinesElementByElement) {
     const int n = rank.world_size;
     for (const auto dtype :
          {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kByte}) {
-      const at::Tensor base = torch::arange(12).reshape({3, 4}).to(dtype);
+      const at::Tensor base = torch::arange(12, test_device()).reshape({3, 4}).to(dtype);
       const auto reduced = [&](ReduceOp op) {
         at::Tensor tensor = mine(rank.rank, dtype);
         group.comm.all_reduce(tensor, op);
@@ -78,17 +78,17 @@ TEST_P(Collectives, AllReduceCombinesElementByElement) {
 TEST_P(Collectives, EmptyAndZeroDimensionalTensorsAreWelcome) {
   run(world_size(), [](const Rank& rank) {
     Group group;
-    at::Tensor scalar = torch::tensor(rank.rank + 1.5);
+    at::Tensor scalar = torch::tensor(rank.rank + 1.5, test_device());
     group.comm.all_reduce(scalar);
     const int n = rank.world_size;
     EXPECT_EQ(scalar.item<double>(), n * (n - 1) / 2 + 1.5 * n);
     group.comm.broadcast(scalar, n - 1);
     EXPECT_EQ(scalar.dim(), 0);
-    const auto scalars = group.comm.all_gather(torch::tensor(rank.rank));
+    const auto scalars = group.comm.all_gather(torch::tensor(rank.rank, test_device()));
     ASSERT_EQ(scalars.size(), static_cast<size_t>(n));
     for (int r = 0; r < n; ++r) EXPECT_TRUE(same(scalars[r], torch::tensor(r)));
 
-    at::Tensor empty = torch::empty({0, 3});
+    at::Tensor empty = torch::empty({0, 3}, test_device());
     group.comm.all_reduce(empty);
     group.comm.broadcast(empty);
     for (const at::Tensor& part : group.comm.all_gather(empty)) {
@@ -136,11 +136,13 @@ TEST_P(Collectives, AllGatherReturnsTheTensorsInRankOrderAndOwnsThem) {
 TEST_P(Collectives, RaggedGatherKeepsEachRanksRowsAlsoNone) {
   run(world_size(), [](const Rank& rank) {
     Group group;
-    const auto of = [](int r) { return torch::arange(2 * r).reshape({r, 2}) + 100 * r; };
+    const auto of = [](int r) {
+      return torch::arange(2 * r, test_device()).reshape({r, 2}) + 100 * r;
+    };
     const auto parts = group.comm.all_gather_ragged(of(rank.rank));
     ASSERT_EQ(parts.size(), static_cast<size_t>(rank.world_size));
     for (int r = 0; r < rank.world_size; ++r) EXPECT_TRUE(same(parts[r], of(r)));
-    for (const at::Tensor& part : group.comm.all_gather_ragged(torch::empty({0}))) {
+    for (const at::Tensor& part : group.comm.all_gather_ragged(torch::empty({0}, test_device()))) {
       EXPECT_TRUE(same(part, torch::empty({0})));
     }
   });
@@ -150,7 +152,7 @@ TEST_P(Collectives, ReduceScatterGivesEachRankItsRowsOfTheSum) {
   run(world_size(), [](const Rank& rank) {
     Group group;
     const int n = rank.world_size;
-    const at::Tensor base = torch::arange(4.0 * n).reshape({2 * n, 2});
+    const at::Tensor base = torch::arange(4.0 * n, test_device()).reshape({2 * n, 2});
     const auto rows = [&](const at::Tensor& whole) {
       return whole.slice(0, 2 * rank.rank, 2 * rank.rank + 2);
     };
@@ -171,7 +173,7 @@ TEST_P(Collectives, ScatterFillsEachRanksOutputFromTheRoot) {
       if (rank.rank == root) {
         for (int r = 0; r < rank.world_size; ++r) inputs.push_back(mine(r) + 1000 * root);
       }
-      at::Tensor output = torch::zeros({3, 4});
+      at::Tensor output = torch::zeros({3, 4}, test_device());
       group.comm.scatter(output, inputs, root);
       EXPECT_TRUE(same(output, mine(rank.rank) + 1000 * root));
     }
@@ -221,7 +223,7 @@ TEST_P(Collectives, AMillionElementsAreReducedRightToTheLast) {
   run(world_size(), [](const Rank& rank) {
     Group group;
     const int n = rank.world_size;
-    at::Tensor tensor = torch::arange(1 << 20).to(at::kDouble) * (rank.rank + 1);
+    at::Tensor tensor = torch::arange(1 << 20, test_device()).to(at::kDouble) * (rank.rank + 1);
     group.comm.all_reduce(tensor);
     EXPECT_TRUE(same(tensor, torch::arange(1 << 20).to(at::kDouble) * (n * (n + 1) / 2)));
   });
@@ -264,8 +266,8 @@ TEST_P(Collectives, SeveralGroupsInOneProcessAreIndependent) {
     auto first = std::make_unique<Group>();
     Group second;
     for (int i = 0; i < 3; ++i) {
-      at::Tensor a = torch::tensor(1.0);
-      at::Tensor b = torch::tensor(10.0);
+      at::Tensor a = torch::tensor(1.0, test_device());
+      at::Tensor b = torch::tensor(10.0, test_device());
       first->comm.all_reduce(a);
       second.comm.all_reduce(b);
       EXPECT_EQ(a.item<double>(), rank.world_size);

@@ -22,7 +22,8 @@ constexpr seconds kSoon{45};
 constexpr seconds kShort{3};
 
 ProcessGroupOptions with_timeout(std::chrono::milliseconds timeout) {
-  return {.timeout = timeout, .rendezvous_timeout = seconds(50)};
+  return {
+      .timeout = timeout, .rendezvous_timeout = seconds(50), .cuda_backend = CudaBackend::kGloo};
 }
 
 struct CommFailures : Ranks {
@@ -30,7 +31,7 @@ struct CommFailures : Ranks {
   void lose(int lost) {
     spawn(3, [](const Rank& rank) {
       Group group(with_timeout(kTimeout));
-      at::Tensor tensor = torch::ones({1 << 16});
+      at::Tensor tensor = torch::ones({1 << 16}, test_device());
       group.comm.all_reduce(tensor);
       rank.reach(1);
       for (;;) group.comm.all_reduce(tensor, ReduceOp::kMax);
@@ -84,7 +85,7 @@ TEST_F(CommFailures, APeerThatEndsInPeaceIsNamedToo) {
 TEST_F(CommFailures, APeerThatNeverComesIsNamedWithItsLastOperation) {
   spawn(3, [](const Rank& rank) {
     Group group(with_timeout(kShort));
-    at::Tensor tensor = torch::ones({2, 5});
+    at::Tensor tensor = torch::ones({2, 5}, test_device());
     group.comm.broadcast(tensor);
     if (rank.rank == 1) {
       rank.wait_for(0, 1);
@@ -232,7 +233,7 @@ TEST_F(CommFailures, AfterAFailureTheGroupRefusesFurtherUse) {
     if (rank.rank == 1) return;
     EXPECT_THROW(group.comm.barrier(), CommError);
     EXPECT_THROW(group.comm.barrier(), CommError);
-    at::Tensor tensor = torch::ones({2});
+    at::Tensor tensor = torch::ones({2}, test_device());
     EXPECT_THROW(group.comm.all_reduce(tensor), CommError);
   });
   EXPECT_EQ(exit_code_of(0), kExitPassed);
@@ -245,7 +246,7 @@ TEST_F(CommFailures, ALostPeerInsideAGuardedOperationIsNamed) {
     Group group(with_timeout(kTimeout));
     group.comm.barrier();
     if (rank.rank == 1) return;
-    at::Tensor tensor = torch::ones({2});
+    at::Tensor tensor = torch::ones({2}, test_device());
     group.comm.guard("gradient exchange", [&] { group.comm.all_reduce(tensor); });
   });
   EXPECT_EQ(exit_code_of(1), kExitPassed);
@@ -280,11 +281,11 @@ TEST_F(CommFailures, CheckedCollectivesRefuseADifferenceOnAllRanksAndNameIt) {
     ProcessGroupOptions options = patient();
     options.check_collectives = true;
     Group group(options);
-    at::Tensor shape = torch::ones({2, rank.rank == 1 ? 3 : 2});
+    at::Tensor shape = torch::ones({2, rank.rank == 1 ? 3 : 2}, test_device());
     EXPECT_THAT(usage_error([&] { group.comm.all_reduce(shape); }), HasSubstr("rank 1"));
     at::Tensor dtype = torch::ones({2}, rank.rank == 2 ? at::kLong : at::kInt);
     EXPECT_THAT(usage_error([&] { group.comm.all_reduce(dtype); }), HasSubstr("rank 2"));
-    at::Tensor fine = torch::ones({2});
+    at::Tensor fine = torch::ones({2}, test_device());
     EXPECT_NE(usage_error([&] {
                 group.comm.all_reduce(fine, rank.rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
               }),
@@ -308,7 +309,7 @@ TEST_F(CommFailures, CheckedCollectivesRefuseADifferenceOnAllRanksAndNameIt) {
 TEST_F(CommFailures, UncheckedCollectivesOfDifferentSizesEndInAnError) {
   spawn(2, [](const Rank& rank) {
     Group group(with_timeout(kShort));
-    at::Tensor tensor = torch::ones({rank.rank == 1 ? 3 : 200'000});
+    at::Tensor tensor = torch::ones({rank.rank == 1 ? 3 : 200'000}, test_device());
     group.comm.all_reduce(tensor);
     group.comm.barrier();
   });

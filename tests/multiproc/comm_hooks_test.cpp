@@ -24,7 +24,7 @@ class Replica {
           const CommHookOptions& options, const compat::ReducerOptions& reducer = {}) {
     std::vector<std::string> names;
     for (const auto& shape : shapes) {
-      parameters_.push_back(torch::zeros(shape, torch::requires_grad()));
+      parameters_.push_back(torch::zeros(shape, torch::requires_grad().device(test_device())));
       names.push_back("parameter " + std::to_string(names.size()));
     }
     const auto group = comm::process_group_of(communicator);
@@ -33,17 +33,19 @@ class Replica {
     register_comm_hook(*made_.reducer, group, options);
   }
 
-  // A backward pass with these gradients on this rank; returns what the hook made of them.
+  // A backward pass with these gradients on this rank; returns what the hook made of them, in host
+  // memory.
   std::vector<at::Tensor> reduce(const std::vector<at::Tensor>& gradients) {
-    at::Tensor loss = torch::zeros({});
+    at::Tensor loss = torch::zeros({}, test_device());
     for (size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i].mutable_grad().reset();
-      loss = loss + (parameters_[i] * gradients[i]).sum();
+      loss = loss + (parameters_[i] * gradients[i].to(test_device())).sum();
     }
     made_.reducer->arm({});
     loss.backward();
     std::vector<at::Tensor> results;
-    for (const at::Tensor& parameter : parameters_) results.push_back(parameter.grad().clone());
+    for (const at::Tensor& parameter : parameters_)
+      results.push_back(parameter.grad().cpu().clone());
     return results;
   }
   at::Tensor reduce_one(const at::Tensor& gradient) { return reduce({gradient})[0]; }

@@ -15,7 +15,8 @@ const std::vector<at::ScalarType> kTypesThatTravelAsBytes = {
 
 // 2 rows of 3, different on each rank.
 at::Tensor mine(int rank, at::ScalarType dtype) {
-  at::Tensor values = (torch::arange(6).reshape({2, 3}) + 8 * (rank + 1)).to(at::kFloat);
+  at::Tensor values =
+      (torch::arange(6, test_device()).reshape({2, 3}) + 8 * (rank + 1)).to(at::kFloat);
   if (at::isComplexType(dtype)) return torch::complex(values, -values).to(dtype);
   return values.to(dtype);
 }
@@ -83,18 +84,19 @@ TEST_F(CommTypes, SumAndMaximumOfBoolsAreOrAndTheMinimumIsAnd) {
   run(3, [](const Rank& rank) {
     Group group;
     const auto reduced = [&](ReduceOp op) {
-      at::Tensor tensor = torch::tensor({true, rank.rank > 0, false});
+      at::Tensor tensor = torch::tensor({true, rank.rank > 0, false}, test_device());
       group.comm.all_reduce(tensor, op);
       return tensor;
     };
     EXPECT_TRUE(same(reduced(ReduceOp::kSum), torch::tensor({true, true, false})));
     EXPECT_TRUE(same(reduced(ReduceOp::kMax), torch::tensor({true, true, false})));
     EXPECT_TRUE(same(reduced(ReduceOp::kMin), torch::tensor({true, false, false})));
-    at::Tensor sum = torch::tensor({true, true, true});
+    at::Tensor sum = torch::tensor({true, true, true}, test_device());
     group.comm.all_reduce(sum);
     EXPECT_TRUE(same(sum.view(at::kByte), torch::ones({3}, at::kByte)));  // no 3 in a bool
-    EXPECT_TRUE(same(group.comm.reduce_scatter(torch::tensor({true, rank.rank == 1, false})),
-                     torch::tensor({rank.rank < 2})));
+    EXPECT_TRUE(
+        same(group.comm.reduce_scatter(torch::tensor({true, rank.rank == 1, false}, test_device())),
+             torch::tensor({rank.rank < 2})));
   });
 }
 
@@ -138,7 +140,7 @@ TEST_F(CommTypes, CheckedCollectivesCompareEmptyTensorsToo) {
     options.check_collectives = true;
     Group group(options);
     const auto differ = AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr("[0, 3]"));
-    at::Tensor tensor = torch::ones({rank.rank, 3});
+    at::Tensor tensor = torch::ones({rank.rank, 3}, test_device());
     EXPECT_THAT(usage_error([&] { group.comm.all_reduce(tensor); }), differ);
     EXPECT_THAT(usage_error([&] { group.comm.broadcast(tensor); }), differ);
     EXPECT_THAT(usage_error([&] { (void)group.comm.all_gather(tensor); }), differ);
@@ -156,13 +158,13 @@ TEST_F(CommTypes, CheckedCollectivesCompareEmptyTensorsToo) {
 TEST_F(CommTypes, WhatIsWrongWithAScatterIsToldToAllRanksAndTheGroupGoesOn) {
   run(3, [](const Rank& rank) {
     Group group;
-    at::Tensor output = torch::zeros({2});
+    at::Tensor output = torch::zeros({2}, test_device());
     const auto scatter = [&](const std::vector<at::Tensor>& on_root) {
       return usage_error([&] {
         group.comm.scatter(output, rank.rank == 1 ? on_root : std::vector<at::Tensor>{}, 1);
       });
     };
-    const at::Tensor part = torch::ones({2});
+    const at::Tensor part = torch::ones({2}, test_device());
     EXPECT_THAT(scatter({part}), AllOf(HasSubstr("rank 1"), HasSubstr("1 inputs for 3 ranks")));
     EXPECT_THAT(scatter({part, part, torch::ones({3})}),
                 AllOf(HasSubstr("rank 1"), HasSubstr("shape")));

@@ -90,7 +90,7 @@ TEST_F(Dispatch, NestedBatchesArriveWithEveryFieldAndType) {
     });
     for (const auto& batch : accelerator.prepare(data_loader(maps, options))) {
       ASSERT_EQ(batch.size(), 2u);
-      EXPECT_TRUE(batch.at("ids").equal(torch::full({1, 2, 2}, mine)));
+      EXPECT_TRUE(batch.at("ids").cpu().equal(torch::full({1, 2, 2}, mine)));
       EXPECT_EQ(batch.at("mask").scalar_type(), at::kBool);
       EXPECT_EQ(batch.at("mask").item<bool>(), mine == 1);
     }
@@ -102,7 +102,8 @@ TEST_F(Dispatch, NestedBatchesArriveWithEveryFieldAndType) {
     for (auto& batch : accelerator.prepare(data_loader(tuples, options))) {
       auto& [halves, number, pair] = batch;
       EXPECT_EQ(halves.scalar_type(), at::kHalf);
-      EXPECT_TRUE(halves.equal(torch::full({1, 3}, 0.5 * static_cast<double>(mine), at::kHalf)));
+      EXPECT_TRUE(
+          halves.cpu().equal(torch::full({1, 3}, 0.5 * static_cast<double>(mine), at::kHalf)));
       EXPECT_EQ(number.template item<int64_t>(), mine);
       EXPECT_THAT(pair.first, ElementsAre(std::string(static_cast<size_t>(mine), 'x')));
       EXPECT_EQ(pair.second.scalar_type(), at::kFloat);
@@ -114,7 +115,7 @@ TEST_F(Dispatch, NestedBatchesArriveWithEveryFieldAndType) {
                       .weight = 0.25 * static_cast<double>(i)};
     });
     for (const auto& batch : accelerator.prepare(data_loader(sentences, options))) {
-      EXPECT_TRUE(batch.tokens.equal((torch::arange(4) + mine).unsqueeze(0)));
+      EXPECT_TRUE(batch.tokens.cpu().equal((torch::arange(4) + mine).unsqueeze(0)));
       EXPECT_THAT(batch.text, ElementsAre("sentence " + std::to_string(mine)));
       EXPECT_EQ(batch.weight.template item<double>(), 0.25 * static_cast<double>(mine));
     }

@@ -60,17 +60,17 @@ TEST_P(LoaderOn, RanksDrawTheSameNumbersOnceAPassHasBegun) {
     Accelerator accelerator = sharding_accelerator(sharding);
     const auto loader = accelerator.prepare(data_loader(Integers{6}, {.batch_size = 1}));
     torch::manual_seed(0);
-    const at::Tensor of_rank_zero = torch::rand({4});
+    const at::Tensor of_rank_zero = torch::rand({4}, test_device());
     torch::manual_seed(rank.rank);
     for (const auto& batch : loader) {
-      if (batch.info().index == 0) EXPECT_TRUE(torch::rand({4}).equal(of_rank_zero));
+      if (batch.info().index == 0) EXPECT_TRUE(torch::rand({4}, test_device()).equal(of_rank_zero));
     }
     // Without it the ranks' generators are left alone.
     Accelerator silent = sharding_accelerator(sharing());
     const auto other = silent.prepare(data_loader(Integers{6}, {.batch_size = 1}));
     torch::manual_seed(rank.rank);
     const auto it = other.begin();
-    EXPECT_EQ(torch::rand({4}).equal(of_rank_zero), rank.rank == 0);
+    EXPECT_EQ(torch::rand({4}, test_device()).equal(of_rank_zero), rank.rank == 0);
     silent.wait_for_everyone();
   });
 }
@@ -83,6 +83,8 @@ TEST_P(LoaderOn, UnplacedBatchesStayWhereTheDatasetPutThem) {
     EXPECT_FALSE(left.shard()->place_on_device);
     EXPECT_TRUE(placed.shard()->place_on_device);
     EXPECT_EQ(left.shard()->rank, rank.rank);
+    for (const auto& batch : left) EXPECT_TRUE(batch.data.is_cpu());
+    for (const auto& batch : placed) EXPECT_EQ(batch.data.device(), test_device());
     EXPECT_EQ(batches_of(left), batches_of(placed));
   });
 }

@@ -11,21 +11,23 @@
 #include <string>
 #include <vector>
 
+#include "support/rank_device.h"
 #include "support/ranks.h"
 
 namespace accelerate::test {
 
-// Timeouts that no test should run into by waiting.
+// On the device of the tests, with timeouts that no test should run into by waiting.
 inline Accelerator sharding_accelerator(const ShardingOptions& sharding = {}) {
-  return Accelerator({.cpu = true,
+  return Accelerator({.cpu = !tests_on_gpu(),
                       .data_loader = sharding,
                       .process_group = {.timeout = std::chrono::seconds(50),
-                                        .rendezvous_timeout = std::chrono::seconds(50)}});
+                                        .rendezvous_timeout = std::chrono::seconds(50),
+                                        .cuda_backend = CudaBackend::kGloo}});
 }
 inline Accelerator dispatching() { return sharding_accelerator({.dispatch_batches = true}); }
 
 inline std::vector<int64_t> values(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.to(at::kLong).contiguous().view(-1);
+  const at::Tensor flat = tensor.to(at::kCPU, at::kLong).contiguous().view(-1);
   return {flat.data_ptr<int64_t>(), flat.data_ptr<int64_t>() + flat.numel()};
 }
 
@@ -48,7 +50,8 @@ template <class Loader>
 std::vector<int64_t> real_samples(const Loader& loader, const Accelerator& accelerator) {
   std::vector<int64_t> all;
   for (const auto& batch : loader) {
-    const at::Tensor real = batch.data.masked_select(batch.info().valid_mask());
+    const at::Tensor real =
+        batch.data.masked_select(batch.info().valid_mask().to(batch.data.device()));
     const auto round = values(torch::cat(accelerator.communicator().all_gather_ragged(real)));
     all.insert(all.end(), round.begin(), round.end());
   }
