@@ -71,7 +71,7 @@ std::shared_ptr<PretrainedModel> make_model(ModelTask task, const ModelConfig& c
 struct SavePretrainedOptions {
   // Only a process that says true writes; the others return at once.
   bool is_main_process = true;
-  ShardSize max_shard_size = "5GB";
+  ShardSize max_shard_size = "50GB";
   // Takes the place of writing a file of weights.
   std::function<void(const NamedTensors&, const std::filesystem::path&)> save_function{};
 };

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -89,10 +90,15 @@ void refuse_mismatches(const KeyPlan& plan, const Checkpoint& checkpoint) {
                                  "config.json and the files are of different models"});
 }
 
-void move_buffers(PretrainedModel& model, c10::Device device) {
-  for (at::Tensor buffer : model.buffers()) {
-    if (buffer.device() != device) buffer.set_data(buffer.to(device));
-  }
+// "cuda" is the device that is current, "cuda:0" a certain one.
+bool is_on(const at::Tensor& tensor, c10::Device device) {
+  return tensor.device().type() == device.type() &&
+         (!device.has_index() || tensor.device().index() == device.index());
+}
+
+// Whether the name of the module is one of the parts of the parameter's name.
+bool is_inside(const std::string& parameter, const std::string& module) {
+  return ("." + parameter).find("." + module + ".") != std::string::npos;
 }
 
 }  // namespace
@@ -134,6 +140,31 @@ std::shared_ptr<PretrainedModel> build_model(ModelTask task, const ModelConfig& 
   return architecture.make(config);
 }
 
+void settle_parameters(PretrainedModel& model, at::ScalarType dtype, c10::Device device) {
+  const at::NoGradGuard no_gradient;
+  const std::vector<std::string> kept =
+      dtype == at::kHalf ? model.keep_in_fp32_modules() : std::vector<std::string>();
+  for (const auto& item : model.named_parameters()) {
+    at::Tensor parameter = item.value();
+    if (!parameter.is_floating_point()) continue;
+    const bool is_kept = std::ranges::any_of(
+        kept, [&](const std::string& module) { return is_inside(item.key(), module); });
+    const at::ScalarType wanted = is_kept ? at::kFloat : dtype;
+    if (parameter.scalar_type() == wanted && is_on(parameter, device)) continue;
+    parameter.set_data(
+        at::empty(parameter.sizes(), parameter.options().dtype(wanted).device(device)));
+  }
+  for (at::Tensor buffer : model.buffers()) {
+    if (!is_on(buffer, device)) buffer.set_data(buffer.to(device));
+  }
+}
+
+std::vector<std::string> newly_initialised(const PretrainedReport& report) {
+  std::vector<std::string> names = report.missing_keys;
+  names.insert(names.end(), report.mismatched_keys.begin(), report.mismatched_keys.end());
+  return names;
+}
+
 void initialise_parameters(PretrainedModel& model, const std::vector<std::string>& names) {
   const at::NoGradGuard no_gradient;
   const std::set<std::string> wanted(names.begin(), names.end());
@@ -152,10 +183,8 @@ PretrainedReport fill_model(PretrainedModel& model, const Checkpoint& checkpoint
   if (!plan.mismatched.empty() && !options.ignore_mismatched_sizes) {
     refuse_mismatches(plan, checkpoint);
   }
-  LoadModelOptions load{.dtype = checkpoint.dtype,
-                        .keep_in_fp32_modules = model.keep_in_fp32_modules(),
-                        .device_map = {{"", options.device}},
-                        .follow_links = checkpoint.weights.follow_links};
+  settle_parameters(model, checkpoint.dtype, options.device);
+  LoadModelOptions load{.follow_links = checkpoint.weights.follow_links};
   load.key_mapping = [&](const std::string& name) {
     const auto found = plan.names.find(name);
     return found == plan.names.end() ? std::string() : found->second;
@@ -163,10 +192,7 @@ PretrainedReport fill_model(PretrainedModel& model, const Checkpoint& checkpoint
   load_checkpoint_in_model(model, checkpoint.weights.checkpoint, load);
   PretrainedReport report =
       make_report(model.architecture(), checkpoint.folder.string(), plan, untied);
-  std::vector<std::string> missing = report.missing_keys;
-  missing.insert(missing.end(), report.mismatched_keys.begin(), report.mismatched_keys.end());
-  initialise_parameters(model, missing);
-  move_buffers(model, options.device);
+  initialise_parameters(model, newly_initialised(report));
   return report;
 }
 

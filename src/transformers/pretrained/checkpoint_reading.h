@@ -5,6 +5,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "accelerate/transformers/pretrained.h"
 #include "transformers/models/allocation.h"
@@ -33,6 +35,14 @@ std::shared_ptr<PretrainedModel> build_model(ModelTask task, const ModelConfig& 
 // Puts the tensors of the files into the model, and gives the others what initialise() says.
 PretrainedReport fill_model(PretrainedModel& model, const Checkpoint& checkpoint,
                             const PretrainedOptions& options);
+
+// Gives all parameters the type and the device that they are to have, without values; those of
+// keep_in_fp32_modules() float32 in place of float16. Nothing to do for models that make them by
+// new_parameter(), but for these modules.
+void settle_parameters(PretrainedModel& model, at::ScalarType dtype, c10::Device device);
+
+// The parameters that have random values after loading.
+std::vector<std::string> newly_initialised(const PretrainedReport& report);
 
 // Fills parameters that no file had, in the order of the model; what is no parameter of that name
 // keeps its values.

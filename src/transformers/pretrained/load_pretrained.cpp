@@ -7,6 +7,7 @@
 #include "accelerate/transformers/pretrained.h"
 #include "base/environment.h"
 #include "transformers/models/allocation.h"
+#include "transformers/pretrained/broadcast_loading.h"
 #include "transformers/pretrained/checkpoint_reading.h"
 #include "transformers/pretrained/generation_settings.h"
 
@@ -18,22 +19,32 @@ void deliver(const PretrainedReport& report, const PretrainedOptions& options) {
     options.report(report);
     return;
   }
-  const bool is_first = environment_variable("RANK").value_or("0") == "0";
+  const bool is_first = options.broadcast != nullptr
+                            ? options.broadcast->rank() == 0
+                            : environment_variable("RANK").value_or("0") == "0";
   if (is_first && !report.message.empty()) log(LogLevel::kWarning, report.message);
 }
 
 }  // namespace
 
-std::shared_ptr<PretrainedModel> load_pretrained(ModelTask task, const std::string& name_or_folder,
-                                                 const PretrainedOptions& options) {
+LoadedModel load_here(ModelTask task, const std::string& name_or_folder,
+                      const PretrainedOptions& options) {
   const Checkpoint checkpoint = read_checkpoint(name_or_folder, options);
   const AllocationGuard allocation(allocation_for(checkpoint, options.device));
-  const std::shared_ptr<PretrainedModel> model = build_model(task, checkpoint.config);
-  const PretrainedReport report = fill_model(*model, checkpoint, options);
-  model->generation_config() = checkpoint.generation_config;
-  model->eval();
-  deliver(report, options);
-  return model;
+  LoadedModel loaded{.model = build_model(task, checkpoint.config), .dtype = checkpoint.dtype};
+  loaded.report = fill_model(*loaded.model, checkpoint, options);
+  loaded.model->generation_config() = checkpoint.generation_config;
+  return loaded;
+}
+
+std::shared_ptr<PretrainedModel> load_pretrained(ModelTask task, const std::string& name_or_folder,
+                                                 const PretrainedOptions& options) {
+  const bool alone = options.broadcast == nullptr || options.broadcast->world_size() == 1;
+  const LoadedModel loaded = alone ? load_here(task, name_or_folder, options)
+                                   : load_by_broadcast(task, name_or_folder, options);
+  loaded.model->eval();
+  deliver(loaded.report, options);
+  return loaded.model;
 }
 
 std::shared_ptr<PretrainedModel> make_model(ModelTask task, const ModelConfig& config) {

@@ -1,0 +1,158 @@
+#include "transformers/pretrained/broadcast_loading.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "accelerate/model_files.h"
+#include "transformers/models/allocation.h"
+#include "transformers/pretrained/checkpoint_reading.h"
+
+namespace accelerate::transformers {
+namespace {
+
+using nlohmann::json;
+
+// What the other ranks need before they can take the tensors.
+json description_of(const LoadedModel& loaded) {
+  json tensors = json::array();
+  for (const auto& item : get_state_dict(*loaded.model)) tensors.push_back(item.key());
+  const PretrainedReport& report = loaded.report;
+  return {{"config", loaded.model->config().to_json()},
+          {"config_name", loaded.model->config().name()},
+          {"generation", loaded.model->generation_config().to_json()},
+          {"generation_name", loaded.model->generation_config().name()},
+          {"dtype", static_cast<int64_t>(loaded.dtype)},
+          {"tensors", tensors},
+          {"missing", report.missing_keys},
+          {"unexpected", report.unexpected_keys},
+          {"mismatched", report.mismatched_keys},
+          {"message", report.message}};
+}
+
+// How it went on a rank, as a text for the others.
+json outcome_of(const std::function<json()>& work, std::exception_ptr& own) {
+  const auto failed = [&](const char* kind, const std::string& what, const std::string& where,
+                          const std::string& hint) {
+    own = std::current_exception();
+    return json{{"kind", kind}, {"what", what}, {"where", where}, {"hint", hint}};
+  };
+  try {
+    return {{"kind", "ok"}, {"value", work()}};
+  } catch (const DataError& error) {
+    return failed("data", error.message(), error.where(), error.hint());
+  } catch (const UsageError& error) {
+    return failed("usage", error.message(), error.where(), error.hint());
+  } catch (const Error& error) {
+    return failed("checkpoint", error.message(), error.where(), error.hint());
+  } catch (const std::exception& error) {
+    return failed("checkpoint", error.what(), "", "");
+  }
+}
+
+void throw_outcome(const json& outcome, int rank, int world_size) {
+  ErrorInfo info{.what = outcome.at("what").get<std::string>(),
+                 .where = outcome.at("where").get<std::string>(),
+                 .hint = outcome.at("hint").get<std::string>()};
+  const auto thrown = [&](auto error) {
+    error.set_rank(rank, world_size);
+    throw std::move(error);
+  };
+  if (outcome.at("kind") == "data") thrown(DataError(std::move(info)));
+  if (outcome.at("kind") == "usage") thrown(UsageError(std::move(info)));
+  thrown(CheckpointError(std::move(info)));
+}
+
+// A text that came from the files of one rank need not be UTF-8 in all its names.
+std::string packed(const json& value) {
+  const std::vector<uint8_t> bytes = json::to_cbor(value);
+  return {bytes.begin(), bytes.end()};
+}
+
+json unpacked(const std::string& bytes) { return json::from_cbor(bytes); }
+
+// The model on a rank that reads no files.
+LoadedModel receive_model(ModelTask task, const json& description,
+                          const PretrainedOptions& options) {
+  const auto text = [&](const char* key) { return description.at(key).get<std::string>(); };
+  const auto texts = [&](const char* key) {
+    return description.at(key).get<std::vector<std::string>>();
+  };
+  const ModelConfig config = ModelConfig::from_json(text("config"), text("config_name"));
+  const auto dtype = static_cast<at::ScalarType>(description.at("dtype").get<int64_t>());
+  const AllocationGuard allocation(
+      {.dtype = dtype, .device = options.device, .where = config.name()});
+  LoadedModel loaded{.model = build_model(task, config)};
+  const std::vector<std::string> tensors = texts("tensors");
+  for (const auto& [other, name] : loaded.model->tied_weights()) {
+    if (std::ranges::find(tensors, other) != tensors.end()) loaded.model->untie(other);
+  }
+  settle_parameters(*loaded.model, dtype, options.device);
+  loaded.model->generation_config() =
+      ModelConfig::from_json(text("generation"), text("generation_name"));
+  loaded.report = {.missing_keys = texts("missing"),
+                   .unexpected_keys = texts("unexpected"),
+                   .mismatched_keys = texts("mismatched"),
+                   .message = text("message")};
+  if (get_state_dict(*loaded.model).keys() != tensors) {
+    throw UsageError({.what = "the model that this rank makes has other tensors than that of rank "
+                              "0",
+                      .hint = "register the same architectures on all ranks"});
+  }
+  // The values come from rank 0; the random numbers are drawn all the same, so that the generators
+  // of the ranks stay together.
+  initialise_parameters(*loaded.model, newly_initialised(loaded.report));
+  return loaded;
+}
+
+}  // namespace
+
+LoadedModel load_by_broadcast(ModelTask task, const std::string& name_or_folder,
+                              const PretrainedOptions& options) {
+  Communicator& group = *options.broadcast;
+  const bool reads = group.rank() == 0;
+  LoadedModel loaded;
+  std::exception_ptr own;
+
+  const json read = reads ? outcome_of(
+                                [&] {
+                                  loaded = load_here(task, name_or_folder, options);
+                                  return description_of(loaded);
+                                },
+                                own)
+                          : json();
+  const json heard = unpacked(group.broadcast_bytes(packed(read)));
+  if (own) std::rethrow_exception(own);
+  if (heard.at("kind") != "ok") throw_outcome(heard, 0, group.world_size());
+
+  json built = {{"kind", "ok"}};
+  if (!reads) {
+    built = outcome_of(
+        [&] {
+          loaded = receive_model(task, heard.at("value"), options);
+          return json();
+        },
+        own);
+  }
+  const std::vector<std::string> all = group.all_gather_bytes(packed(built));
+  if (own) std::rethrow_exception(own);
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const json each = unpacked(all[rank]);
+    if (each.at("kind") != "ok") throw_outcome(each, static_cast<int>(rank), group.world_size());
+  }
+
+  const at::NoGradGuard no_gradient;
+  for (const auto& item : get_state_dict(*loaded.model)) {
+    at::Tensor tensor = item.value().detach();
+    group.broadcast(tensor);
+  }
+  return loaded;
+}
+
+}  // namespace accelerate::transformers

@@ -1,0 +1,131 @@
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "accelerate/model_files.h"
+#include "accelerate/transformers/pretrained.h"
+#include "files/model_folder.h"
+#include "files/replace_file.h"
+#include "files/shard_index.h"
+#include "transformers/pretrained/generation_settings.h"
+
+namespace accelerate::transformers {
+namespace {
+
+namespace fs = std::filesystem;
+using files::kSafetensorsFiles;
+
+void write_text(const fs::path& path, const std::string& text) {
+  files::replace_file(path,
+                      [&](files::ByteSink& sink) { sink.write(std::as_bytes(std::span(text))); });
+}
+
+std::string saved_dtype(const PretrainedModel& model) {
+  for (const at::Tensor& parameter : model.parameters()) {
+    if (!parameter.is_floating_point()) continue;
+    switch (parameter.scalar_type()) {
+      case at::kHalf:
+        return "float16";
+      case at::kBFloat16:
+        return "bfloat16";
+      case at::kDouble:
+        return "float64";
+      default:
+        return "float32";
+    }
+  }
+  return "float32";
+}
+
+ModelConfig saved_config(const PretrainedModel& model) {
+  ModelConfig config = model.config();
+  remove_generation_settings(config);
+  // Files of today have the names of the labels in place of their number.
+  if (config.has("num_labels") && !config.has("id2label")) {
+    config.set_num_labels(config.num_labels());
+  }
+  for (const char* key : {"_name_or_path", "torch_dtype", "num_labels"}) config.remove(key);
+  config.set_texts("architectures", {model.architecture()});
+  config.set("dtype", saved_dtype(model));
+  return config;
+}
+
+// What an earlier model has left: the new one takes the names of some.
+void remove_other_weights(const fs::path& folder, const files::ShardPlan& plan) {
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_weights = files::is_model_file(name, "model", ".safetensors") ||
+                            files::is_model_file(name, "pytorch_model", ".bin");
+    bool is_new = plan.is_sharded() && name == kSafetensorsFiles.index();
+    for (const files::Shard& shard : plan.shards) is_new = is_new || shard.file == name;
+    if (is_weights && !is_new) stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) fs::remove(path);
+}
+
+// With the caller's function for the files: it need not write them where they are expected at once,
+// so nothing is promised of the moments in between.
+void save_by_function(const PretrainedModel& model, const fs::path& folder,
+                      const SavePretrainedOptions& options) {
+  const ModelStateDict state = get_state_dict(model);
+  std::vector<files::ShardedTensor> tensors;
+  uint64_t number = 0;
+  for (const auto& item : state) {
+    tensors.push_back({.name = item.key(), .bytes = item.value().nbytes(), .storage = number++});
+  }
+  const files::ShardPlan plan = files::plan_shards(
+      tensors, options.max_shard_size.bytes(), kSafetensorsFiles.stem, kSafetensorsFiles.suffix);
+  remove_other_weights(folder, plan);
+  files::ShardIndex index{.total_size = plan.total_size};
+  for (const files::Shard& shard : plan.shards) {
+    NamedTensors part;
+    for (const std::string& name : shard.tensors) {
+      part.insert(name, state[name].detach());
+      index.weight_map.emplace(name, shard.file);
+    }
+    options.save_function(part, folder / shard.file);
+  }
+  if (plan.is_sharded()) {
+    write_text(folder / kSafetensorsFiles.index(), files::shard_index_text(index));
+  }
+}
+
+}  // namespace
+
+void save_pretrained(const PretrainedModel& model, const fs::path& folder,
+                     const SavePretrainedOptions& options) {
+  if (!options.is_main_process) return;
+  std::error_code error;
+  if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
+    throw UsageError({.what = "a model is saved into a folder, this is a file",
+                      .where = folder.string(),
+                      .hint = "name a folder; it is made if it is not there"});
+  }
+  fs::create_directories(folder, error);
+  if (error) {
+    throw CheckpointError(
+        {.what = "the folder cannot be made: " + error.message(), .where = folder.string()});
+  }
+  if (options.save_function) {
+    save_by_function(model, folder, options);
+  } else {
+    save_model(model, folder, {.max_shard_size = options.max_shard_size});
+  }
+  write_text(folder / "config.json", saved_config(model).to_json());
+  if (model.can_generate()) {
+    const ModelConfig& own = model.generation_config();
+    const bool is_empty = own.to_json() == ModelConfig().to_json();
+    write_text(folder / "generation_config.json",
+               (is_empty ? generation_settings_of(model.config()) : own).to_json());
+  } else {
+    fs::remove(folder / "generation_config.json", error);
+  }
+}
+
+}  // namespace accelerate::transformers
