@@ -71,6 +71,11 @@ class PretrainedModel : public torch::nn::Module {
   virtual std::string base_model_prefix() const = 0;
   // Names that files may have for a tied parameter: {that name, the registered one}.
   virtual std::vector<std::pair<std::string, std::string>> tied_weights() const { return {}; }
+  // Gives the first name of such a pair a parameter of its own, under that name and without values:
+  // for files that have both, and different. False where that cannot be.
+  virtual bool untie(const std::string& name);
+  // Modules whose parameters stay in float32 where the model is loaded in float16.
+  virtual std::vector<std::string> keep_in_fp32_modules() const { return {}; }
   // Fills one parameter with what training from scratch begins with. By default matrices are normal
   // with initializer_range, one-dimensional weights one, biases zero.
   virtual void initialise(const std::string& name, at::Tensor parameter) const;

@@ -19,6 +19,11 @@ void PretrainedModel::initialise(const std::string& name, at::Tensor parameter) 
   }
 }
 
+bool PretrainedModel::untie(const std::string& name) {
+  (void)name;
+  return false;
+}
+
 at::Tensor PretrainedModel::encode(const ModelInputs& inputs) {
   (void)inputs;
   throw UsageError({.what = architecture() + " has no encoder of its own"});
