@@ -51,7 +51,7 @@ missing_packages() {
   )
   [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
   if [[ "$1" == test ]]; then
-    packages+=(clang-format-14 libgmock-dev libgtest-dev python3-venv)
+    packages+=(clang-format-14 git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin slurm-client slurmctld slurmd)
     [[ -n "$2" ]] && packages+=("clang-tidy-$2" "clang-tools-$2" "libclang-rt-$2-dev")
