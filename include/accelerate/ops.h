@@ -19,8 +19,13 @@
 
 namespace accelerate::ops {
 
-// x W^T + bias, as torch::linear; `bias` may be undefined.
-at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias = {});
+// How the matrix of a linear layer lies in memory: [outputs, inputs] as in torch::nn::Linear, or
+// [inputs, outputs] as GPT-2's checkpoints have it. Neither is copied to become the other.
+enum class WeightLayout { kOutputsFirst, kInputsFirst };
+
+// x W^T + bias, as torch::linear, where W is [outputs, inputs]; `bias` may be undefined.
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias = {},
+                  WeightLayout layout = WeightLayout::kOutputsFirst);
 
 struct LinearCrossEntropyOptions {
   // Rows with this target count for nothing.
@@ -91,11 +96,12 @@ struct AttentionOptions {
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionOptions& options = {});
 
-// attention() of the three parts of linear(input, weight, bias), each of which has `heads` heads:
-// input [batch, positions, features], weight [3 inner, features], bias [3 inner] or undefined.
-// Returns [batch, positions, inner].
+// attention() of the three parts of linear(input, weight, bias, layout), each of which has `heads`
+// heads: input [batch, positions, features], weight for 3 inner outputs, bias [3 inner] or
+// undefined. Returns [batch, positions, inner].
 at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                          int64_t heads, const AttentionOptions& options = {});
+                          int64_t heads, const AttentionOptions& options = {},
+                          WeightLayout layout = WeightLayout::kOutputsFirst);
 
 // token_table[tokens], plus position_table[position] if that is defined: tokens [..., positions] of
 // int64 gives [..., positions, features].

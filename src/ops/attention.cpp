@@ -81,12 +81,14 @@ std::array<at::Tensor, 3> parts_of(const at::Tensor& packed, int64_t heads) {
 struct SelfAttention : torch::autograd::Function<SelfAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const std::optional<at::Tensor>& own_bias,
-                            int64_t heads, bool causal, double dropout, double scale) {
+                            int64_t heads, bool causal, double dropout, double scale,
+                            bool inputs_first) {
     const at::Tensor bias = own_bias.value_or(at::Tensor());
     const AttentionOptions options{.causal = causal, .dropout = dropout, .scale = scale};
     const at::Tensor rows = input.view({-1, input.size(2)});
-    const at::Tensor packed =
-        product(rows, weight.t(), bias).view({input.size(0), input.size(1), weight.size(0)});
+    const int64_t outputs = weight.size(inputs_first ? 1 : 0);
+    const at::Tensor packed = product(rows, inputs_first ? weight : weight.t(), bias)
+                                  .view({input.size(0), input.size(1), outputs});
     const auto parts = parts_of(packed, heads);
     const CudnnAttention found = run_cudnn(parts[0], parts[1], parts[2], options);
     context->save_for_backward({input, weight, bias, packed, found.output, found.log_sums,
@@ -96,9 +98,10 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
     data["causal"] = causal;
     data["dropout"] = dropout;
     data["scale"] = scale;
+    data["inputs_first"] = inputs_first;
     data["most_query"] = found.most_query;
     data["most_key"] = found.most_key;
-    return found.output.transpose(1, 2).reshape({input.size(0), input.size(1), weight.size(0) / 3});
+    return found.output.transpose(1, 2).reshape({input.size(0), input.size(1), outputs / 3});
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
@@ -106,6 +109,8 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
     auto& data = context->saved_data;
     const at::Tensor& input = saved[0];
     const at::Tensor& weight = saved[1];
+    const auto layout =
+        data["inputs_first"].toBool() ? WeightLayout::kInputsFirst : WeightLayout::kOutputsFirst;
     const int64_t heads = data["heads"].toInt();
     const AttentionOptions options{.causal = data["causal"].toBool(),
                                    .dropout = data["dropout"].toDouble(),
@@ -127,10 +132,11 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
     const bool bias_wanted = saved[2].defined() && context->needs_input_grad(2);
     const auto [packed, bias_sum] = kernels_for(input)->concatenate(
         found, true, bias_wanted ? gradient_sum_of(saved[2]) : compat::ColumnSum());
-    variable_list result(7);
-    if (context->needs_input_grad(0)) result[0] = product(packed, weight).view(input.sizes());
+    variable_list result(8);
+    if (context->needs_input_grad(0))
+      result[0] = product(packed, outputs_first(weight, layout)).view(input.sizes());
     if (context->needs_input_grad(1)) {
-      result[1] = product_gradient(weight, packed, input.view({-1, input.size(2)}));
+      result[1] = weight_gradient(weight, input.view({-1, input.size(2)}), packed, layout);
     }
     result[2] = bias_sum;
     return result;
@@ -151,26 +157,28 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
 }
 
 at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                          int64_t heads, const AttentionOptions& options) {
-  if (input.dim() != 3 || weight.size(0) % (3 * heads) != 0) {
+                          int64_t heads, const AttentionOptions& options, WeightLayout layout) {
+  const bool inputs_first = layout == WeightLayout::kInputsFirst;
+  const int64_t outputs = weight.size(inputs_first ? 1 : 0);
+  if (input.dim() != 3 || outputs % (3 * heads) != 0) {
     throw UsageError({.what = "self_attention() takes input [batch, positions, features] and a "
-                              "weight whose first dimension is 3 times a multiple of the heads",
+                              "weight whose outputs are 3 times a multiple of the heads",
                       .where = "ops::self_attention"});
   }
   const at::Tensor own_input = autocast_value(input).contiguous();
   const at::Tensor own_weight = autocast_value(weight);
   const at::Tensor own_bias = autocast_value(bias);
-  const int64_t inner = weight.size(0) / 3;
+  const int64_t inner = outputs / 3;
   if (is_half(own_input) && inner % 8 == 0 && kernels_for(own_input) != nullptr) {
     // Only shapes and strides count for the question; the memory is not touched.
     const at::Tensor part =
         own_input.new_empty({input.size(0), input.size(1), heads, inner / heads}).transpose(1, 2);
     if (runs_by_cudnn(part, part, part, options)) {
       return SelfAttention::apply(own_input, own_weight, optional_of(own_bias), heads,
-                                  options.causal, options.dropout, options.scale);
+                                  options.causal, options.dropout, options.scale, inputs_first);
     }
   }
-  const at::Tensor packed = linear(own_input, own_weight, own_bias);
+  const at::Tensor packed = linear(own_input, own_weight, own_bias, layout);
   const auto parts = parts_of(packed, heads);
   return attention(parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2),
                    options)

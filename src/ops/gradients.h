@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "accelerate/ops.h"
 #include "compat/cuda_kernels.h"
 
 namespace accelerate::ops {
@@ -38,6 +39,16 @@ void product_into(at::Tensor& to, const at::Tensor& left, const at::Tensor& righ
 // and nothing returned.
 at::Tensor product_gradient(const at::Tensor& parameter, const at::Tensor& left,
                             const at::Tensor& right);
+// The gradient of a weight whose product with `rows` has the gradient `grad`, delivered like that.
+inline at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& rows,
+                                  const at::Tensor& grad, WeightLayout layout) {
+  return layout == WeightLayout::kOutputsFirst ? product_gradient(weight, grad, rows)
+                                               : product_gradient(weight, rows, grad);
+}
+// The weight as [outputs, inputs], without a copy.
+inline at::Tensor outputs_first(const at::Tensor& weight, WeightLayout layout) {
+  return layout == WeightLayout::kOutputsFirst ? weight : weight.t();
+}
 // to += left^T right, where `to` is float32 or float64 and the others may be narrower.
 void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right);
 // to = left^T right, for the same.

@@ -14,18 +14,24 @@ using torch::autograd::variable_list;
 // straight into float32 where the weight has such a gradient.
 struct Linear : torch::autograd::Function<Linear> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& weight, const std::optional<at::Tensor>& own_bias) {
+                            const at::Tensor& weight, const std::optional<at::Tensor>& own_bias,
+                            bool inputs_first) {
     const at::Tensor bias = own_bias.value_or(at::Tensor());
     context->save_for_backward({rows, weight, bias});
-    return product(rows, weight.t(), bias);
+    context->saved_data["inputs_first"] = inputs_first;
+    return product(rows, inputs_first ? weight : weight.t(), bias);
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
+    const auto layout = context->saved_data["inputs_first"].toBool() ? WeightLayout::kInputsFirst
+                                                                     : WeightLayout::kOutputsFirst;
     const at::Tensor grad = gradients[0].contiguous();
-    variable_list result(3);
-    if (context->needs_input_grad(0)) result[0] = product(grad, saved[1]);
-    if (context->needs_input_grad(1)) result[1] = product_gradient(saved[1], grad, saved[0]);
+    variable_list result(4);
+    if (context->needs_input_grad(0)) result[0] = product(grad, outputs_first(saved[1], layout));
+    if (context->needs_input_grad(1)) {
+      result[1] = weight_gradient(saved[1], saved[0], grad, layout);
+    }
     if (saved[2].defined() && context->needs_input_grad(2)) {
       const auto sums = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
       const auto* kernels = row_kernels_for(grad, saved[2].scalar_type());
@@ -39,15 +45,20 @@ struct Linear : torch::autograd::Function<Linear> {
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                  WeightLayout layout) {
   const at::Tensor own_input = autocast_value(input);
   const at::Tensor own_weight = autocast_value(weight);
   const at::Tensor own_bias = autocast_value(bias);
   // Float64 and the like keep libtorch's own gradient; on the CPU it is as good.
-  if (!input.is_cuda()) return at::linear(own_input, own_weight, own_bias);
+  if (!input.is_cuda()) {
+    return at::linear(own_input, outputs_first(own_weight, layout), own_bias);
+  }
   auto sizes = input.sizes().vec();
-  sizes.back() = weight.size(0);
-  return Linear::apply(own_input.reshape({-1, input.size(-1)}), own_weight, optional_of(own_bias))
+  const bool inputs_first = layout == WeightLayout::kInputsFirst;
+  sizes.back() = weight.size(inputs_first ? 1 : 0);
+  return Linear::apply(own_input.reshape({-1, input.size(-1)}), own_weight, optional_of(own_bias),
+                       inputs_first)
       .view(sizes);
 }
 

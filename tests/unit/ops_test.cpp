@@ -102,6 +102,17 @@ TEST_F(OpsTest, LinearIsTheProductWithItsGradients) {
   }
 }
 
+TEST_F(OpsTest, AWeightWithItsInputsFirstGivesTheSameProduct) {
+  for (const auto type : kTypes) {
+    expect_same(
+        {random({3, 5, 16}), random({16, 24}), random({24})}, type,
+        [](const Tensors& in) {
+          return Tensors{linear(in[0], in[1], in[2], WeightLayout::kInputsFirst)};
+        },
+        [](const Tensors& in) { return Tensors{in[0].matmul(in[1]) + in[2]}; });
+  }
+}
+
 TEST_F(OpsTest, ResidualLayerNormReturnsTheSumAndItsNorm) {
   for (const auto type : kTypes) {
     for (const int64_t width : {768, 40, 7, 1}) {
@@ -253,20 +264,27 @@ TEST_F(OpsTest, AttentionLooksBackOnlyWhereItIsCausal) {
 
 TEST_F(OpsTest, SelfAttentionProjectsAndAttends) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
-    for (const bool with_bias : {true, false}) {
-      const int64_t heads = 2;
-      const int64_t inner = 64;
-      const at::Tensor bias = with_bias ? random({3 * inner}) : at::Tensor();
-      expect_same(
-          {random({2, 64, 24}), random({3 * inner, 24}) / 5, bias}, type,
-          [&](const Tensors& in) { return Tensors{self_attention(in[0], in[1], in[2], heads)}; },
-          [&](const Tensors& in) {
-            at::Tensor packed = in[0].matmul(in[1].t());
-            if (in[2].defined()) packed = packed + in[2];
-            const auto parts = packed.view({2, 64, 3, heads, inner / heads}).unbind(2);
-            return Tensors{
-                exact_attention(parts[0], parts[1], parts[2], true).reshape({2, 64, inner})};
-          });
+    for (const auto layout : {WeightLayout::kOutputsFirst, WeightLayout::kInputsFirst}) {
+      for (const bool with_bias : {true, false}) {
+        const int64_t heads = 2;
+        const int64_t inner = 64;
+        const bool outputs_first = layout == WeightLayout::kOutputsFirst;
+        const at::Tensor weight =
+            (outputs_first ? random({3 * inner, 24}) : random({24, 3 * inner})) / 5;
+        const at::Tensor bias = with_bias ? random({3 * inner}) : at::Tensor();
+        expect_same(
+            {random({2, 64, 24}), weight, bias}, type,
+            [&](const Tensors& in) {
+              return Tensors{self_attention(in[0], in[1], in[2], heads, {}, layout)};
+            },
+            [&](const Tensors& in) {
+              at::Tensor packed = in[0].matmul(outputs_first ? in[1].t() : in[1]);
+              if (in[2].defined()) packed = packed + in[2];
+              const auto parts = packed.view({2, 64, 3, heads, inner / heads}).unbind(2);
+              return Tensors{
+                  exact_attention(parts[0], parts[1], parts[2], true).reshape({2, 64, inner})};
+            });
+      }
     }
   }
 }
