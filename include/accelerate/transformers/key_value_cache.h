@@ -13,8 +13,12 @@ namespace accelerate::transformers {
 // Not for training. Memory grows by doubling: appending one token copies that token alone.
 class KeyValueCache {
  public:
+  // Gets memory for so many positions with the first ones.
+  explicit KeyValueCache(int64_t room = 64) : room_(room) {}
+
   // Appends keys and values [batch, heads, new positions, width] of a layer; returns all of them so
-  // far, as views that the next call for this layer may overwrite.
+  // far, as views that the next call for this layer may overwrite. Throws UsageError if they do not
+  // fit those of before: another batch, or another model.
   std::pair<at::Tensor, at::Tensor> append(size_t layer, const at::Tensor& key,
                                            const at::Tensor& value);
   // Positions of the text that all layers have seen: the place of the next token.
@@ -32,6 +36,7 @@ class KeyValueCache {
   };
   Layer& at(size_t layer);
 
+  int64_t room_;
   std::vector<Layer> layers_{};
 };
 

@@ -1,1 +1,219 @@
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "accelerate/errors.h"
 #include "accelerate/transformers/generation.h"
+#include "transformers/generation/scores.h"
+#include "transformers/generation/settings.h"
+
+namespace accelerate::transformers {
+namespace {
+
+// Room that a cache gets at once; longer texts make it grow.
+constexpr int64_t kMostRoom = 4096;
+
+// The model in eval() mode, and back.
+class EvalMode {
+ public:
+  explicit EvalMode(PretrainedModel& model) : model_(model), was_training_(model.is_training()) {
+    if (was_training_) model_.eval();
+  }
+  ~EvalMode() {
+    if (was_training_) model_.train();
+  }
+  EvalMode(const EvalMode&) = delete;
+  EvalMode& operator=(const EvalMode&) = delete;
+
+ private:
+  PretrainedModel& model_;
+  const bool was_training_;
+};
+
+std::optional<at::Generator> generator_of(const std::optional<uint64_t>& seed,
+                                          const at::Tensor& like) {
+  if (!seed) return std::nullopt;
+  at::Generator own = at::globalContext().defaultGenerator(like.device()).clone();
+  own.set_current_seed(*seed);
+  return own;
+}
+
+// The mask of the prompts as booleans, undefined where nothing is padded. Without one, pad tokens
+// are taken for padding where they cannot be meant: as Hugging Face's transformers do.
+at::Tensor prompt_mask(const ModelInputs& inputs, const GenerationSettings& settings) {
+  at::Tensor mask = inputs.attention_mask;
+  if (!mask.defined()) {
+    const auto& ends = settings.eos_token_ids;
+    if (!settings.pad_token_id || std::ranges::count(ends, *settings.pad_token_id) > 0) return {};
+    mask = inputs.input_ids != *settings.pad_token_id;
+  }
+  mask = mask.to(at::kBool);
+  return mask.all().item<bool>() ? at::Tensor() : mask;
+}
+
+void check_prompt(const ModelInputs& inputs) {
+  const at::Tensor& ids = inputs.input_ids;
+  if (!ids.defined() || ids.dim() != 2 || ids.scalar_type() != at::kLong || ids.numel() == 0) {
+    throw UsageError(
+        {.what = "input_ids must be int64 [batch, positions], and not empty", .where = "generate"});
+  }
+  if (inputs.attention_mask.defined() && inputs.attention_mask.sizes() != ids.sizes()) {
+    throw UsageError(
+        {.what = "attention_mask must have the shape of input_ids", .where = "generate"});
+  }
+}
+
+// One call of generate(): the texts so far and what the next step needs.
+class Run {
+ public:
+  Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options);
+
+  at::Tensor texts();
+
+ private:
+  void start_decoder(const at::Tensor& encoder_mask);
+  void start_prompt(const at::Tensor& mask);
+  at::Tensor next_scores();
+  // Puts pad tokens where texts have ended and returns whether any goes on.
+  bool finish_tokens(at::Tensor& tokens);
+  at::Tensor seen() const { return sequences_.slice(1, 0, length_); }
+
+  PretrainedModel& model_;
+  const GenerationOptions& options_;
+  ModelInputs inputs_;
+  GenerationSettings settings_{};
+  std::optional<at::Generator> generator_{};
+  KeyValueCache cache_;
+  ForwardOptions forward_{};
+  at::Tensor sequences_{};  // [batch, max_length]; `length_` columns are filled
+  at::Tensor mask_{};       // the same shape; undefined where nothing is padded
+  at::Tensor positions_{};  // of the tokens that the model is given, where something is padded
+  int64_t length_ = 0;
+  int64_t processed_ = 0;  // columns that are in the cache
+  std::vector<char> ended_{};
+};
+
+Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options)
+    : model_(model), options_(options), inputs_(inputs) {
+  check_prompt(inputs);
+  const bool decoder = model.is_encoder_decoder();
+  const at::Tensor& given = inputs.decoder_input_ids;
+  length_ = decoder ? (given.defined() ? given.size(1) : 1) : inputs.input_ids.size(1);
+  settings_ = generation_settings(model, options, length_);
+  inputs_.labels = at::Tensor();
+  const at::Tensor& ids = inputs.input_ids;
+  sequences_ = at::empty({ids.size(0), settings_.max_length}, ids.options());
+  ended_.assign(static_cast<size_t>(ids.size(0)), 0);
+  generator_ = generator_of(options.seed, ids);
+  if (options.use_cache) {
+    cache_ = KeyValueCache(std::min(settings_.max_length, kMostRoom));
+    forward_.cache = &cache_;
+  }
+  forward_.logits_to_keep = 1;
+  const at::Tensor mask = prompt_mask(inputs, settings_);
+  if (decoder) {
+    start_decoder(mask);
+  } else {
+    start_prompt(mask);
+  }
+}
+
+void Run::start_decoder(const at::Tensor& encoder_mask) {
+  inputs_.attention_mask = encoder_mask;
+  if (inputs_.decoder_input_ids.defined()) {
+    seen().copy_(inputs_.decoder_input_ids);
+  } else {
+    if (!settings_.decoder_start_token_id) {
+      throw UsageError({.what = "nobody says with which token the decoder starts",
+                        .where = "generate",
+                        .hint = "set decoder_start_token_id"});
+    }
+    seen().fill_(*settings_.decoder_start_token_id);
+  }
+  forward_.encoder_last_hidden_state = model_.encode(inputs_);
+}
+
+void Run::start_prompt(const at::Tensor& mask) {
+  seen().copy_(inputs_.input_ids);
+  inputs_.attention_mask = at::Tensor();
+  if (!mask.defined()) return;
+  if (!mask.select(1, -1).all().item<bool>()) {
+    throw UsageError({.what = "a prompt is padded on the right: the text would go on after the "
+                              "padding",
+                      .where = "generate",
+                      .hint = "pad on the left, and give the attention_mask"});
+  }
+  mask_ = at::ones(sequences_.sizes(), mask.options());
+  mask_.slice(1, 0, length_).copy_(mask);
+  if (!inputs_.position_ids.defined()) {
+    positions_ = (mask.to(at::kLong).cumsum(1) - 1).clamp_min_(0);
+  }
+}
+
+at::Tensor Run::next_scores() {
+  const int64_t first = options_.use_cache ? processed_ : 0;
+  const at::Tensor tokens = sequences_.slice(1, first, length_);
+  if (model_.is_encoder_decoder()) {
+    inputs_.decoder_input_ids = tokens;
+  } else {
+    inputs_.input_ids = tokens;
+    if (mask_.defined()) inputs_.attention_mask = mask_.slice(1, 0, length_);
+    if (positions_.defined()) inputs_.position_ids = positions_;
+  }
+  const at::Tensor logits = model_.forward(inputs_, forward_).logits.select(1, -1);
+  processed_ = length_;
+  if (positions_.defined()) {
+    const at::Tensor next = positions_.slice(1, positions_.size(1) - 1) + 1;
+    positions_ = options_.use_cache ? next : at::cat({positions_, next}, 1);
+  }
+  return logits.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+}
+
+bool Run::finish_tokens(at::Tensor& tokens) {
+  if (settings_.eos_token_ids.empty()) return true;
+  auto* token = tokens.data_ptr<int64_t>();
+  bool goes_on = false;
+  for (char& ended : ended_) {
+    if (ended != 0) {
+      *token = *settings_.pad_token_id;
+    } else if (std::ranges::count(settings_.eos_token_ids, *token) > 0) {
+      ended = 1;
+    }
+    goes_on = goes_on || ended == 0;
+    ++token;
+  }
+  return goes_on;
+}
+
+at::Tensor Run::texts() {
+  bool goes_on = true;
+  while (goes_on && length_ < settings_.max_length) {
+    at::Tensor scores = next_scores();
+    process_scores(scores, seen(), settings_);
+    at::Tensor tokens = choose_tokens(scores, settings_.do_sample, generator_).cpu();
+    goes_on = finish_tokens(tokens);
+    sequences_.select(1, length_).copy_(tokens);
+    ++length_;
+    if (options_.on_tokens && !options_.on_tokens(tokens)) break;
+  }
+  return seen().clone();
+}
+
+}  // namespace
+
+at::Tensor generate(PretrainedModel& model, const ModelInputs& inputs,
+                    const GenerationOptions& options) {
+  const EvalMode eval(model);
+  at::Tensor found;
+  {
+    const at::InferenceMode inference;
+    found = Run(model, inputs, options).texts();
+  }
+  // Outside of inference mode the result can be used like any other tensor.
+  return found.clone();
+}
+
+}  // namespace accelerate::transformers

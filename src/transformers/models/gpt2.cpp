@@ -1,7 +1,100 @@
+#include "transformers/models/gpt2.h"
+
+#include <ATen/ATen.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
+#include "transformers/models/decoding.h"
 
 namespace accelerate::transformers {
+namespace {
 
-void register_gpt2() {}
+// What the models with a head share: the body, as "transformer".
+class Gpt2WithHead : public PretrainedModel {
+ public:
+  explicit Gpt2WithHead(const ModelConfig& config)
+      : PretrainedModel(config),
+        transformer(register_module("transformer", std::make_shared<Gpt2Model>(config))) {}
+
+  std::string base_model_prefix() const override { return "transformer"; }
+  void initialise(const std::string& name, at::Tensor parameter) const override {
+    transformer->initialise(name, parameter);
+  }
+
+ protected:
+  const std::shared_ptr<Gpt2Model> transformer;
+};
+
+class Gpt2LmHeadModel : public Gpt2WithHead {
+ public:
+  explicit Gpt2LmHeadModel(const ModelConfig& config)
+      : Gpt2WithHead(config),
+        head_(*this, transformer->embedding(), config.flag("tie_word_embeddings", true)) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return head_.next_token(transformer->forward(inputs, options), inputs, options);
+  }
+  std::string architecture() const override { return "GPT2LMHeadModel"; }
+  bool can_generate() const override { return true; }
+  std::vector<std::pair<std::string, std::string>> tied_weights() const override {
+    return head_.tied_weights("transformer.wte.weight");
+  }
+  bool untie(const std::string& name) override { return head_.untie(*this, name); }
+
+ private:
+  LanguageHead head_;
+};
+
+class Gpt2ForSequenceClassification : public Gpt2WithHead {
+ public:
+  explicit Gpt2ForSequenceClassification(const ModelConfig& config)
+      : Gpt2WithHead(config),
+        score_(register_module("score", Linear(transformer->width(), config.num_labels(), false))) {
+  }
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return classify_last_token(transformer->forward(inputs, options), score_, config(), inputs);
+  }
+  std::string architecture() const override { return "GPT2ForSequenceClassification"; }
+
+ private:
+  Linear score_;
+};
+
+class Gpt2ForTokenClassification : public Gpt2WithHead {
+ public:
+  explicit Gpt2ForTokenClassification(const ModelConfig& config)
+      : Gpt2WithHead(config),
+        dropout_(token_head_dropout(config)),
+        classifier_(
+            register_module("classifier", Linear(transformer->width(), config.num_labels()))) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
+    ModelOutput body = transformer->forward(inputs, options);
+    body.last_hidden_state = drop_out(body.last_hidden_state, dropout_, is_training());
+    return classify_tokens(std::move(body), classifier_, inputs);
+  }
+  std::string architecture() const override { return "GPT2ForTokenClassification"; }
+
+ private:
+  const double dropout_;
+  Linear classifier_;
+};
+
+}  // namespace
+
+void register_gpt2() {
+  register_architecture<Gpt2Model>("gpt2", ModelTask::kBase, "GPT2Model");
+  register_architecture<Gpt2LmHeadModel>("gpt2", ModelTask::kCausalLm, "GPT2LMHeadModel");
+  register_architecture<Gpt2ForSequenceClassification>("gpt2", ModelTask::kSequenceClassification,
+                                                       "GPT2ForSequenceClassification");
+  register_architecture<Gpt2ForTokenClassification>("gpt2", ModelTask::kTokenClassification,
+                                                    "GPT2ForTokenClassification");
+}
 
 }  // namespace accelerate::transformers

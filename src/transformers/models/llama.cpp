@@ -1,7 +1,276 @@
+#include <ATen/ATen.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
+#include "transformers/models/attention.h"
+#include "transformers/models/decoding.h"
+#include "transformers/models/layers.h"
+#include "transformers/models/rotary.h"
 
 namespace accelerate::transformers {
+namespace {
 
-void register_llama() {}
+int64_t width_of(const ModelConfig& config) { return config.size("hidden_size", 4096); }
+
+int64_t heads_of(const ModelConfig& config) { return config.size("num_attention_heads", 32); }
+
+int64_t key_heads_of(const ModelConfig& config) {
+  const int64_t heads = heads_of(config);
+  const int64_t key_heads = config.size("num_key_value_heads", heads);
+  if (heads % key_heads != 0) {
+    throw DataError({.what = "'num_key_value_heads' in " + config.name() + " is " +
+                             std::to_string(key_heads) + ", which does not divide the " +
+                             std::to_string(heads) + " attention heads"});
+  }
+  return key_heads;
+}
+
+int64_t head_width_of(const ModelConfig& config) {
+  if (config.has("head_dim")) return config.size("head_dim");
+  if (width_of(config) % heads_of(config) != 0) {
+    throw DataError({.what = "'hidden_size' in " + config.name() + " is " +
+                             std::to_string(width_of(config)) + ", which " +
+                             std::to_string(heads_of(config)) + " heads do not divide"});
+  }
+  return width_of(config) / heads_of(config);
+}
+
+// The token without a gradient, -1 if there is none.
+int64_t padding_of(const ModelConfig& config) {
+  const int64_t padding = config.integer("pad_token_id", -1);
+  if (padding >= config.size("vocab_size", 32000)) {
+    throw DataError({.what = "'pad_token_id' in " + config.name() + " is " +
+                             std::to_string(padding) + ", which is no token of the vocabulary"});
+  }
+  return padding;
+}
+
+double epsilon_of(const ModelConfig& config) { return config.number("rms_norm_eps", 1e-6); }
+
+// What all layers of one call share.
+struct LayerCall {
+  AttendOptions attend{};
+  at::Tensor cosine{}, sine{};
+  KeyValueCache* cache = nullptr;
+};
+
+struct LlamaAttentionImpl : torch::nn::Module {
+  explicit LlamaAttentionImpl(const ModelConfig& config)
+      : heads(heads_of(config)),
+        key_heads(key_heads_of(config)),
+        q_proj(projection("q_proj", config, heads)),
+        k_proj(projection("k_proj", config, key_heads)),
+        v_proj(projection("v_proj", config, key_heads)),
+        o_proj(register_module("o_proj", Linear(heads * head_width_of(config), width_of(config),
+                                                config.flag("attention_bias", false)))) {}
+
+  Linear projection(const std::string& name, const ModelConfig& config, int64_t count) {
+    return register_module(name, Linear(width_of(config), count * head_width_of(config),
+                                        config.flag("attention_bias", false)));
+  }
+
+  at::Tensor forward(const at::Tensor& x, const LayerCall& call, size_t layer) {
+    const at::Tensor query = rotate(split_heads(q_proj->forward(x), heads), call.cosine, call.sine);
+    at::Tensor key = rotate(split_heads(k_proj->forward(x), key_heads), call.cosine, call.sine);
+    at::Tensor value = split_heads(v_proj->forward(x), key_heads);
+    if (call.cache != nullptr) std::tie(key, value) = call.cache->append(layer, key, value);
+    return o_proj->forward(merge_heads(attend(query, key, value, call.attend)));
+  }
+
+  const int64_t heads, key_heads;
+  Linear q_proj, k_proj, v_proj, o_proj;
+};
+TORCH_MODULE(LlamaAttention);
+
+struct LlamaMlpImpl : torch::nn::Module {
+  explicit LlamaMlpImpl(const ModelConfig& config)
+      : gate_proj(projection("gate_proj", config, false)),
+        up_proj(projection("up_proj", config, false)),
+        down_proj(projection("down_proj", config, true)),
+        act(activation(config.text("hidden_act", "silu"), "hidden_act", config.name())) {}
+
+  Linear projection(const std::string& name, const ModelConfig& config, bool down) {
+    const int64_t inner = config.size("intermediate_size", 11008);
+    const int64_t width = width_of(config);
+    return register_module(
+        name, Linear(down ? inner : width, down ? width : inner, config.flag("mlp_bias", false)));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    return down_proj->forward(act(gate_proj->forward(x)) * up_proj->forward(x));
+  }
+
+  Linear gate_proj, up_proj, down_proj;
+  Activation act;
+};
+TORCH_MODULE(LlamaMlp);
+
+struct LlamaLayerImpl : torch::nn::Module {
+  explicit LlamaLayerImpl(const ModelConfig& config)
+      : self_attn(register_module("self_attn", LlamaAttention(config))),
+        mlp(register_module("mlp", LlamaMlp(config))),
+        input_layernorm(
+            register_module("input_layernorm", RmsNorm(width_of(config), epsilon_of(config)))),
+        post_attention_layernorm(register_module("post_attention_layernorm",
+                                                 RmsNorm(width_of(config), epsilon_of(config)))) {}
+
+  at::Tensor forward(const at::Tensor& x, const LayerCall& call, size_t layer) {
+    const at::Tensor sum = x + self_attn->forward(input_layernorm->forward(x), call, layer);
+    return sum + mlp->forward(post_attention_layernorm->forward(sum));
+  }
+
+  LlamaAttention self_attn;
+  LlamaMlp mlp;
+  RmsNorm input_layernorm, post_attention_layernorm;
+};
+TORCH_MODULE(LlamaLayer);
+
+class LlamaModel : public PretrainedModel {
+ public:
+  explicit LlamaModel(const ModelConfig& config)
+      : PretrainedModel(config),
+        padding_(padding_of(config)),
+        attention_dropout_(config.probability("attention_dropout", 0.0)),
+        embed_tokens_(register_module("embed_tokens", Embedding(config.size("vocab_size", 32000),
+                                                                width_of(config), padding_))),
+        layers_(register_module("layers", torch::nn::ModuleList())),
+        norm_(nullptr),
+        rotary_(RotaryOptions::from_config(config, head_width_of(config))) {
+    for (int64_t i = 0; i < config.size("num_hidden_layers", 32); ++i) {
+      all_layers_.emplace_back(config);
+      layers_->push_back(all_layers_.back());
+    }
+    norm_ = register_module("norm", RmsNorm(width_of(config), epsilon_of(config)));
+  }
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
+    const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
+    const int64_t count = inputs.input_ids.size(1);
+    ModelOutput output;
+    at::Tensor x = embed_tokens_->forward(inputs.input_ids);
+    LayerCall call{.attend = causal_attention(count, past, inputs.attention_mask, x.device()),
+                   .cache = options.cache};
+    call.attend.dropout = is_training() ? attention_dropout_ : 0.0;
+    std::tie(call.cosine, call.sine) = inputs.position_ids.defined()
+                                           ? rotary_.at(inputs.position_ids, x)
+                                           : rotary_.at(past, count, x);
+    for (size_t layer = 0; layer < all_layers_.size(); ++layer) {
+      if (options.output_hidden_states) output.hidden_states.push_back(x);
+      x = all_layers_[layer]->forward(x, call, layer);
+    }
+    output.last_hidden_state = norm_->forward(x);
+    if (options.output_hidden_states) output.hidden_states.push_back(output.last_hidden_state);
+    return output;
+  }
+
+  std::string architecture() const override { return "LlamaModel"; }
+  std::string base_model_prefix() const override { return "model"; }
+  void initialise(const std::string& name, at::Tensor parameter) const override {
+    PretrainedModel::initialise(name, parameter);
+    const at::NoGradGuard no_gradient;
+    if (name.ends_with("embed_tokens.weight") && padding_ >= 0)
+      parameter.select(0, padding_).zero_();
+  }
+
+  const Embedding& embedding() const { return embed_tokens_; }
+
+ private:
+  const int64_t padding_;
+  const double attention_dropout_;
+  Embedding embed_tokens_;
+  torch::nn::ModuleList layers_;
+  std::vector<LlamaLayer> all_layers_{};  // those of layers_
+  RmsNorm norm_;
+  Rotary rotary_;
+};
+
+// What the models with a head share: the body, as "model".
+class LlamaWithHead : public PretrainedModel {
+ public:
+  explicit LlamaWithHead(const ModelConfig& config)
+      : PretrainedModel(config),
+        model(register_module("model", std::make_shared<LlamaModel>(config))) {}
+
+  std::string base_model_prefix() const override { return "model"; }
+  void initialise(const std::string& name, at::Tensor parameter) const override {
+    model->initialise(name, parameter);
+  }
+
+ protected:
+  const std::shared_ptr<LlamaModel> model;
+};
+
+class LlamaForCausalLm : public LlamaWithHead {
+ public:
+  explicit LlamaForCausalLm(const ModelConfig& config)
+      : LlamaWithHead(config),
+        head_(*this, model->embedding(), config.flag("tie_word_embeddings", false)) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return head_.next_token(model->forward(inputs, options), inputs, options);
+  }
+  std::string architecture() const override { return "LlamaForCausalLM"; }
+  bool can_generate() const override { return true; }
+  std::vector<std::pair<std::string, std::string>> tied_weights() const override {
+    return head_.tied_weights("model.embed_tokens.weight");
+  }
+  bool untie(const std::string& name) override { return head_.untie(*this, name); }
+
+ private:
+  LanguageHead head_;
+};
+
+class LlamaForSequenceClassification : public LlamaWithHead {
+ public:
+  explicit LlamaForSequenceClassification(const ModelConfig& config)
+      : LlamaWithHead(config),
+        score_(register_module("score", Linear(width_of(config), config.num_labels(), false))) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return classify_last_token(model->forward(inputs, options), score_, config(), inputs);
+  }
+  std::string architecture() const override { return "LlamaForSequenceClassification"; }
+
+ private:
+  Linear score_;
+};
+
+class LlamaForTokenClassification : public LlamaWithHead {
+ public:
+  explicit LlamaForTokenClassification(const ModelConfig& config)
+      : LlamaWithHead(config),
+        dropout_(token_head_dropout(config)),
+        score_(register_module("score", Linear(width_of(config), config.num_labels()))) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
+    ModelOutput body = model->forward(inputs, options);
+    body.last_hidden_state = drop_out(body.last_hidden_state, dropout_, is_training());
+    return classify_tokens(std::move(body), score_, inputs);
+  }
+  std::string architecture() const override { return "LlamaForTokenClassification"; }
+
+ private:
+  const double dropout_;
+  Linear score_;
+};
+
+}  // namespace
+
+void register_llama() {
+  register_architecture<LlamaModel>("llama", ModelTask::kBase, "LlamaModel");
+  register_architecture<LlamaForCausalLm>("llama", ModelTask::kCausalLm, "LlamaForCausalLM");
+  register_architecture<LlamaForSequenceClassification>("llama", ModelTask::kSequenceClassification,
+                                                        "LlamaForSequenceClassification");
+  register_architecture<LlamaForTokenClassification>("llama", ModelTask::kTokenClassification,
+                                                     "LlamaForTokenClassification");
+}
 
 }  // namespace accelerate::transformers

@@ -1,7 +1,158 @@
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "accelerate/ops.h"
+#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
+#include "transformers/models/decoding.h"
+#include "transformers/models/losses.h"
+#include "transformers/models/t5_stack.h"
 
 namespace accelerate::transformers {
+namespace {
 
-void register_t5() {}
+// The decoder sees of each label those before it: a start token, then all but the last.
+at::Tensor shifted_right(const at::Tensor& labels, const ModelConfig& config) {
+  const at::Tensor start =
+      at::full({labels.size(0), 1},
+               config.integer("decoder_start_token_id", config.integer("pad_token_id", 0)),
+               labels.options());
+  const at::Tensor moved = at::cat({start, labels.slice(1, 0, -1)}, 1);
+  return moved.masked_fill(moved == kNoLabel, config.integer("pad_token_id", 0));
+}
+
+class T5Model : public PretrainedModel {
+ public:
+  explicit T5Model(const ModelConfig& config) : T5Model(config, T5Options::from_config(config)) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
+    return decode(inputs, options);
+  }
+  std::string architecture() const override { return "T5Model"; }
+  std::string base_model_prefix() const override { return "transformer"; }
+  std::vector<std::pair<std::string, std::string>> tied_weights() const override {
+    return {{"encoder.embed_tokens.weight", "shared.weight"},
+            {"decoder.embed_tokens.weight", "shared.weight"}};
+  }
+  std::vector<std::string> keep_in_fp32_modules() const override { return {"wo"}; }
+  bool is_encoder_decoder() const override { return true; }
+  at::Tensor encode(const ModelInputs& inputs) override {
+    return encoder_->forward(shared_->forward(inputs.input_ids), {.mask = inputs.attention_mask});
+  }
+  void initialise(const std::string& name, at::Tensor parameter) const override;
+
+ protected:
+  T5Model(const ModelConfig& config, const T5Options& options)
+      : PretrainedModel(config),
+        shared_(register_module("shared", Embedding(options.vocabulary, options.width))),
+        encoder_(register_module("encoder", T5Stack(options, false))),
+        decoder_(register_module("decoder", T5Stack(options, true))) {}
+
+  // last_hidden_state is that of the decoder.
+  ModelOutput decode(const ModelInputs& inputs, const ForwardOptions& options);
+
+  Embedding shared_;
+  T5Stack encoder_, decoder_;
+};
+
+void T5Model::initialise(const std::string& name, at::Tensor parameter) const {
+  const double factor = config().number("initializer_factor", 1.0);
+  const at::NoGradGuard no_gradient;
+  if (name.ends_with("bias")) {
+    parameter.zero_();
+    return;
+  }
+  if (parameter.dim() < 2) {
+    parameter.fill_(factor);
+    return;
+  }
+  const auto root = [](int64_t size) { return 1 / std::sqrt(static_cast<double>(size)); };
+  double deviation = factor;
+  if (name.ends_with("relative_attention_bias.weight")) {
+    deviation *= root(shared_->weight.size(1));
+  } else if (name.ends_with(".q.weight")) {
+    deviation *= root(parameter.size(1) * config().size("d_kv", 64));
+  } else if (!name.ends_with("shared.weight") && !name.ends_with("lm_head.weight")) {
+    deviation *= root(parameter.size(1));
+  }
+  parameter.normal_(0.0, deviation);
+}
+
+ModelOutput T5Model::decode(const ModelInputs& inputs, const ForwardOptions& options) {
+  at::Tensor decoded = inputs.decoder_input_ids;
+  if (!decoded.defined() && inputs.labels.defined()) {
+    decoded = shifted_right(inputs.labels, config());
+  }
+  if (!decoded.defined()) {
+    throw UsageError(
+        {.what = architecture() + " needs decoder_input_ids, or labels to make them of"});
+  }
+  ModelOutput output;
+  output.encoder_last_hidden_state = options.encoder_last_hidden_state.defined()
+                                         ? options.encoder_last_hidden_state
+                                         : encode(inputs);
+  output.last_hidden_state = decoder_->forward(
+      shared_->forward(decoded),
+      {.mask = inputs.decoder_attention_mask,
+       .encoded = output.encoder_last_hidden_state,
+       .encoded_mask = inputs.attention_mask,
+       .cache = options.cache,
+       .hidden_states = options.output_hidden_states ? &output.hidden_states : nullptr});
+  return output;
+}
+
+class T5ForConditionalGeneration : public T5Model {
+ public:
+  explicit T5ForConditionalGeneration(const ModelConfig& config)
+      : T5Model(config, T5Options::from_config(config)),
+        // Older files say it by whether input and output share a matrix, which they always do.
+        scaled_(config.flag("scale_decoder_outputs", config.flag("tie_word_embeddings", true))),
+        head_(*this, shared_, true) {}
+
+  ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override;
+  std::string architecture() const override { return "T5ForConditionalGeneration"; }
+  bool can_generate() const override { return true; }
+  std::vector<std::pair<std::string, std::string>> tied_weights() const override {
+    auto names = T5Model::tied_weights();
+    for (auto& pair : head_.tied_weights("shared.weight")) names.push_back(std::move(pair));
+    return names;
+  }
+  bool untie(const std::string& name) override { return head_.untie(*this, name); }
+
+ private:
+  const bool scaled_;
+  LanguageHead head_;
+};
+
+ModelOutput T5ForConditionalGeneration::forward(const ModelInputs& inputs,
+                                                const ForwardOptions& options) {
+  ModelOutput output = decode(inputs, options);
+  at::Tensor features = std::move(output.last_hidden_state);
+  output.last_hidden_state = at::Tensor();
+  if (scaled_) features = features / std::sqrt(static_cast<double>(shared_->weight.size(1)));
+  if (options.loss_only && inputs.labels.defined()) {
+    output.loss = ops::linear_cross_entropy(features, head_.weight(), inputs.labels);
+    return output;
+  }
+  if (options.logits_to_keep > 0 && options.logits_to_keep < features.size(1)) {
+    features = features.slice(1, features.size(1) - options.logits_to_keep);
+  }
+  output.logits = at::linear(features, head_.weight());
+  if (inputs.labels.defined()) output.loss = token_loss(output.logits, inputs.labels);
+  return output;
+}
+
+}  // namespace
+
+void register_t5() {
+  register_architecture<T5Model>("t5", ModelTask::kBase, "T5Model");
+  register_architecture<T5ForConditionalGeneration>("t5", ModelTask::kSeq2SeqLm,
+                                                    "T5ForConditionalGeneration");
+}
 
 }  // namespace accelerate::transformers

@@ -1,0 +1,191 @@
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <string>
+#include <tuple>
+
+#include "accelerate/errors.h"
+#include "transformers/models/decoding.h"
+#include "transformers/models/gpt2.h"
+
+namespace accelerate::transformers {
+namespace {
+
+constexpr auto kInputsFirst = ops::WeightLayout::kInputsFirst;
+
+// By the name of GPT-2's own files, or the one that other models have for it.
+int64_t size_of(const ModelConfig& config, const std::string& key, const std::string& other,
+                int64_t otherwise) {
+  return config.has(key) ? config.size(key) : config.size(other, otherwise);
+}
+
+int64_t width_of(const ModelConfig& config) {
+  return size_of(config, "n_embd", "hidden_size", 768);
+}
+
+int64_t heads_of(const ModelConfig& config) {
+  const int64_t heads = size_of(config, "n_head", "num_attention_heads", 12);
+  if (width_of(config) % heads != 0) {
+    throw DataError({.what = "'n_embd' in " + config.name() + " is " +
+                             std::to_string(width_of(config)) + ", which " + std::to_string(heads) +
+                             " heads do not divide"});
+  }
+  return heads;
+}
+
+int64_t layers_of(const ModelConfig& config) {
+  return size_of(config, "n_layer", "num_hidden_layers", 12);
+}
+
+double scale_of(const ModelConfig& config, int64_t layer) {
+  double scale = 1.0;
+  if (config.flag("scale_attn_weights", true)) {
+    scale = 1 / std::sqrt(static_cast<double>(width_of(config) / heads_of(config)));
+  }
+  if (config.flag("scale_attn_by_inverse_layer_idx", false)) {
+    scale /= static_cast<double>(layer + 1);
+  }
+  return scale;
+}
+
+double epsilon_of(const ModelConfig& config) { return config.number("layer_norm_epsilon", 1e-5); }
+
+at::Tensor product(const at::Tensor& x, const Conv1d& layer) {
+  return ops::linear(x, layer->weight, {}, kInputsFirst);
+}
+
+}  // namespace
+
+Gpt2AttentionImpl::Gpt2AttentionImpl(int64_t width, double own_scale)
+    : c_attn(register_module("c_attn", Conv1d(width, 3 * width))),
+      c_proj(register_module("c_proj", Conv1d(width, width))),
+      scale(own_scale) {}
+
+Gpt2MlpImpl::Gpt2MlpImpl(int64_t width, int64_t inner)
+    : c_fc(register_module("c_fc", Conv1d(width, inner))),
+      c_proj(register_module("c_proj", Conv1d(inner, width))) {}
+
+Gpt2BlockImpl::Gpt2BlockImpl(const ModelConfig& config, int64_t width, int64_t layer)
+    : ln_1(register_module("ln_1", LayerNorm(width, epsilon_of(config)))),
+      attn(register_module("attn", Gpt2Attention(width, scale_of(config, layer)))),
+      ln_2(register_module("ln_2", LayerNorm(width, epsilon_of(config)))),
+      mlp(register_module("mlp", Gpt2Mlp(width, config.size("n_inner", 4 * width)))) {}
+
+Gpt2Model::Gpt2Model(const ModelConfig& config)
+    : PretrainedModel(config),
+      heads_(heads_of(config)),
+      embedding_dropout_(config.probability("embd_pdrop", 0.1)),
+      attention_dropout_(config.probability("attn_pdrop", 0.1)),
+      residual_dropout_(config.probability("resid_pdrop", 0.1)),
+      activation_name_(config.text("activation_function", "gelu_new")),
+      activation_(activation(activation_name_, "activation_function", config.name())),
+      wte_(register_module("wte", Embedding(config.size("vocab_size", 50257), width_of(config)))),
+      wpe_(register_module(
+          "wpe", Embedding(size_of(config, "n_positions", "max_position_embeddings", 1024),
+                           width_of(config)))),
+      h_(register_module("h", torch::nn::ModuleList())),
+      ln_f_(nullptr) {
+  if (config.flag("add_cross_attention", false)) {
+    throw DataError({.what = "'add_cross_attention' in " + config.name() +
+                             " is true: GPT-2 as the decoder of another model is not known here"});
+  }
+  for (int64_t layer = 0; layer < layers_of(config); ++layer) {
+    blocks_.emplace_back(config, width_of(config), layer);
+    h_->push_back(blocks_.back());
+  }
+  ln_f_ = register_module("ln_f", LayerNorm(width_of(config), epsilon_of(config)));
+}
+
+void Gpt2Model::initialise(const std::string& name, at::Tensor parameter) const {
+  if (!name.ends_with("c_proj.weight")) return PretrainedModel::initialise(name, parameter);
+  // Less for what is added to the residual stream: as many times as there are branches.
+  const double scale = 1 / std::sqrt(2.0 * static_cast<double>(blocks_.size()));
+  const at::NoGradGuard no_gradient;
+  parameter.normal_(0.0, config().number("initializer_range", 0.02) * scale);
+}
+
+at::Tensor Gpt2Model::embed(const ModelInputs& inputs, int64_t past) const {
+  const int64_t end = past + inputs.input_ids.size(1);
+  if (!inputs.position_ids.defined() && end > wpe_->weight.size(0)) {
+    throw UsageError({.what = "a text of " + std::to_string(end) +
+                              " tokens is too long: the model has a table of " +
+                              std::to_string(wpe_->weight.size(0)) + " positions",
+                      .hint = "truncate the text, or generate fewer tokens"});
+  }
+  at::Tensor x;
+  if (inputs.position_ids.defined()) {
+    x = wte_->forward(inputs.input_ids) + wpe_->forward(inputs.position_ids);
+  } else if (past > 0) {
+    x = wte_->forward(inputs.input_ids) + wpe_->weight.slice(0, past, end);
+  } else {
+    x = ops::embedding(inputs.input_ids, wte_->weight, wpe_->weight);
+  }
+  if (inputs.token_type_ids.defined()) x = x + wte_->forward(inputs.token_type_ids);
+  return drop_out(x, embedding_dropout_, is_training());
+}
+
+at::Tensor Gpt2Model::attend_to(const Gpt2Attention& attention, const at::Tensor& x,
+                                const AttendOptions& attend_options, KeyValueCache* cache,
+                                size_t layer) const {
+  const double dropped = is_training() ? attention_dropout_ : 0.0;
+  if (cache == nullptr && !attend_options.mask.defined()) {
+    return ops::self_attention(
+        x, attention->c_attn->weight, attention->c_attn->bias, heads_,
+        {.causal = attend_options.causal, .dropout = dropped, .scale = attention->scale},
+        kInputsFirst);
+  }
+  const auto parts = attention->c_attn->forward(x).chunk(3, -1);
+  const at::Tensor query = split_heads(parts[0], heads_);
+  at::Tensor key = split_heads(parts[1], heads_);
+  at::Tensor value = split_heads(parts[2], heads_);
+  if (cache != nullptr) std::tie(key, value) = cache->append(layer, key, value);
+  return merge_heads(attend(query, key, value,
+                            {.mask = attend_options.mask,
+                             .causal = attend_options.causal,
+                             .dropout = dropped,
+                             .scale = attention->scale}));
+}
+
+at::Tensor Gpt2Model::activate(const Gpt2Mlp& mlp, const at::Tensor& x) const {
+  if (activation_name_ == "gelu_new" || activation_name_ == "gelu") {
+    const auto kind = activation_name_ == "gelu" ? ops::Gelu::kErf : ops::Gelu::kTanh;
+    return ops::gelu(product(x, mlp->c_fc), mlp->c_fc->bias, kind);
+  }
+  return activation_(mlp->c_fc->forward(x));
+}
+
+std::tuple<at::Tensor, at::Tensor> Gpt2Model::add_and_norm(const at::Tensor& sum,
+                                                           const at::Tensor& branch,
+                                                           const at::Tensor& bias,
+                                                           const LayerNorm& norm) const {
+  if (is_training() && residual_dropout_ > 0) {
+    return ops::residual_layer_norm(sum, drop_out(branch + bias, residual_dropout_, true),
+                                    norm->weight, norm->bias, norm->eps);
+  }
+  return ops::residual_layer_norm(sum, branch, norm->weight, norm->bias, norm->eps, bias);
+}
+
+ModelOutput Gpt2Model::forward(const ModelInputs& inputs, const ForwardOptions& options) {
+  const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
+  const AttendOptions attend_options = causal_attention(
+      inputs.input_ids.size(1), past, inputs.attention_mask, inputs.input_ids.device());
+  ModelOutput output;
+  at::Tensor sum = embed(inputs, past);
+  const LayerNorm& first = blocks_.empty() ? ln_f_ : blocks_.front()->ln_1;
+  at::Tensor x = ops::layer_norm(sum, first->weight, first->bias, first->eps);
+  for (size_t layer = 0; layer < blocks_.size(); ++layer) {
+    if (options.output_hidden_states) output.hidden_states.push_back(sum);
+    const Gpt2Block& block = blocks_[layer];
+    x = attend_to(block->attn, x, attend_options, options.cache, layer);
+    x = product(x, block->attn->c_proj);
+    std::tie(sum, x) = add_and_norm(sum, x, block->attn->c_proj->bias, block->ln_2);
+    x = product(activate(block->mlp, x), block->mlp->c_proj);
+    const LayerNorm& next = layer + 1 < blocks_.size() ? blocks_[layer + 1]->ln_1 : ln_f_;
+    std::tie(sum, x) = add_and_norm(sum, x, block->mlp->c_proj->bias, next);
+  }
+  if (options.output_hidden_states) output.hidden_states.push_back(x);
+  output.last_hidden_state = x;
+  return output;
+}
+
+}  // namespace accelerate::transformers

@@ -1,0 +1,60 @@
+// Rotary position embedding with the ways of stretching it that Hugging Face's configurations know.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "accelerate/transformers/config.h"
+
+namespace accelerate::transformers {
+
+// rope_parameters as transformers 5 writes them, or rope_theta and rope_scaling as before.
+struct RotaryOptions {
+  std::string type = "default";  // or linear, dynamic, llama3, yarn
+  double theta = 10000.0;
+  int64_t width = 0;  // of a head
+  int64_t positions = 0;
+  double factor = 1.0;
+  double low_frequency_factor = 1.0, high_frequency_factor = 4.0;  // llama3
+  int64_t original_positions = 0;                                  // llama3, yarn
+  double attention_factor = 1.0;                                   // yarn
+  double beta_fast = 32.0, beta_slow = 1.0;                        // yarn
+  bool truncate = true;                                            // yarn
+
+  // Throws DataError for a type that is not known, and for numbers that make no sense.
+  static RotaryOptions from_config(const ModelConfig& config, int64_t head_width);
+};
+
+// Angles a position for each pair of a head, float32 [width / 2] on the CPU. `length` is that of
+// the text, which counts for the type dynamic alone.
+at::Tensor rotary_frequencies(const RotaryOptions& options, int64_t length);
+
+// The cosines and sines of positions, made once. Any thread.
+class Rotary {
+ public:
+  explicit Rotary(RotaryOptions options);
+
+  // {cosine, sine} for the positions from `first` on, [1, 1, count, width], of the type and on the
+  // device of `like`.
+  std::pair<at::Tensor, at::Tensor> at(int64_t first, int64_t count, const at::Tensor& like);
+  // For positions [batch, count]: [batch, 1, count, width]. Their values are read on the CPU, and
+  // for the type dynamic; else they must be below `positions` of the options.
+  std::pair<at::Tensor, at::Tensor> at(const at::Tensor& positions, const at::Tensor& like);
+
+ private:
+  std::pair<at::Tensor, at::Tensor> table(int64_t length, const at::Tensor& like);
+
+  const RotaryOptions options_;
+  std::mutex mutex_{};
+  at::Tensor cosine_{}, sine_{};  // [positions, width]
+  int64_t length_ = 0;            // of the text they were made for, type dynamic
+};
+
+// x [batch, heads, positions, width] turned by the angles.
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
+
+}  // namespace accelerate::transformers
