@@ -78,8 +78,9 @@ class JobRunner {
   std::optional<WorkerGroup> group_;  // of the present attempt, until its end was reported
   int attempt_ = 0;
   bool reported_failure_ = false;
-  size_t reported_ends_ = 0;   // of the present attempt
-  bool told_to_stop_ = false;  // by a signal
+  size_t reported_ends_ = 0;     // of the present attempt
+  bool told_to_stop_ = false;    // by a signal
+  bool stops_by_order_ = false;  // for a signal that another launcher got
   Clock::time_point last_interrupt_;
   std::optional<int> exit_code_;
 };
@@ -108,7 +109,10 @@ void JobRunner::obey(const Order& order) {
       break;
     case Order::Kind::kStop:
       if (!group_) break;
-      if (order.signal != 0) group_->expect_stop();
+      if (order.signal != 0) {
+        group_->expect_stop();
+        stops_by_order_ = !group_->is_stopping();
+      }
       group_->stop(order.signal == 0 ? SIGTERM : order.signal,
                    order.signal == 0 ? plan_.failure_grace : plan_.signal_grace, Audience::kAll);
       break;
@@ -129,6 +133,7 @@ void JobRunner::start(const Order& order) {
   attempt_ = order.attempt;
   reported_failure_ = false;
   reported_ends_ = 0;
+  stops_by_order_ = false;
   if (!order.run_id.empty()) plan_.run_id = order.run_id;
   orphans_.kill_adopted();  // what escaped the attempt before
   try {
@@ -245,9 +250,11 @@ void JobRunner::handle_stop_signal(int signal, bool from_terminal) {
   const bool is_repetition = signal == SIGINT && Clock::now() - last_interrupt_ < kSameSignalWithin;
   if (is_repetition) return;
   if (signal == SIGINT) last_interrupt_ = Clock::now();
+  // One signal may reach several launchers, as over ssh, and an order from another be faster.
+  const bool is_known = stops_by_order_ && !told_to_stop_;
   told_to_stop_ = true;
   if (group_ && group_->is_stopping()) {
-    if (signal == SIGINT) group_->kill_all();
+    if (signal == SIGINT && !is_known) group_->kill_all();
   } else if (group_) {
     group_->expect_stop();
     // What the terminal sends it has sent to our whole group.

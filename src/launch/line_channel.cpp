@@ -36,8 +36,8 @@ void LineChannel::read_some() {
     if (count > 0) {
       incoming_.append(buffer, static_cast<size_t>(count));
       last_heard_ = Clock::now();
-      const bool endless =
-          incoming_.size() > Message::kMaxBytes && incoming_.find('\n') == std::string::npos;
+      const bool endless = incoming_.size() > Message::kMaxBytes &&
+                           incoming_.find('\n', taken_) == std::string::npos;
       if (endless) end("it does not speak as a launcher does");
       if (endless || incoming_.size() > 4 * Message::kMaxBytes) return;
       continue;
@@ -68,12 +68,17 @@ void LineChannel::end_sending() {
 }
 
 std::optional<Message> LineChannel::next() {
-  const size_t newline = incoming_.find('\n');
-  if (newline == std::string::npos) return std::nullopt;
-  auto message = Message::decode(std::string_view(incoming_).substr(0, newline));
-  incoming_.erase(0, newline + 1);
+  const size_t newline = incoming_.find('\n', taken_);
+  if (newline == std::string::npos) {
+    incoming_.erase(0, taken_);
+    taken_ = 0;
+    return std::nullopt;
+  }
+  auto message = Message::decode(std::string_view(incoming_).substr(taken_, newline - taken_));
+  taken_ = newline + 1;
   if (!message) {
     incoming_.clear();
+    taken_ = 0;
     end("it does not speak as a launcher does");
   }
   return message;

@@ -49,6 +49,7 @@ class LineChannel {
   UniqueFd socket_;
   std::string peer_;
   std::string incoming_;
+  size_t taken_ = 0;  // bytes of it that next() has given out
   std::string outgoing_;
   std::string end_reason_;
   bool ends_sending_ = false;

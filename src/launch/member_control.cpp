@@ -14,6 +14,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kPauseBetweenTries{200};
 constexpr std::chrono::seconds kPatienceWithConnect{5};
+// How long it counts what the resolver said of the main machine: attempts to connect come more
+// often than name servers like to be asked.
+constexpr std::chrono::seconds kAnswerCounts{2};
 constexpr std::chrono::seconds kPatienceWithWelcome{10};
 constexpr std::chrono::seconds kPatienceBeforeNote{3};
 // With a main machine that does not answer, once the user has told this one to stop a second time.
@@ -40,8 +43,26 @@ void MemberControl::begin_joining() {
   attempts_.clear();
 }
 
+// True once `main_machine_` holds what is known of it now.
+bool MemberControl::has_looked_up() {
+  const auto now = Clock::now();
+  if (!lookup_ && looked_up_ && now - *looked_up_ < kAnswerCounts) return true;
+  if (!lookup_) lookup_.emplace(plan_.main_address, plan_.main_port);
+  auto answer = lookup_->answer();
+  if (!answer) {
+    if (last_error_.empty()) last_error_ = "its name is still looked up";
+    return false;
+  }
+  lookup_.reset();
+  main_machine_ = std::move(*answer);
+  looked_up_ = now;
+  return true;
+}
+
 void MemberControl::connect_again() {
-  attempts_ = begin_connecting(plan_.main_address, plan_.main_port);
+  attempts_.clear();
+  if (!has_looked_up()) return;  // its descriptor tells when
+  attempts_ = begin_connecting(main_machine_);
   attempt_began_ = Clock::now();
   for (const Connecting& attempt : attempts_) {
     if (!attempt.socket) last_error_ = attempt.error;
@@ -76,6 +97,7 @@ void MemberControl::fail_connection(const std::string& reason) {
 void MemberControl::add_descriptors(std::vector<pollfd>& fds) const {
   if (state_ == State::kConnecting) {
     for (const Connecting& attempt : attempts_) fds.push_back({attempt.socket.get(), POLLOUT, 0});
+    if (lookup_) fds.push_back({lookup_->fd(), POLLIN, 0});
     return;
   }
   const short events = channel_.wants_write() ? POLLIN | POLLOUT : POLLIN;
@@ -236,7 +258,11 @@ void MemberControl::give_up_joining() {
   const bool unreachable = last_error_ == "no answer" || last_error_ == "No route to host" ||
                            last_error_ == "Network is unreachable" ||
                            last_error_ == "Connection timed out";
-  if (unreachable) hint = "check --main_process_ip, the network and the firewall between the two";
+  if (!main_machine_.addresses) {
+    hint = "check --main_process_ip and the name servers of this machine";
+  } else if (unreachable) {
+    hint = "check --main_process_ip, the network and the firewall between the two";
+  }
   finish(kLostMachineExitCode, "error: the main machine did not answer at " + endpoint() +
                                    " within " + describe_duration(plan_.join_timeout) +
                                    (last_error_.empty() ? "" : ": " + last_error_) + "\n" +

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/address_lookup.h"
 #include "launch/job_control.h"
 #include "launch/launch_plan.h"
 #include "launch/line_channel.h"
@@ -40,6 +41,7 @@ class MemberControl : public JobControl {
   };
 
   void begin_joining();
+  bool has_looked_up();
   void connect_again();
   void take_connection(UniqueFd socket);
   void fail_connection(const std::string& reason);
@@ -54,6 +56,9 @@ class MemberControl : public JobControl {
   const LaunchPlan& plan_;
   const std::string identity_;  // tells this process from all others that claim the same place
   State state_ = State::kConnecting;
+  std::optional<AddressLookup> lookup_;  // of the main machine, under way
+  ResolvedHost main_machine_;            // what the last one found
+  std::optional<Clock::time_point> looked_up_;
   std::vector<Connecting> attempts_;
   LineChannel channel_;
   std::deque<Order> orders_;

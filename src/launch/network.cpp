@@ -6,27 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "accelerate/errors.h"
 
 namespace accelerate::launch {
 namespace {
-
-struct FreeAddresses {
-  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
-};
-using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
-
-// What `host` means; empty with `error` set if nothing.
-Addresses resolve(const std::string& host, int port, std::string& error) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int result = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  if (result != 0) error = gai_strerror(result);
-  return Addresses(result == 0 ? found : nullptr);
-}
 
 std::string numeric_text(const sockaddr* address, socklen_t size) {
   char text[NI_MAXHOST];
@@ -97,11 +81,19 @@ UniqueFd listen_everywhere(int port) {
                      .hint = "name another port, the same on all machines"});
 }
 
-std::vector<Connecting> begin_connecting(const std::string& host, int port) {
-  std::string error;
-  const Addresses addresses = resolve(host, port, error);
+ResolvedHost resolve(const std::string& host, int port, Resolving how) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  if (how == Resolving::kFiguresOnly) hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  const int result = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (result != 0) return {.error = gai_strerror(result)};
+  return {.addresses = Addresses(found)};
+}
+
+std::vector<Connecting> begin_connecting(const ResolvedHost& host) {
   std::vector<Connecting> attempts;
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+  for (const addrinfo* at = host.addresses.get(); at != nullptr; at = at->ai_next) {
     UniqueFd socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) continue;
     if (connect(socket.get(), at->ai_addr, at->ai_addrlen) != 0 && errno != EINPROGRESS) {
@@ -110,7 +102,9 @@ std::vector<Connecting> begin_connecting(const std::string& host, int port) {
       attempts.push_back({.socket = std::move(socket)});
     }
   }
-  if (attempts.empty()) attempts.push_back({.error = error.empty() ? std::strerror(errno) : error});
+  if (attempts.empty()) {
+    attempts.push_back({.error = host.error.empty() ? std::strerror(errno) : host.error});
+  }
   return attempts;
 }
 
@@ -127,13 +121,11 @@ std::string address_text(const sockaddr_storage& address) {
 }
 
 bool is_own_address(const std::string& host) {
-  std::string error;
-  return has_one_of(resolve(host, 0, error), own_addresses());
+  return has_one_of(resolve(host, 0, Resolving::kNames).addresses, own_addresses());
 }
 
 void require_own_address(const std::string& host) {
-  std::string error;
-  const Addresses addresses = resolve(host, 0, error);
+  const auto [addresses, error] = resolve(host, 0, Resolving::kNames);
   const std::vector<std::string> own = own_addresses();
   if (has_one_of(addresses, own)) return;
   std::string list;

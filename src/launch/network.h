@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,14 +16,30 @@ namespace accelerate::launch {
 // --main_process_port, if the port is in use.
 UniqueFd listen_everywhere(int port);
 
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+// What a host name means: addresses, or why there are none.
+struct ResolvedHost {
+  Addresses addresses{};
+  std::string error{};
+};
+enum class Resolving {
+  kNames,        // may block as long as the system's resolver does
+  kFiguresOnly,  // names mean nothing; never blocks
+};
+ResolvedHost resolve(const std::string& host, int port, Resolving how);
+
 // An attempt to connect, under way or done: poll it for POLLOUT. The socket is empty, and error
 // says why, if it cannot even begin.
 struct Connecting {
   UniqueFd socket{};
   std::string error{};
 };
-// Resolving a name may block as long as the resolver does.
-std::vector<Connecting> begin_connecting(const std::string& host, int port);
+// One attempt for each address; one with the error if there is none. Does not block.
+std::vector<Connecting> begin_connecting(const ResolvedHost& host);
 // "" if the socket is connected, else what went wrong.
 std::string connection_error(int socket);
 

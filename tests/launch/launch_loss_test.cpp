@@ -82,6 +82,26 @@ TEST_F(Machines, ASecondInterruptDoesNotWaitForAMachineThatDoesNotAnswer) {
   EXPECT_EQ(other->wait().exit_code, 130);
 }
 
+TEST_F(Machines, ASignalToAllLaunchersIsOneHoweverLateItComesToSome) {
+  const Setup setup{.machines = 2, .processes = 2, .flags = {"--grace_period", "3600"}};
+  const auto program = script(
+      "trap 'echo heard' INT; echo ready; until [ -e \"$0.go\" ]; do sleep 0.05; done; "
+      "echo saved");
+  auto main = start_machine(0, setup, program);
+  auto other = start_machine(1, setup, program);
+  main->wait_for_output("ready");
+  other->wait_for_output("ready");
+  main->signal(SIGINT);
+  other->wait_for_output("heard");  // by order of the main machine
+  other->signal(SIGINT);
+  std::this_thread::sleep_for(milliseconds(500));  // it would be killed by now
+  folder_.write("worker.sh.go", "");
+  EXPECT_EQ(main->wait().exit_code, 130);
+  const RunResult on_other = other->wait();
+  EXPECT_EQ(on_other.exit_code, 130) << on_other.err;
+  EXPECT_THAT(on_other.out, HasSubstr("saved\n"));
+}
+
 TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
   const Setup setup{.machines = 2, .processes = 2, .flags = {"--monitor_interval", "0.001"}};
   auto main = start_machine(0, setup, script("exit 0"));

@@ -52,7 +52,9 @@ inline std::string read_until(const launch::UniqueFd& socket, const std::string&
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   std::string text;
   char buffer[4096];
-  while (text.find(word) == std::string::npos) {
+  // What was searched is not searched again: a launcher may have said megabytes.
+  for (size_t from = 0; text.find(word, from) == std::string::npos;) {
+    from = text.size() < word.size() ? 0 : text.size() - word.size() + 1;
     const ssize_t count = recv(socket.get(), buffer, sizeof buffer, 0);
     if (count <= 0) break;
     text.append(buffer, static_cast<size_t>(count));
