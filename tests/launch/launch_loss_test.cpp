@@ -4,12 +4,17 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "launch/folder_entries.h"
 #include "launch/machines.h"
 #include "launch/raw_member.h"
 
 namespace accelerate::test {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
@@ -131,12 +136,28 @@ TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
   EXPECT_EQ(main->wait().exit_code, 0);
 }
 
+bool holds_socket(pid_t pid) {
+  for (const auto& fd : launch::folder_entries("/proc/" + std::to_string(pid) + "/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(fd, gone).string().starts_with("socket:")) return true;
+  }
+  return false;
+}
+
 TEST_F(Machines, ThePortIsFreeAsSoonAsTheLauncherWasKilled) {
   const Setup setup{.machines = 2, .processes = 2};
   auto main = start_machine(0, setup, script("echo ready"));
   connect_to_main(port_);
   // The guard stays a while, for its work.
-  const std::vector<pid_t> all = processes();
+  const auto guard_is_ready = [&](const std::vector<pid_t>& all) {
+    return all.size() == 2 && std::none_of(all.begin(), all.end(), [&](pid_t pid) {
+             return pid != main->pid() && holds_socket(pid);
+           });
+  };
+  std::vector<pid_t> all;
+  for (const auto deadline = Clock::now() + kDeadline; !guard_is_ready(all); all = processes()) {
+    ASSERT_LT(Clock::now(), deadline) << "the guard of the launcher holds its sockets";
+  }
   for (const pid_t pid : all) {
     if (pid != main->pid()) kill(pid, SIGSTOP);
   }
