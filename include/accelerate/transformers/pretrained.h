@@ -47,6 +47,9 @@ struct PretrainedOptions {
   Communicator* broadcast = nullptr;
   // Of a name on the hub: a branch, a tag or a commit.
   std::string revision = "main";
+  // Files of weights may be links that lead out of the folder, as in LoadModelOptions. Snapshots in
+  // a cache of the hub are made of such links, which are followed in any case.
+  bool follow_links = false;
   // Takes the report. Empty: its message is logged, as a warning, on rank 0.
   std::function<void(const PretrainedReport&)> report{};
 };

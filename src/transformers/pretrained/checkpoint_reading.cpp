@@ -113,7 +113,7 @@ Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOp
   }
   apply(options, checkpoint.config);
   checkpoint.generation_config = read_generation_config(checkpoint.folder, checkpoint.config);
-  checkpoint.weights = find_weight_files(checkpoint.folder);
+  checkpoint.weights = find_weight_files(checkpoint.folder, options.follow_links);
   if (options.dtype) check_dtype(*options.dtype);
   checkpoint.dtype = options.dtype               ? *options.dtype
                      : checkpoint.config.dtype() ? *checkpoint.config.dtype()

@@ -92,8 +92,8 @@ std::optional<at::ScalarType> WeightFiles::dtype() const {
   return std::nullopt;
 }
 
-WeightFiles find_weight_files(const fs::path& folder) {
-  WeightFiles found{.follow_links = is_hub_snapshot(folder)};
+WeightFiles find_weight_files(const fs::path& folder, bool follow_links) {
+  WeightFiles found{.follow_links = follow_links || is_hub_snapshot(folder)};
   const files::Links links = found.follow_links ? files::Links::kFollowed : files::Links::kInside;
   const std::array names{files::kSafetensorsFiles.file(), files::kSafetensorsFiles.index(),
                          files::kArchiveFiles.file(), files::kArchiveFiles.index()};

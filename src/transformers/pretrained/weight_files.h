@@ -34,6 +34,6 @@ struct WeightFiles {
 // In the order of transformers: model.safetensors, its index, pytorch_model.bin, its index. Reads
 // headers of safetensors files alone; archives one at a time. Throws CheckpointError if there is
 // none, or one that is damaged.
-WeightFiles find_weight_files(const std::filesystem::path& folder);
+WeightFiles find_weight_files(const std::filesystem::path& folder, bool follow_links = false);
 
 }  // namespace accelerate::transformers
