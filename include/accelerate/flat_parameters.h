@@ -107,8 +107,9 @@ class FlatAdamW : public torch::optim::Optimizer {
   // Number of updates made. Waits for the device.
   int64_t steps() const;
   // All that the next update depends on, for Accelerator::register_for_checkpointing(): the
-  // parameters as "masters", or as "values" where there are no masters, then "exp_avg",
-  // "exp_avg_sq", "step" and "lr". The tensors are those of the optimizer, not copies.
+  // parameters as "masters", and as "values" where there are no masters or chance has rounded them,
+  // then "exp_avg", "exp_avg_sq", "step" and "lr". The tensors are those of the optimizer: clone
+  // them to come back to this state later, as the accelerator does before it loads another.
   StateDict state_dict() const;
   // Takes one back, the parameters included. Throws CheckpointError that names what is missing or
   // of another size; then nothing has changed.

@@ -146,9 +146,9 @@ int64_t FlatAdamW::steps() const { return step_.to(at::kLong).item<int64_t>(); }
 StateDict FlatAdamW::state_dict() const {
   const auto& own = static_cast<const torch::optim::AdamWOptions&>(param_groups().at(0).options());
   StateDict state;
-  if (flat_->masters().defined()) {
-    state.set("masters", flat_->masters());
-  } else {
+  if (flat_->masters().defined()) state.set("masters", flat_->masters());
+  // Masters alone do not say which way chance has rounded.
+  if (!flat_->masters().defined() || options_.stochastic_rounding) {
     state.set("values", flat_->values());
   }
   state.set("exp_avg", exp_avg_);
@@ -160,9 +160,16 @@ StateDict FlatAdamW::state_dict() const {
 
 void FlatAdamW::load_state_dict(const StateDict& state) {
   const StateDict present = state_dict();
+  const bool has_masters = flat_->masters().defined();
+  bool rounds_masters = has_masters;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto& [name, value] : present.entries()) {
     if (name == "lr") continue;
+    if (name == "values") {
+      if (has_masters && !state.contains(name))
+        continue;  // of an optimizer that rounded to nearest
+      rounds_masters = false;
+    }
     const at::Tensor& to = value.as_tensor();
     const at::Tensor& from = state.at(name).as_tensor();
     if (from.sizes() != to.sizes() || from.scalar_type() != to.scalar_type()) {
@@ -179,7 +186,7 @@ void FlatAdamW::load_state_dict(const StateDict& state) {
   const at::NoGradGuard no_grad;
   for (const auto& [to, from] : copies) to.detach().copy_(from);
   param_groups().at(0).options().set_lr(rate);
-  flat_->refresh_from_masters();
+  if (rounds_masters) flat_->refresh_from_masters();
 }
 
 }  // namespace accelerate

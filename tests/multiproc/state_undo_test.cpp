@@ -1,4 +1,6 @@
 // A load that cannot be leaves everything as it was, also what changes in place.
+#include <accelerate/flat_parameters.h>
+
 #include <fstream>
 #include <limits>
 
@@ -49,6 +51,39 @@ TEST_F(StateUndo, ObjectsThatChangeInPlaceAreGivenBackTheirValues) {
                 HasSubstr("registered object 1 refuses its state: not mine"));
     EXPECT_TRUE(ema.mean.equal(torch::full({3}, 5.0)));
     EXPECT_TRUE(other.mean.equal(torch::full({3}, 6.0)));
+  });
+}
+
+TEST_F(StateUndo, FlatParametersAndTheirOptimizerAreGivenBackTheirValues) {
+  run(2, [&](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    torch::manual_seed(1);
+    auto net = std::make_shared<Mlp>();
+    FlatAdamW adamw(std::make_shared<FlatParameters>(*net),
+                    {.lr = 1e-2, .stochastic_rounding = true});
+    Ema ema;
+    Refusing refusing;
+    accelerator.register_for_checkpointing(adamw);
+    if (rank.rank == 1) {
+      accelerator.register_for_checkpointing(refusing);
+    } else {
+      accelerator.register_for_checkpointing(ema);
+    }
+    accelerator.save_state(folder / "state");
+    adamw.flat()->gradient().fill_(0.5);
+    for (int step = 0; step < 3; ++step) adamw.step();
+    adamw.param_groups()[0].options().set_lr(5e-3);
+    const auto all = [&] {
+      return flat({adamw.flat()->values(), adamw.flat()->masters(),
+                   adamw.state_dict().at("exp_avg").as_tensor(),
+                   adamw.state_dict().at("exp_avg_sq").as_tensor()});
+    };
+    const auto before = all();
+    EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
+                HasSubstr("registered object 1 refuses its state: not mine"));
+    EXPECT_EQ(all(), before);
+    EXPECT_EQ(adamw.steps(), 3);
+    EXPECT_EQ(adamw.param_groups()[0].options().get_lr(), 5e-3);
   });
 }
 
