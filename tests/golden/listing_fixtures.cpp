@@ -5,7 +5,7 @@ namespace accelerate::test {
 namespace {
 
 [[maybe_unused]] const int kUntested = list_untested(
-    fixtures_folder(), {"accelerate_state", "ddp_training.json", "lr_schedules.json",
+    fixtures_folder(), {"accelerate_state", "ddp_training.json", "hf_models", "lr_schedules.json",
                         "optimizers.json", "safetensors_bad", "safetensors_valid", "tokenizers"});
 
 }  // namespace
