@@ -1,0 +1,141 @@
+// push_to_hub(): a folder in a git repository, its weights through git-lfs.
+#include <accelerate/transformers/auto_model.h>
+#include <gmock/gmock.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "transformers/checkpoints.h"
+#include "transformers/encoder_models.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+using transformers::push_to_hub;
+
+std::string output_of(const std::string& command) {
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  std::string text;
+  std::array<char, 4096> buffer{};
+  while (const size_t got = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
+    text.append(buffer.data(), got);
+  }
+  pclose(pipe);
+  return text;
+}
+
+class PushToHub : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (output_of("git lfs version").rfind("git-lfs/", 0) != 0) {
+      GTEST_SKIP() << "git-lfs is not installed";
+    }
+    output_of("git init --quiet --bare " + remote());
+    model_ = random_model(ModelTask::kBase, small_bert());
+    transformers::save_pretrained(*model_, folder());
+  }
+
+  std::string remote() const {
+    return (root_.path() / "remote repo.git").string().insert(0, "'") + "'";
+  }
+  std::string remote_path() const { return (root_.path() / "remote repo.git").string(); }
+  fs::path folder() const { return root_.path() / "model folder"; }
+  std::string at_remote(const std::string& arguments) const {
+    return output_of("git --git-dir=" + remote() + " " + arguments);
+  }
+
+  CheckpointFolder root_{};
+  std::shared_ptr<PretrainedModel> model_{};
+};
+
+TEST_F(PushToHub, PushesTheFolderWithItsWeightsInGitLfs) {
+  write_file(folder() / "README.md", "# A model\r\n");
+  push_to_hub(folder(), remote_path(), {.message = "First; $(touch x) \"quoted\" 'too'"});
+  EXPECT_EQ(at_remote("ls-tree -r --name-only main"),
+            ".gitattributes\nREADME.md\nconfig.json\nmodel.safetensors\n");
+  EXPECT_EQ(at_remote("log --format=%s main"), "First; $(touch x) \"quoted\" 'too'\n");
+  EXPECT_EQ(at_remote("show main:README.md"), "# A model\r\n");
+  EXPECT_THAT(at_remote("show main:model.safetensors"),
+              StartsWith("version https://git-lfs.github.com/spec/v1\noid sha256:"));
+  EXPECT_THAT(at_remote("show main:.gitattributes"),
+              HasSubstr("*.safetensors filter=lfs diff=lfs merge=lfs -text\n"));
+  EXPECT_FALSE(fs::exists(folder() / ".git"));
+  EXPECT_FALSE(fs::exists(folder() / ".gitattributes"));
+  const fs::path clone = root_.path() / "clone";
+  output_of(
+      "git -c filter.lfs.process='git-lfs filter-process' -c filter.lfs.required=true clone "
+      "--quiet -b main " +
+      remote() + " " + clone.string());
+  expect_same_state(*transformers::AutoModel::from_pretrained(clone.string()), *model_);
+}
+
+TEST_F(PushToHub, AddsACommitWhereThereIsOneAndNoneWhereNothingChanged) {
+  push_to_hub(folder(), remote_path());
+  push_to_hub(folder(), remote_path());
+  EXPECT_EQ(at_remote("log --format=%s main"), "Upload model\n");
+  // Somebody else has added a file.
+  const fs::path clone = root_.path() / "clone";
+  output_of("GIT_LFS_SKIP_SMUDGE=1 git clone --quiet -b main " + remote() + " " + clone.string());
+  write_file(clone / "notes.txt", "kept");
+  output_of("cd " + clone.string() +
+            " && git add notes.txt && git -c user.name=a -c user.email=b commit -q -m notes && git "
+            "push --no-verify -q origin HEAD:main");
+  transformers::save_pretrained(*model_, folder(), {.max_shard_size = "10KB"});
+  push_to_hub(folder(), remote_path(), {.message = "Shards"});
+  EXPECT_EQ(at_remote("log --format=%s main"), "Shards\nnotes\nUpload model\n");
+  const std::string names = at_remote("ls-tree -r --name-only main");
+  EXPECT_THAT(names, HasSubstr("notes.txt\n"));
+  EXPECT_THAT(names, HasSubstr("model.safetensors.index.json\n"));
+  // The file of the earlier model would be found first.
+  EXPECT_THAT(names, Not(HasSubstr("\nmodel.safetensors\n")));
+}
+
+TEST_F(PushToHub, PushesToABranchOfItsOwn) {
+  push_to_hub(folder(), remote_path(), {.branch = "feature/one"});
+  EXPECT_EQ(at_remote("for-each-ref --format='%(refname)'"), "refs/heads/feature/one\n");
+}
+
+TEST_F(PushToHub, ExplainsWhatGitSaidIfItFails) {
+  const std::string nowhere = (root_.path() / "nowhere.git").string();
+  const std::string said = error_from<CheckpointError>([&] { push_to_hub(folder(), nowhere); });
+  EXPECT_THAT(said, HasSubstr("git ls-remote failed: "));
+  EXPECT_THAT(said, HasSubstr("at   " + nowhere));
+  const std::string secret = error_from<CheckpointError>(
+      [&] { push_to_hub(folder(), "https://user:hf_secret@localhost:1/x"); });
+  EXPECT_THAT(secret, Not(HasSubstr("hf_secret")));
+  EXPECT_THAT(secret, HasSubstr("https://localhost:1/x"));
+}
+
+TEST_F(PushToHub, RefusesWhatCouldBeTakenForAnOption) {
+  EXPECT_THROW(push_to_hub(folder(), "--upload-pack=touch x"), UsageError);
+  EXPECT_THROW(push_to_hub(folder(), ""), UsageError);
+  for (const char* branch : {"--force", "a b", "a..b", "", "-x"}) {
+    EXPECT_THROW(push_to_hub(folder(), remote_path(), {.branch = branch}), UsageError) << branch;
+  }
+  EXPECT_THROW(push_to_hub(folder() / "nothing", remote_path()), UsageError);
+}
+
+TEST_F(PushToHub, SaysWhichProgramIsMissing) {
+  const fs::path programs = root_.path() / "programs";
+  fs::create_directories(programs);
+  {
+    const Variable path("PATH", programs.string());
+    EXPECT_EQ(error_from<UsageError>([&] { push_to_hub(folder(), remote_path()); }),
+              "UsageError: pushing needs the program git, which is not there\n  at   "
+              "push_to_hub()\n  try  install it: apt-get install git");
+  }
+  write_file(programs / "git", "#!/bin/sh\n[ \"$1\" = --version ]\n");
+  fs::permissions(programs / "git", fs::perms::owner_all);
+  const Variable path("PATH", programs.string());
+  EXPECT_THAT(error_from<UsageError>([&] { push_to_hub(folder(), remote_path()); }),
+              HasSubstr("pushing needs the program git-lfs, which is not there"));
+}
+
+}  // namespace
+}  // namespace accelerate::test

@@ -1,0 +1,160 @@
+// save_pretrained(): the folder that transformers reads.
+#include <accelerate/safetensors.h>
+#include <accelerate/transformers/auto_model.h>
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "golden/reference_data.h"
+#include "transformers/checkpoints.h"
+#include "transformers/encoder_models.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::Not;
+using testing::Pair;
+using transformers::save_pretrained;
+
+TEST(SavePretrained, WritesTheSettingsOfTheModelThatItIs) {
+  const CheckpointFolder folder;
+  ModelConfig config = small_gpt2();
+  config.set("torch_dtype", "float32");
+  config.set("_name_or_path", "elsewhere");
+  config.set("my_own", int64_t{3});
+  const auto model = random_model(ModelTask::kCausalLm, config);
+  model->to(at::kBFloat16);
+  save_pretrained(*model, folder.path());
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("config.json", "generation_config.json", "model.safetensors"));
+  EXPECT_EQ(read_file(folder.path() / "config.json"), R"({
+  "architectures": [
+    "GPT2LMHeadModel"
+  ],
+  "bos_token_id": 1,
+  "dtype": "bfloat16",
+  "eos_token_id": 2,
+  "model_type": "gpt2",
+  "my_own": 3,
+  "n_embd": 16,
+  "n_head": 4,
+  "n_layer": 2,
+  "n_positions": 24,
+  "vocab_size": 40
+}
+)");
+  EXPECT_EQ(read_file(folder.path() / "generation_config.json"), R"({
+  "_from_model_config": true,
+  "bos_token_id": 1,
+  "eos_token_id": 2,
+  "max_length": 30
+}
+)");
+  const SafetensorsFile file(folder.path() / "model.safetensors");
+  EXPECT_THAT(file.metadata(), ElementsAre(Pair("format", "pt")));
+  EXPECT_THAT(file.names(), Contains("transformer.wte.weight"));
+  EXPECT_THAT(file.names(), Not(Contains("lm_head.weight")));
+}
+
+TEST(SavePretrained, WritesNamesOfLabelsInPlaceOfTheirNumber) {
+  const CheckpointFolder folder;
+  ModelConfig config = small_bert();
+  config.set("num_labels", int64_t{3});
+  save_pretrained(*random_model(ModelTask::kSequenceClassification, config), folder.path());
+  const auto saved = ModelConfig::from_file(folder.path());
+  EXPECT_FALSE(saved.has("num_labels"));
+  EXPECT_EQ(saved.text("id2label.2"), "LABEL_2");
+}
+
+TEST(SavePretrained, WritesNothingOnOtherProcesses) {
+  const CheckpointFolder folder;
+  save_pretrained(*random_model(ModelTask::kBase, small_bert()), folder.path() / "new",
+                  {.is_main_process = false});
+  EXPECT_FALSE(fs::exists(folder.path() / "new"));
+}
+
+TEST(SavePretrained, ReplacesAnEarlierModelAndNothingElse) {
+  const CheckpointFolder folder;
+  write_file(folder.path() / "tokenizer.json", "{}");
+  save_pretrained(*random_model(ModelTask::kCausalLm, small_gpt2()), folder.path(),
+                  {.max_shard_size = "4KB"});
+  EXPECT_THAT(names_in(folder.path()), Contains("model.safetensors.index.json"));
+  const auto model = random_model(ModelTask::kBase, small_bert());
+  save_pretrained(*model, folder.path());
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("config.json", "model.safetensors", "tokenizer.json"));
+  expect_same_state(*transformers::AutoModel::from_pretrained(folder.text()), *model);
+}
+
+TEST(SavePretrained, GivesEachFileToTheFunctionOfTheCaller) {
+  const CheckpointFolder folder;
+  const auto model = random_model(ModelTask::kBase, small_bert());
+  write_file(folder.path() / "model.safetensors", "of an earlier model");
+  std::vector<std::string> files;
+  save_pretrained(*model, folder.path(),
+                  {.max_shard_size = "8KB",
+                   .save_function = [&](const NamedTensors& tensors, const fs::path& path) {
+                     files.push_back(path.filename().string());
+                     accelerate::save(tensors, path, {.safe_serialization = true});
+                   }});
+  EXPECT_GT(files.size(), 1U);
+  EXPECT_FALSE(fs::exists(folder.path() / "model.safetensors"));
+  expect_same_state(*transformers::AutoModel::from_pretrained(folder.text()), *model);
+  files.clear();
+  save_pretrained(*model, folder.path(),
+                  {.save_function = [&](const NamedTensors& tensors, const fs::path& path) {
+                    files.push_back(path.filename().string());
+                    accelerate::save(tensors, path, {.safe_serialization = true});
+                  }});
+  EXPECT_THAT(files, ElementsAre("model.safetensors"));
+  EXPECT_THAT(names_in(folder.path()), ElementsAre("config.json", "model.safetensors"));
+}
+
+TEST(SavePretrained, RefusesAFileForAFolder) {
+  const CheckpointFolder folder;
+  write_file(folder.path() / "file", "");
+  EXPECT_THROW(
+      save_pretrained(*random_model(ModelTask::kBase, small_bert()), folder.path() / "file"),
+      UsageError);
+}
+
+// Whatever was recorded: the same tensors, the same settings.
+TEST(SavePretrained, WritesRecordedModelsAsTheyWere) {
+  const fs::path fixtures = fixtures_folder().path / "hf_models";
+  if (!fs::is_directory(fixtures)) GTEST_SKIP() << "no " << fixtures;
+  int models = 0;
+  for (const auto& entry : fs::directory_iterator(fixtures)) {
+    if (!fs::exists(entry.path() / "io.json")) continue;
+    SCOPED_TRACE(entry.path().string());
+    const auto config = ModelConfig::from_file(entry.path());
+    const std::string name = config.architectures().front();
+    ModelTask task = ModelTask::kBase;
+    for (const auto& each : transformers::registered_architectures()) {
+      if (each.name == name) task = each.task;
+    }
+    const CheckpointFolder folder;
+    save_pretrained(*transformers::load_pretrained(task, entry.path().string()), folder.path());
+    const SafetensorsFile before(entry.path() / "model.safetensors");
+    const SafetensorsFile after(folder.path() / "model.safetensors");
+    EXPECT_EQ(after.names(), before.names());
+    EXPECT_EQ(after.metadata(), before.metadata());
+    for (const std::string& tensor : before.names()) {
+      EXPECT_EQ(after.info(tensor).dtype, before.info(tensor).dtype);
+      EXPECT_TRUE(at::equal(after.tensor(tensor), before.tensor(tensor))) << tensor;
+    }
+    for (const char* file : {"config.json", "generation_config.json"}) {
+      ASSERT_EQ(fs::exists(folder.path() / file), fs::exists(entry.path() / file));
+      if (fs::exists(entry.path() / file)) {
+        EXPECT_EQ(read_file(folder.path() / file), read_file(entry.path() / file));
+      }
+    }
+    ++models;
+  }
+  EXPECT_GT(models, 0);
+}
+
+}  // namespace
+}  // namespace accelerate::test
