@@ -25,6 +25,7 @@ import checkpoint_figures
 import data_figures
 import launch_figures
 import tokenizer_figures
+import transformers_figures
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEER = ROOT / ".deps" / "python-peer"
@@ -32,7 +33,7 @@ PEER = ROOT / ".deps" / "python-peer"
 TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint", "tokenizers")
+PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint", "tokenizers", "transformers")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -365,6 +366,11 @@ class Bench:
 
     def tokenizers(self):
         tokenizer_figures.measure(self)
+
+    # --- transformer models -------------------------------------------------------------------------------------------
+
+    def transformers(self):
+        transformers_figures.measure(self)
 
     def skip(self, what, peer_name, goal):
         self.add(
