@@ -6,7 +6,7 @@ BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESE
 LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart deps build test bench fuzz lint format install clean
+.PHONY: help quickstart transformers deps build test bench fuzz lint format install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
@@ -20,6 +20,17 @@ quickstart: ## set up, build what the example needs, train it on two processes
 	@echo "Next: read examples/fashion_mnist.cpp, the program that has just run;"
 	@echo "      change it, then run 'make quickstart' again: only what changed is built;"
 	@echo "      'make test' runs all tests, 'make install' makes find_package(Accelerate) work in your own project."
+
+transformers: ## set up, fine-tune a pretrained model on real texts on two processes (about two minutes)
+	@scripts/setup.sh transformers
+	@cmake --preset release $(LEAN)
+	@cmake --build --preset release --target accelerate_cli transformers_sequence_classification transformers_embed
+	build/bin/accelerate launch --cpu --num_processes 2 build/bin/transformers_sequence_classification \
+	  --output build/sayings_model
+	build/bin/transformers_embed --query "Programs never do what they should."
+	@echo
+	@echo "Next: read examples/transformers/sequence_classification.cpp, the program that has just run;"
+	@echo "      build/sayings_model is a folder that Python's transformers loads too."
 
 deps: ## install the Debian packages and libtorch that building and testing need
 	@scripts/setup.sh test

@@ -2,9 +2,10 @@
 # Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
 # packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
 #
-# usage: scripts/setup.sh quickstart|test
-#   quickstart   what the library, the program and the examples need
-#   test         also what the tests, the benchmarks and the linters need
+# usage: scripts/setup.sh quickstart|transformers|test
+#   quickstart     what the library, the program and the examples need
+#   transformers   also the pretrained model and the texts of examples/transformers
+#   test           also what the tests, the benchmarks and the linters need
 #
 # libtorch is searched as cmake/FindLibTorch.cmake describes (Torch_DIR or LIBTORCH, then Python's torch); if there is
 # none, the wheel is unpacked into .deps/python. ACCELERATE_GPU=1 or 0 overrides the look for an NVIDIA driver.
@@ -50,6 +51,8 @@ missing_packages() {
     libxxhash-dev libyaml-cpp-dev make ninja-build nlohmann-json3-dev pkg-config python3 python3-pip zlib1g-dev
   )
   [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
+  # Texts for examples/transformers.
+  [[ "$1" == quickstart ]] || packages+=(fortunes)
   if [[ "$1" == test ]]; then
     packages+=(clang-format-14 git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, network namespaces.
@@ -175,9 +178,15 @@ provide_torch() {
 # ---------------------------------------------------------------------------------------------------------------------
 
 case "${1:-}" in
-  quickstart | test) ;;
-  *) die "usage: scripts/setup.sh quickstart|test" ;;
+  quickstart | transformers | test) ;;
+  *) die "usage: scripts/setup.sh quickstart|transformers|test" ;;
 esac
 install_packages "$1"
 check_cmake
 provide_torch
+if [[ "$1" == transformers ]]; then
+  scripts/fetch_minilm.sh
+elif [[ "$1" == test ]]; then
+  # The tests that need it fetch it too, and are skipped where that is not possible.
+  scripts/fetch_minilm.sh || say "going on without the pretrained model"
+fi

@@ -1,0 +1,81 @@
+// Finds the sayings that mean nearly the same as a text: sentence embeddings of a pretrained model,
+// the mean of its last hidden states, compared by the angle between them.
+//
+//   transformers_embed --query "Programs never do what they should."
+//
+// Several processes share the sayings.
+#include <accelerate/accelerate.h>
+#include <accelerate/transformers.h>
+#include <torch/torch.h>
+
+#include "flags.h"
+#include "sayings.h"
+
+using namespace accelerate;                // NOLINT(google-build-using-namespace): an example
+using namespace accelerate::transformers;  // NOLINT(google-build-using-namespace): an example
+
+namespace {
+
+const std::vector<std::string> kTopics{"art",  "computers", "education", "food",      "law",
+                                       "love", "medicine",  "men-women", "news",      "pets",
+                                       "work", "politics",  "science",   "platitudes"};
+
+// [texts, width]; the length of each row is 1.
+at::Tensor embed(PretrainedModel& model, const PretrainedTokenizer& tokenizer,
+                 const std::vector<std::string>& texts, c10::Device device) {
+  constexpr size_t kAtOnce = 64;
+  torch::NoGradGuard no_grad;
+  std::vector<at::Tensor> rows;
+  for (size_t begin = 0; begin < texts.size(); begin += kAtOnce) {
+    const size_t count = std::min(kAtOnce, texts.size() - begin);
+    const ModelInputs inputs = send_to_device(
+        tokenizer(std::span(texts).subspan(begin, count), {.truncation = true, .max_length = 128}),
+        device);
+    const at::Tensor states = model.forward(inputs).last_hidden_state;
+    const at::Tensor mask = inputs.attention_mask.unsqueeze(-1).to(states.scalar_type());
+    const at::Tensor mean = (states * mask).sum(1) / mask.sum(1);
+    rows.push_back(torch::nn::functional::normalize(mean));
+  }
+  return torch::cat(rows);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Flags flags(argc, argv,
+                    {{"--model", ".deps/minilm"},
+                     {"--sayings", "/usr/share/games/fortunes"},
+                     {"--limit", "200"},  // sayings of each topic
+                     {"--query", "Programs never do what they should."},
+                     {"--nearest", "5"},
+                     {"--values", "0"}});  // prints so many numbers of the query, and nothing else
+  Accelerator accelerator;
+  const auto tokenizer = AutoTokenizer::from_pretrained(flags.text("--model"));
+  const auto model =
+      AutoModel::from_pretrained(flags.text("--model"), {.device = accelerator.device()});
+  const auto embedded = [&](const std::vector<std::string>& texts) {
+    return embed(*model, tokenizer, texts, accelerator.device());
+  };
+  const at::Tensor query = embedded({flags.text("--query")});
+  if (const int64_t values = flags.integer("--values"); values > 0) {
+    std::ostringstream line;
+    line.precision(9);
+    for (int64_t i = 0; i < values; ++i) line << query[0][i].item<float>() << ' ';
+    accelerator.print(line.str());
+    return 0;
+  }
+
+  std::vector<std::string> texts;
+  for (const Saying& saying : read_sayings(flags.text("--sayings"), kTopics,
+                                           static_cast<size_t>(flags.integer("--limit")))) {
+    texts.push_back(saying.text);
+  }
+  const std::vector<std::string> mine = accelerator.split_between_processes(texts);
+  const at::Tensor all = torch::cat(accelerator.communicator().all_gather_ragged(embedded(mine)));
+  const auto [angles, places] = all.matmul(query[0]).topk(flags.integer("--nearest"));
+  accelerator.print(texts.size(), " sayings; nearest to: ", flags.text("--query"));
+  for (int64_t i = 0; i < places.size(0); ++i) {
+    accelerator.print(angles[i].item<float>(), "  ",
+                      texts[static_cast<size_t>(places[i].item<int64_t>())]);
+  }
+}
