@@ -42,6 +42,8 @@ class ModelConfig {
   std::string to_json() const;
 
   bool has(std::string_view key) const;
+  // Whether the file says null, where leaving the key out would mean a default.
+  bool is_null(std::string_view key) const;
   // Each without a default throws where the key is absent.
   bool flag(std::string_view key) const;
   bool flag(std::string_view key, bool otherwise) const;

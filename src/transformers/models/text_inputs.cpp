@@ -42,6 +42,7 @@ void check_text(const ModelInputs& inputs, int64_t positions, const std::string&
 }
 
 int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows) {
+  if (config.is_null("pad_token_id")) return -1;
   const int64_t row = config.integer("pad_token_id", otherwise);
   const int64_t counted = row < 0 ? row + rows : row;
   return counted >= 0 && counted < rows ? counted : -1;

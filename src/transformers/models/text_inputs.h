@@ -14,7 +14,7 @@ namespace accelerate::transformers {
 void check_text(const ModelInputs& inputs, int64_t positions, const std::string& model);
 
 // The row of an embedding that stands for padding: pad_token_id, counted from the end if it is
-// negative; -1 if there is none in [0, rows).
+// negative; -1 if that is null or none in [0, rows).
 int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows);
 
 // One of `heads` parts of `width`; DataError that names the keys if it cannot be cut like that.

@@ -95,6 +95,10 @@ std::string ModelConfig::to_json() const { return python_json(document_->root); 
 const std::string& ModelConfig::name() const { return document_->name; }
 
 bool ModelConfig::has(std::string_view key) const { return document_->find(key) != nullptr; }
+bool ModelConfig::is_null(std::string_view key) const {
+  const auto found = document_->root.find(std::string(key));
+  return found != document_->root.end() && found->is_null();
+}
 
 bool ModelConfig::flag(std::string_view key) const {
   return flag_of(*document_, key, document_->get(key, kFlag));
