@@ -7,6 +7,7 @@
 #include "accelerate/errors.h"
 #include "cli/checkpoint_report.h"
 #include "cli/help_formatter.h"
+#include "cli/usage.h"
 #include "files/checkpoint_directory.h"
 #include "files/system_calls.h"
 
@@ -68,8 +69,11 @@ std::vector<CheckpointEntry> find_entries(const std::filesystem::path& directory
 }
 
 // Prints what is asked for. Returns 0 if every checkpoint it looked at is complete (for verify: and
-// all its bytes match), else 1. Throws CheckpointError if there is none.
+// all its bytes match), else 1. Throws CheckpointError if there is none, UsageError if there is no
+// such folder.
 int run(const Options& options) {
+  require_something_at(options.directory,
+                       "name a checkpoint, or the folder that checkpoints are in");
   const std::vector<CheckpointEntry> entries = find_entries(options.directory);
   CheckpointReport report;
   switch (options.action) {

@@ -7,6 +7,7 @@
 
 #include "cli/completion_scripts.h"
 #include "cli/help_formatter.h"
+#include "cli/usage.h"
 
 namespace accelerate::cli {
 
@@ -18,7 +19,7 @@ Command setup_completion(CLI::App& app) {
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->add_option("shell", *shell, "The shell: bash, zsh or fish")
       ->type_name("bash|zsh|fish")
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}).description(""))
+      ->check(one_of("the shell", {"bash", "zsh", "fish"}))
       ->required();
   command->footer("For bash: eval \"$(accelerate completion bash)\" in ~/.bashrc.");
   return {command, [shell] {

@@ -10,6 +10,7 @@
 #include "accelerate/errors.h"
 #include "cli/config_docs.h"
 #include "cli/help_formatter.h"
+#include "cli/usage.h"
 #include "cli/wizard_questions.h"
 #include "config/config_file.h"
 #include "config/config_path.h"
@@ -135,7 +136,7 @@ Command setup_config(CLI::App& app) {
   const std::vector<std::string> names(precisions.begin(), precisions.end());
   defaults->add_option("--mixed_precision", options->mixed_precision, "What models compute in [no]")
       ->type_name(CLI::detail::join(names, "|"))
-      ->check(CLI::IsMember(names).description(""));
+      ->check(one_of("--mixed_precision", names));
   CLI::App* update = add_part(*config, "update", "Rewrite a file of an older version");
   add_config_file(*update, *options);
   CLI::App* show = add_part(*config, "show", "Print a file as it is understood");

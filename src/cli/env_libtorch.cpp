@@ -53,16 +53,16 @@ std::string wheel_version(const fs::path& packages, const std::string& name) {
   return "";
 }
 
-std::string describe_nccl(const fs::path& packages) {
+std::optional<BackendFacts> find_nccl(const fs::path& packages) {
   const fs::path in_wheel = packages / "nvidia" / "nccl" / "lib" / "libnccl.so.2";
   for (const fs::path& path :
        {in_wheel, fs::path("/usr/lib/x86_64-linux-gnu/libnccl.so.2"),
         fs::path("/usr/lib/aarch64-linux-gnu/libnccl.so.2"), fs::path("/usr/lib64/libnccl.so.2")}) {
     if (!is_file(path)) continue;
     const std::string version = path == in_wheel ? wheel_version(packages, "nvidia_nccl") : "";
-    return "nccl" + (version.empty() ? "" : " " + version) + " at " + path.string();
+    return BackendFacts{.name = "nccl", .version = version, .path = path.string()};
   }
-  return "";
+  return std::nullopt;
 }
 
 // The dynamic loader of this program, "" in a static one.
@@ -107,9 +107,9 @@ LibtorchFacts find_libtorch() {
   const fs::path torch_folder = folder.parent_path();
   facts.version = version_in(torch_folder);
   facts.has_cuda = is_file(folder / "libtorch_cuda.so");
-  facts.backends.emplace_back("gloo");
-  const std::string nccl = describe_nccl(torch_folder.parent_path());
-  if (facts.has_cuda && !nccl.empty()) facts.backends.push_back(nccl);
+  facts.backends.push_back({.name = "gloo"});
+  const auto nccl = find_nccl(torch_folder.parent_path());
+  if (facts.has_cuda && nccl) facts.backends.push_back(*nccl);
   return facts;
 }
 

@@ -6,11 +6,18 @@
 
 namespace accelerate::cli {
 
+// A library through which ranks speak to each other.
+struct BackendFacts {
+  std::string name{};     // "gloo", "nccl"
+  std::string version{};  // "" if nothing tells it
+  std::string path{};     // "": inside libtorch
+};
+
 struct LibtorchFacts {
   std::string folder{};  // of libtorch_cpu.so; "" if it is not found
   std::string version{};
-  bool has_cuda = false;                // libtorch_cuda.so is beside it
-  std::vector<std::string> backends{};  // "gloo", "nccl 2.28.9 at /..."
+  bool has_cuda = false;  // libtorch_cuda.so is beside it
+  std::vector<BackendFacts> backends{};
 };
 
 // The libtorch that a program of the library loads, as the dynamic loader finds it for the

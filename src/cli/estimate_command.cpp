@@ -13,6 +13,7 @@
 #include "cli/estimate_report.h"
 #include "cli/help_formatter.h"
 #include "cli/system_facts.h"
+#include "cli/usage.h"
 #include "files/size_text.h"
 
 namespace accelerate::cli {
@@ -49,6 +50,14 @@ struct Options {
   std::string library_name;
   bool trust_remote_code = false;
 };
+
+// The names that --mixed_precision has for some types.
+std::string spell_out_dtype(std::string& name) {
+  if (name == "fp32") name = "float32";
+  if (name == "fp16") name = "float16";
+  if (name == "bf16") name = "bfloat16";
+  return "";
+}
 
 template <typename Value>
 Value named(std::span<const Value> values, const std::string& name) {
@@ -117,7 +126,7 @@ void add_choice(CLI::App& command, const std::string& flag, std::string& value,
                 const std::string& help, const std::vector<std::string>& choices) {
   command.add_option(flag, value, help)
       ->type_name(CLI::detail::join(choices, "|"))
-      ->check(CLI::IsMember(choices).description(""));
+      ->check(one_of(flag, choices));
 }
 
 CLI::Option* add_size(CLI::App& command, const std::string& flag, uint64_t& value,
@@ -140,11 +149,14 @@ Command setup_estimate(CLI::App& app) {
       ->type_name("")
       ->required();
   const std::vector<std::string> dtypes{"float32", "float16", "bfloat16", "int8", "int4"};
-  command->add_option("--dtypes", options->dtypes, "Types to look at [all]")
+  command
+      ->add_option("--dtypes", options->dtypes,
+                   "Types to look at; fp32, fp16 and bf16 are taken too [all]")
       ->type_name(CLI::detail::join(dtypes, "|"))
       ->expected(1, 5)
       ->delimiter(',')
-      ->check(CLI::IsMember(dtypes).description(""));
+      ->transform(CLI::Validator(spell_out_dtype, ""))
+      ->check(one_of("--dtypes", dtypes));
   add_choice(*command, "--optimizer", options->optimizer, "Optimizer of the table of ranks [adam]",
              {"adam", "sgd", "adam8bit"});
   command->add_option("--ranks", options->ranks, "Numbers of ranks to look at [1 2 4 8]")

@@ -44,7 +44,8 @@ std::vector<Align> right_after_first(size_t columns, size_t left = 1) {
 
 std::string head_text(const MemoryEstimate& estimate) {
   std::string text = files::printable_text(estimate.origin);
-  if (!estimate.architecture.empty()) text += " (" + estimate.architecture + ")";
+  if (!estimate.architecture.empty())
+    text += " (" + files::printable_text(estimate.architecture, 60) + ")";
   return text + "\n" + count_text(estimate.parameters) + " parameters in " +
          plural(estimate.tensors, "tensor") + "; the largest layer is " +
          files::printable_text(estimate.largest_layer, 60) + "\n\n";

@@ -10,13 +10,16 @@ namespace {
 using config::Kind;
 using config::Setting;
 
-[[noreturn]] void refuse_flag(const std::string& flag) {
-  const std::string nearest = config::nearest_name(flag, config::long_flags());
-  throw UsageError({.what = "accelerate launch has no flag " + flag,
-                    .hint = nearest.empty()
-                                ? std::string("accelerate launch --help lists the flags; those of "
-                                              "your program come after it")
-                                : nearest + "? (flags of your program come after it)"});
+[[noreturn]] void refuse_flag(const std::string& flag, const LaunchCaller& caller) {
+  std::vector<std::string> known = config::long_flags();
+  known.insert(known.end(), caller.own_flags.begin(), caller.own_flags.end());
+  const std::string nearest = config::nearest_name(flag, known);
+  std::string hint = nearest.empty() ? "accelerate launch --help lists the flags" : nearest + "?";
+  if (caller.takes_program) {
+    hint += nearest.empty() ? "; those of your program come after it"
+                            : " (flags of your program come after it)";
+  }
+  throw UsageError({.what = caller.name + " has no flag " + flag, .hint = hint});
 }
 
 HelpWanted help_of(const std::string& flag) {
@@ -38,7 +41,8 @@ std::string given(const Setting& setting, const std::string& flag, const std::st
 
 }  // namespace
 
-LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments) {
+LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments,
+                                       const LaunchCaller& caller) {
   LaunchArguments parsed;
   auto argument = arguments.begin();
   for (; argument != arguments.end(); ++argument) {
@@ -55,7 +59,7 @@ LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments
       return parsed;
     }
     const Setting* setting = config::find_flag(flag);
-    if (setting == nullptr) refuse_flag(flag);
+    if (setting == nullptr) refuse_flag(flag, caller);
 
     if (has_value) {
       parsed.flags.push_back({setting, given(*setting, flag, argument->substr(equals + 1)), flag});

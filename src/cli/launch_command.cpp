@@ -1,8 +1,11 @@
 #include "cli/launch_command.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
@@ -10,6 +13,7 @@
 #include "cli/explain_table.h"
 #include "cli/launch_allocation.h"
 #include "cli/launch_help.h"
+#include "cli/launch_notes.h"
 #include "config/config_path.h"
 #include "config/variable_names.h"
 #include "config/worker_variables.h"
@@ -21,7 +25,6 @@
 namespace accelerate::cli {
 namespace {
 
-using config::Effect;
 using config::Settings;
 using config::SourceKind;
 using launch::LauncherKind;
@@ -64,22 +67,35 @@ LauncherKind launcher_kind(const Settings& settings) {
   return LauncherKind::kLocal;
 }
 
-// Only mpirun and ssh are told the machines by a file.
-std::string hostfile_of(const Settings& settings, LauncherKind launcher) {
-  if (launcher != LauncherKind::kMpirun && launcher != LauncherKind::kSsh) return "";
+// The setting that names the file of machines: only mpirun and ssh are told them so. nullptr: none.
+const char* hostfile_setting(const Settings& settings, LauncherKind launcher) {
+  if (launcher != LauncherKind::kMpirun && launcher != LauncherKind::kSsh) return nullptr;
   for (const char* name : {"hostfile", "mpirun_hostfile"}) {
-    if (const auto& path = settings[name].text) return *path;
+    if (settings[name].text) return name;
   }
-  return settings.is_on("use_deepspeed") ? settings.text("deepspeed_hostfile") : "";
+  const bool is_deepspeed = settings.is_on("use_deepspeed") && settings["deepspeed_hostfile"].text;
+  return is_deepspeed ? "deepspeed_hostfile" : nullptr;
+}
+
+// The file of machines; "" if there is none. Throws ConfigError that names who gave one that cannot
+// be opened.
+std::string hostfile_of(const Settings& settings, LauncherKind launcher) {
+  const char* name = hostfile_setting(settings, launcher);
+  if (name == nullptr) return "";
+  const std::string path = settings.text(name);
+  if (path.empty() || std::ifstream(path).is_open()) return path;
+  throw ConfigError({.what = "cannot read the host file " + path + ": " + std::strerror(errno),
+                     .where = config::place_of(settings[name].source),
+                     .hint = "name a file with one machine a line, such as: node1 slots=2"});
 }
 
 void take_output(const Settings& settings, LaunchPlan& plan) {
   plan.prefix_output = settings.is_on("prefix_output");
   plan.log_dir = settings.text("log_dir");
+  // 0, the preset, changes nothing, as in torchrun.
   const std::string tee = settings.text("tee");
-  // As in torchrun, 0 without files changes nothing: output that goes nowhere helps nobody.
-  const bool changes_nothing = tee == "0" && plan.log_dir.empty();
-  if (settings["tee"].is_given() && !changes_nothing) plan.tee = launch::Tee::parse(tee);
+  if (tee == "none") plan.tee = launch::Tee{};
+  if (tee != "none" && tee != "0") plan.tee = launch::Tee::parse(tee);
   plan.quiet = settings.is_on("quiet");
   plan.debug = settings["debug"].source.kind == SourceKind::kFlag && settings.is_on("debug");
 }
@@ -93,6 +109,13 @@ void take_times(const Settings& settings, LaunchPlan& plan) {
   }
 }
 
+// A file that counts workers knows nothing of machines that are named beside it.
+bool is_overruled_by_hostfile(const Settings& settings, LauncherKind launcher) {
+  const char* name = hostfile_setting(settings, launcher);
+  return name != nullptr && settings["num_processes"].source.kind == SourceKind::kFile &&
+         settings[name].source.kind != SourceKind::kFile;
+}
+
 void take_machines(const Settings& settings, LaunchPlan& plan) {
   plan.launcher = launcher_kind(settings);
   plan.hostfile = hostfile_of(settings, plan.launcher);
@@ -104,31 +127,13 @@ void take_machines(const Settings& settings, LaunchPlan& plan) {
   plan.main_port = settings.integer("main_process_port").value_or(0);
   plan.same_network = settings.is_on("same_network");
   plan.num_processes = settings.integer("num_processes").value_or(1);
-  const bool is_detected = !settings["num_processes"].is_given();
-  if (is_detected && !plan.hostfile.empty()) plan.num_processes = 0;  // one a slot
+  const bool is_left_to_slots =
+      !settings["num_processes"].is_given() || is_overruled_by_hostfile(settings, plan.launcher);
+  if (is_left_to_slots && !plan.hostfile.empty()) plan.num_processes = 0;  // one a slot
   // Every configuration file says 1, also where it names the machines elsewhere.
   const SourceKind who = settings["num_machines"].source.kind;
   const bool is_chosen = who == SourceKind::kFlag || who == SourceKind::kVariable;
   if (!plan.hostfile.empty() && plan.num_machines == 1 && !is_chosen) plan.num_machines = 0;
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-// Nothing that was given is dropped in silence.
-void name_what_has_no_effect(const Settings& settings) {
-  const auto none = config::settings_of_effect(settings, Effect::kNone);
-  const auto forwarded = config::settings_of_effect(settings, Effect::kForwarded);
-  std::string text;
-  if (!none.empty()) text = "without effect: " + joined(none);
-  if (!forwarded.empty()) {
-    text += (text.empty() ? "" : "; ") +
-            ("passed on to the workers, but not used by native programs: " + joined(forwarded));
-  }
-  if (!text.empty()) print(stderr, "accelerate launch: " + text + "\n");
 }
 
 // Takes what the allocation around this process decides of the settings. Returns a sentence that
@@ -227,7 +232,9 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   }
   LaunchPlan plan = make_launch_plan(settings, arguments);
   plan.repeat_last_lines = repeat_last_lines;
-  name_what_has_no_effect(settings);
+  for (const std::string& note : launch_notes(settings, plan)) {
+    print(stderr, "accelerate launch: " + note + "\n");
+  }
   if (settings.is_on("dry_run")) {
     print(stdout, dry_run_text(plan));
     return 0;

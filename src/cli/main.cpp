@@ -11,6 +11,7 @@
 #include "accelerate/errors.h"
 #include "cli/commands.h"
 #include "cli/launch_command.h"
+#include "cli/usage.h"
 #include "cli/wizard_prompter.h"
 #include "config/nearest_name.h"
 #include "launch/command_line.h"
@@ -63,15 +64,19 @@ std::vector<std::string> with_underscores(std::vector<std::string> arguments) {
   return arguments;
 }
 
-// "accelerate config default": the command that the words of the user reached.
-std::string reached_command(const CLI::App& app) {
-  for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    if (command->parsed()) return app.get_name() + " " + reached_command(*command);
-  }
-  return app.get_name();
+// "accelerate -h config show" asks for what "accelerate config show -h" does.
+std::vector<std::string> with_help_behind(std::vector<std::string> arguments) {
+  const bool begins_with_help = arguments.size() > 1 && !arguments[1].starts_with("-") &&
+                                (arguments.front() == "-h" || arguments.front() == "--help");
+  if (!begins_with_help) return arguments;
+  // What follows launch may be a program, and flags behind that are its own.
+  const auto end = arguments[1] == "launch" ? arguments.begin() + 2 : arguments.end();
+  std::rotate(arguments.begin(), arguments.begin() + 1, end);
+  return arguments;
 }
 
 int run(std::vector<std::string> arguments) {
+  arguments = with_help_behind(std::move(arguments));
   if (!arguments.empty() && arguments.front() == "launch") {
     return accelerate::cli::run_launch({arguments.begin() + 1, arguments.end()});
   }
@@ -92,7 +97,7 @@ int run(std::vector<std::string> arguments) {
   } catch (const CLI::Success& request) {  // help or version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    throw accelerate::UsageError({.what = error.what(), .hint = reached_command(app) + " --help"});
+    accelerate::cli::refuse_command_line(app, error);
   }
   for (const Command& command : commands) {
     if (command.app->parsed()) return command.run();
@@ -107,6 +112,7 @@ int main(int argc, char** argv) {
   try {
     return run({argv + 1, argv + argc});
   } catch (const accelerate::cli::Interrupted& interruption) {
+    std::fprintf(stderr, "accelerate config: stopped; nothing was written\n");
     return kSignalExitCode + interruption.signal();
   } catch (const accelerate::launch::ProgramError& error) {
     print_error(error);

@@ -11,6 +11,7 @@
 #include "accelerate/errors.h"
 #include "cli/help_formatter.h"
 #include "cli/text_table.h"
+#include "cli/usage.h"
 #include "files/merge_weights.h"
 #include "files/printable_text.h"
 #include "files/size_text.h"
@@ -63,6 +64,7 @@ int run(const Options& options) {
                       .where = "--unsafe_serialization",
                       .hint = "leave the flag out; torch and transformers read safetensors too"});
   }
+  require_something_at(options.source, "name a .safetensors file, an index, or a folder with them");
   refuse_torch_distributed(options.source);
   files::MergeOptions merge{
       .overwrite = options.overwrite,

@@ -8,12 +8,12 @@
 #include <array>
 #include <cctype>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string_view>
+#include <tuple>
 
 #include "base/environment.h"
 #include "cli/captured_command.h"
@@ -87,43 +87,38 @@ std::vector<std::string> ask_nvidia_smi(const std::string& fields, const std::st
 
 }  // namespace
 
-std::string describe_platform() {
+PlatformFacts platform_facts() {
   utsname name{};
   uname(&name);
-  return std::string(name.sysname) + " " + name.release + " " + name.machine + ", glibc " +
-         gnu_get_libc_version();
+  return {name.sysname, name.release, name.machine, gnu_get_libc_version()};
 }
 
-std::string describe_processor() {
-  std::string model = field_of("/proc/cpuinfo", "model name");
-  if (model.empty()) model = "unknown model";
-  const long total = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
-  const int usable = launch::available_cores();
-  std::string cores = std::to_string(total) + " logical cores";
-  if (usable != total) cores = std::to_string(usable) + " of " + cores;
-  return model + ", " + cores;
+ProcessorFacts processor_facts() {
+  return {.model = field_of("/proc/cpuinfo", "model name"),
+          .logical_cores = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN))),
+          .usable_cores = launch::available_cores()};
 }
 
-std::string describe_memory() {
-  const double bytes =
-      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", bytes / (1024.0 * 1024.0 * 1024.0));
-  return text;
+uint64_t memory_bytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-std::vector<std::string> describe_gpus() {
-  std::vector<std::string> gpus;
+std::vector<GpuFacts> gpu_facts() {
+  std::vector<GpuFacts> gpus;
   for (const fs::path& gpu : launch::folder_entries("/proc/driver/nvidia/gpus")) {
-    const std::string model = field_of(gpu / "information", "Model");
-    gpus.push_back((model.empty() ? "unknown model" : model) + " at " + gpu.filename().string());
+    gpus.push_back({field_of(gpu / "information", "Model"), gpu.filename().string()});
   }
-  if (gpus.empty()) gpus = ask_nvidia_smi("name");
-  std::sort(gpus.begin(), gpus.end());
+  if (gpus.empty()) {
+    for (std::string& model : ask_nvidia_smi("name")) gpus.push_back({std::move(model)});
+  }
+  std::sort(gpus.begin(), gpus.end(), [](const GpuFacts& left, const GpuFacts& right) {
+    return std::tie(left.model, left.bus) < std::tie(right.model, right.bus);
+  });
   return gpus;
 }
 
-std::string describe_gpu_driver() {
+std::string gpu_driver_version() {
   // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 ..."
   std::istringstream words(field_of("/proc/driver/nvidia/version", "NVRM version"));
   for (std::string word; words >> word;) {
@@ -155,15 +150,14 @@ std::vector<uint64_t> gpu_memories() {
   return memories;
 }
 
-std::string describe_python() {
-  const std::string python = launch::find_python();
-  if (python.empty()) return "none";
-  const auto answer = captured_command({python, "-c", kPythonQuestion}, kPythonDeadline);
-  if (!answer) return "at " + python + ", which did not answer";
-  const std::vector<std::string> lines = lines_of(*answer);
-  if (lines.empty()) return "at " + python + ", which did not answer";
-  return lines[0] + " at " + python + ", " +
-         (lines.size() > 1 ? "torch " + lines[1] : std::string("no torch"));
+PythonFacts python_facts() {
+  PythonFacts facts{.path = launch::find_python()};
+  if (facts.path.empty()) return facts;
+  const auto answer = captured_command({facts.path, "-c", kPythonQuestion}, kPythonDeadline);
+  const std::vector<std::string> lines = answer ? lines_of(*answer) : std::vector<std::string>{};
+  if (!lines.empty()) facts.version = lines[0];
+  if (lines.size() > 1) facts.torch = lines[1];
+  return facts;
 }
 
 std::vector<std::string> relevant_variables() {

@@ -7,17 +7,38 @@
 
 namespace accelerate::cli {
 
-std::string describe_platform();   // "Linux 6.1.0-18-amd64 x86_64, glibc 2.36"
-std::string describe_processor();  // "AMD EPYC 7R13, 8 of 96 logical cores"
-std::string describe_memory();     // "30.6 GiB"
+struct PlatformFacts {
+  std::string system{};   // "Linux"
+  std::string release{};  // "6.1.0-18-amd64"
+  std::string machine{};  // "x86_64"
+  std::string glibc{};    // "2.36"
+};
+PlatformFacts platform_facts();
 
-// One text a GPU of the machine, also of those that CUDA_VISIBLE_DEVICES hides; empty without any.
-std::vector<std::string> describe_gpus();
-std::string describe_gpu_driver();  // "" if there is none
+struct ProcessorFacts {
+  std::string model{};  // "" if nothing tells it
+  int logical_cores = 1;
+  int usable_cores = 1;  // by this process
+};
+ProcessorFacts processor_facts();
 
-// "3.11.2 at /usr/bin/python3, torch 2.11.0"; "none" where there is no Python. Does not import
-// torch; gives up after ten seconds.
-std::string describe_python();
+uint64_t memory_bytes();  // of the machine
+
+struct GpuFacts {
+  std::string model{};  // "" if nothing tells it
+  std::string bus{};    // "0000:3b:00.0"; "" if nothing tells it
+};
+// The GPUs of the machine, also those that CUDA_VISIBLE_DEVICES hides; empty without any.
+std::vector<GpuFacts> gpu_facts();
+std::string gpu_driver_version();  // "" if there is none
+
+struct PythonFacts {
+  std::string path{};     // "": there is no Python
+  std::string version{};  // "": it did not answer
+  std::string torch{};    // its version; "": it has no torch
+};
+// Does not import torch; gives up after ten seconds.
+PythonFacts python_facts();
 
 // NAME=value of the variables that change how a job runs, sorted.
 std::vector<std::string> relevant_variables();

@@ -42,7 +42,11 @@ std::string selftest_program() {
 }
 
 int run(const Options& options, const std::vector<std::string>& launch_flags) {
-  if (const std::string program = parse_launch_arguments(launch_flags).program; !program.empty()) {
+  const LaunchCaller caller{.name = "accelerate test",
+                            .takes_program = false,
+                            .own_flags = {"--json", "--timeout", "--folder"}};
+  const std::string program = parse_launch_arguments(launch_flags, caller).program;
+  if (!program.empty()) {
     throw UsageError({.what = "accelerate test runs a program of its own, not " + program,
                       .hint = "accelerate launch " + program + " runs yours"});
   }

@@ -4,10 +4,13 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "cli/wizard_input.h"
 #include "cli/wizard_terminal.h"
+#include "config/shown_text.h"
 
 namespace accelerate::cli {
 
@@ -28,20 +31,31 @@ namespace {
                     .hint = "accelerate config default asks nothing"});
 }
 
-// A line without its end.
-std::string read_line() {
+// A line without its end. What the person does not see as it is typed is shown here: a transcript
+// holds the answers, and no question stands behind another.
+std::string read_line(const WizardInput& input) {
   std::string line;
-  char c = 0;
   while (true) {
-    const ssize_t count = read(STDIN_FILENO, &c, 1);
-    if (count <= 0 && line.empty()) refuse_end_of_input();
-    if (count <= 0 || c == '\n') return line;
-    if (c != '\r') line += c;
+    const std::optional<char> c = input.read_byte();
+    if (input.stop_signal() != 0) {
+      print_to_person("\n");
+      throw Interrupted(input.stop_signal());
+    }
+    if (!c && line.empty()) {
+      print_to_person("\n");
+      refuse_end_of_input();
+    }
+    if (!c || *c == '\n') break;
+    if (*c != '\r') line += *c;
   }
+  if (!isatty(STDIN_FILENO)) print_to_person(config::shown_text(line) + "\n");
+  return line;
 }
 
 class LinePrompter : public Prompter {
  public:
+  void tell(const std::string& sentence) override { print_to_person(sentence + "\n"); }
+
   size_t choose(const std::string& question, const std::vector<std::string>& options,
                 size_t preset) override {
     std::string text = question + "\n";
@@ -51,7 +65,7 @@ class LinePrompter : public Prompter {
     print_to_person(text);
     while (true) {
       print_to_person("Number or name [" + std::to_string(preset) + "]: ");
-      const std::string answer = read_line();
+      const std::string answer = read_line(input_);
       if (answer.empty()) return preset;
       for (size_t i = 0; i < options.size(); ++i) {
         if (answer == std::to_string(i) || answer == options[i]) return i;
@@ -64,22 +78,27 @@ class LinePrompter : public Prompter {
                   const std::function<std::string(const std::string&)>& complaint) override {
     while (true) {
       print_to_person(question + (preset.empty() ? ": " : " [" + preset + "]: "));
-      std::string answer = read_line();
+      std::string answer = read_line(input_);
       if (answer.empty()) answer = preset;
       const std::string problem = complaint ? complaint(answer) : "";
       if (problem.empty()) return answer;
       print_to_person(problem + "\n");
     }
   }
+
+ protected:
+  const WizardInput& input() const { return input_; }
+
+ private:
+  WizardInput input_;
 };
 
-// Questions to be answered by a line are the same in a terminal, which edits the line itself and
-// ends the program at Ctrl-C.
+// Questions to be answered by a line are the same in a terminal, which edits the line itself.
 class TerminalPrompter : public LinePrompter {
  public:
   size_t choose(const std::string& question, const std::vector<std::string>& options,
                 size_t preset) override {
-    return choose_in_terminal(question, options, preset);
+    return choose_in_terminal(input(), question, options, preset);
   }
 };
 

@@ -28,6 +28,9 @@ class Prompter {
  public:
   virtual ~Prompter() = default;
 
+  // Says something that needs no answer.
+  virtual void tell(const std::string& sentence) = 0;
+
   // One of `options`, by position. Blocks until the person has chosen. Throws Interrupted, and
   // UsageError if the input ends.
   virtual size_t choose(const std::string& question, const std::vector<std::string>& options,
@@ -42,7 +45,8 @@ class Prompter {
 };
 
 // Numbered lines where input or output is no terminal; a menu moved by arrow keys where both are.
-// The terminal is as it was after every call, also after one that throws.
+// The terminal is as it was after every call, also after one that throws. While the prompter lives,
+// a signal to stop waits for the next question, which throws Interrupted. One at a time.
 std::unique_ptr<Prompter> make_prompter();
 
 }  // namespace accelerate::cli

@@ -56,6 +56,10 @@ class Wizard {
                 prompter_.confirm("Keep to the CPU, although there is a GPU?", false);
     }
     if (kind == MachineKind::kManyCpu) is_cpu_ = true;
+    if (kind == MachineKind::kManyGpu && machine_.gpus == 0) {
+      prompter_.tell(
+          "No NVIDIA GPU is found on this machine: here the processes would run on the CPU.");
+    }
     const char* types[] = {"NO", "MULTI_CPU", "MULTI_GPU"};
     document_.set("distributed_type", FileNode::string(types[static_cast<size_t>(kind)]));
     document_.set("use_cpu", FileNode::plain(is_cpu_ ? "true" : "false"));

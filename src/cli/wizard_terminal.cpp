@@ -1,16 +1,13 @@
 #include "cli/wizard_terminal.h"
 
-#include <poll.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
 #include <optional>
 #include <string_view>
 
+#include "cli/wizard_input.h"
 #include "cli/wizard_prompter.h"
 
 namespace accelerate::cli {
@@ -21,26 +18,12 @@ constexpr char kCtrlD = 4;
 constexpr char kEscape = 27;
 constexpr timespec kEscapeSequence{0, 50'000'000};  // the bytes of one key come together
 
-constexpr std::array kStops = {SIGTERM, SIGHUP, SIGINT, SIGQUIT};
 constexpr size_t kNarrowest = 10;  // columns below which a width is not believed
 
-volatile sig_atomic_t g_stop_requested = 0;  // the signal
-
-extern "C" void request_stop(int signal) { g_stop_requested = signal; }
-
-// Keys arrive one by one and unseen while this lives; the cursor is hidden. Signals to stop are let
-// in only while read_byte() waits, so that none is missed.
+// Keys arrive one by one and unseen while this lives; the cursor is hidden.
 class RawTerminal {
  public:
   RawTerminal() {
-    g_stop_requested = 0;
-    sigset_t stops;
-    sigemptyset(&stops);
-    for (const int stop : kStops) sigaddset(&stops, stop);
-    sigprocmask(SIG_BLOCK, &stops, &before_mask_);
-    struct sigaction action {};
-    action.sa_handler = request_stop;
-    for (size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &action, &before_actions_[i]);
     tcgetattr(STDIN_FILENO, &before_);
     termios raw = before_;
     raw.c_lflag &= static_cast<tcflag_t>(~(ICANON | ECHO | ISIG));
@@ -54,26 +37,10 @@ class RawTerminal {
   ~RawTerminal() {
     tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
     print_to_person("\x1b[?25h");
-    for (size_t i = 0; i < kStops.size(); ++i) sigaction(kStops[i], &before_actions_[i], nullptr);
-    sigprocmask(SIG_SETMASK, &before_mask_, nullptr);
-  }
-
-  // Nothing at the end of the input, and when the program is told to stop.
-  std::optional<char> read_byte(const timespec* timeout = nullptr) const {
-    pollfd ready{STDIN_FILENO, POLLIN, 0};
-    int count = 0;
-    do {
-      count = ppoll(&ready, 1, timeout, &before_mask_);
-    } while (count < 0 && errno == EINTR && g_stop_requested == 0);
-    char c = 0;
-    if (count <= 0 || read(STDIN_FILENO, &c, 1) != 1) return std::nullopt;
-    return c;
   }
 
  private:
   termios before_{};
-  sigset_t before_mask_{};
-  std::array<struct sigaction, kStops.size()> before_actions_{};
 };
 
 enum class Key { kUp, kDown, kFirst, kLast, kEnter, kDigit, kOther };
@@ -85,8 +52,8 @@ struct KeyPress {
 
 // What follows the byte that every arrow key begins with. It is read to its end: what is left of
 // ESC [1;2A, an arrow with Shift, would be taken for the key 1.
-Key read_escape_sequence(const RawTerminal& terminal) {
-  const auto next = [&] { return terminal.read_byte(&kEscapeSequence).value_or(0); };
+Key read_escape_sequence(const WizardInput& input) {
+  const auto next = [&] { return input.read_byte(&kEscapeSequence).value_or(0); };
   const char introducer = next();
   if (introducer != '[' && introducer != 'O') return Key::kOther;
   char last = next();
@@ -110,9 +77,9 @@ Key read_escape_sequence(const RawTerminal& terminal) {
   }
 }
 
-KeyPress read_key(const RawTerminal& terminal) {
-  const std::optional<char> c = terminal.read_byte();
-  if (!c) throw Interrupted(g_stop_requested != 0 ? g_stop_requested : SIGINT);
+KeyPress read_key(const WizardInput& input) {
+  const std::optional<char> c = input.read_byte();
+  if (!c) throw Interrupted(input.stop_signal() != 0 ? input.stop_signal() : SIGINT);
   if (*c == kCtrlC || *c == kCtrlD) throw Interrupted(SIGINT);
   if (*c >= '0' && *c <= '9') return {Key::kDigit, static_cast<size_t>(*c - '0')};
   switch (*c) {
@@ -124,7 +91,7 @@ KeyPress read_key(const RawTerminal& terminal) {
     case 'j':
       return {Key::kDown};
     case kEscape:
-      return {read_escape_sequence(terminal)};
+      return {read_escape_sequence(input)};
     default:
       return {Key::kOther};
   }
@@ -181,13 +148,13 @@ size_t moved(size_t chosen, const KeyPress& press, size_t count) {
 
 }  // namespace
 
-size_t choose_in_terminal(const std::string& question, const std::vector<std::string>& options,
-                          size_t preset) {
+size_t choose_in_terminal(const WizardInput& input, const std::string& question,
+                          const std::vector<std::string>& options, size_t preset) {
   const RawTerminal terminal;
   size_t chosen = preset;
   print_to_person(question + "\n" + menu(options, chosen));
   while (true) {
-    const KeyPress press = read_key(terminal);
+    const KeyPress press = read_key(input);
     if (press.key == Key::kEnter) break;
     chosen = moved(chosen, press, options.size());
     print_to_person("\x1b[" + std::to_string(options.size()) + "A" + menu(options, chosen));

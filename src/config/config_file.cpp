@@ -13,6 +13,8 @@ namespace accelerate::config {
 namespace {
 
 constexpr const char* kSagemaker = "AMAZON_SAGEMAKER";
+// What upgraded_document() replaces.
+constexpr std::string_view kOlderKeys[] = {"fp16", "dynamo_backend"};
 
 bool is_true(const FileNode* node) {
   return node != nullptr && node->kind == FileNode::Kind::kScalar &&
@@ -42,6 +44,27 @@ void set_missing(FileNode& document, std::string_view key, FileNode value) {
   document.set(key, std::move(value));
 }
 
+[[noreturn]] void refuse_key(const FileEntry& entry, const std::string& map, bool sagemaker,
+                             const std::filesystem::path& path) {
+  const std::string nearest = nearest_name(entry.key, file_keys(map, sagemaker));
+  const std::string inside = map.empty() ? "" : " in " + map;
+  throw ConfigError(
+      {.what = "configuration files have no key " + shown_text(entry.key) + inside,
+       .where = place_in_file(path, entry.line),
+       .hint = nearest.empty() ? "accelerate config docs lists the keys" : nearest + "?"});
+}
+
+// Before anything is missed: what seems to be missing may be there under a mistyped name.
+void refuse_unknown_keys(const FileNode& document, bool sagemaker,
+                         const std::filesystem::path& path) {
+  for (const FileEntry& entry : document.entries) {
+    const bool is_known =
+        is_map_key(entry.key, sagemaker) || find_file_key("", entry.key, sagemaker) != nullptr ||
+        std::find(std::begin(kOlderKeys), std::end(kOlderKeys), entry.key) != std::end(kOlderKeys);
+    if (!is_known) refuse_key(entry, "", sagemaker, path);
+  }
+}
+
 // Walks over a document and checks every value in it.
 class Reader {
  public:
@@ -68,7 +91,7 @@ class Reader {
 
   void read_value(const FileEntry& entry, const std::string& map) {
     const Setting* setting = find_file_key(map, entry.key, file_.is_sagemaker);
-    if (setting == nullptr) refuse_key(entry, map);
+    if (setting == nullptr) refuse_key(entry, map, file_.is_sagemaker, file_.path);
     // What is not in the file was put there to complete it, and is nobody's wish.
     if (entry.value.kind == FileNode::Kind::kNull || entry.line == 0) return;
     if (setting->file_kind == FileKind::kSagemaker) return;  // kept, never used here
@@ -95,15 +118,6 @@ class Reader {
       text += (text.empty() ? "" : ",") + item.text;
     }
     return text;
-  }
-
-  [[noreturn]] void refuse_key(const FileEntry& entry, const std::string& map) const {
-    const std::string nearest = nearest_name(entry.key, file_keys(map, file_.is_sagemaker));
-    const std::string inside = map.empty() ? "" : " in " + map;
-    throw ConfigError(
-        {.what = "configuration files have no key " + shown_text(entry.key) + inside,
-         .where = file_.place(entry.line),
-         .hint = nearest.empty() ? "accelerate config docs lists the keys" : nearest + "?"});
   }
 
   [[noreturn]] void fail(const std::string& what, int line) const {
@@ -176,6 +190,9 @@ FileNode upgraded_document(FileNode document, const std::filesystem::path& path)
 ConfigFile interpret_config(FileNode document, const std::filesystem::path& path) {
   ConfigFile file;
   file.path = path;
+  if (document.kind == FileNode::Kind::kMap) {
+    refuse_unknown_keys(document, names_sagemaker(document), path);
+  }
   file.document = upgraded_document(std::move(document), path);
   file.is_sagemaker = names_sagemaker(file.document);
   Reader(file).read();

@@ -17,7 +17,9 @@ class Estimator {
   }
 
   const ModelSizes& sizes() const { return sizes_; }
-  std::string architecture() const { return architecture_ ? architecture_->name : ""; }
+  std::string architecture() const {
+    return architecture_ ? architecture_->name : model_.architecture;
+  }
 
   DtypeEstimate of_dtype(Dtype dtype) const {
     DtypeEstimate result{

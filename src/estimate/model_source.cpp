@@ -38,14 +38,27 @@ std::optional<fs::path> config_beside(const fs::path& path) {
   return is_file(config) ? std::optional(config) : std::nullopt;
 }
 
-ModelSource from_weights(const fs::path& path) {
+// Weights with the config.json beside them, which nobody named: one that cannot be used tells
+// nothing. Where it is needed, for activations, it is read again and refused.
+ModelSource weights_at(const fs::path& path) {
   ModelSource source{.origin = path.string(), .config = config_beside(path)};
+  if (!source.config) return source;
+  try {
+    source.architecture = ModelConfig::read(*source.config).architecture();
+  } catch (const ConfigError&) {
+    source.architecture.clear();
+  }
+  return source;
+}
+
+ModelSource from_weights(const fs::path& path) {
+  ModelSource source = weights_at(path);
   add_header(path, source.parameters);
   return source;
 }
 
 ModelSource from_index(const fs::path& path) {
-  ModelSource source{.origin = path.string(), .config = config_beside(path)};
+  ModelSource source = weights_at(path);
   std::set<std::string> shards;
   // Headers alone are read, and the hub's cache is made of links.
   const auto index = files::read_shard_index(path, files::Links::kFollowed);
@@ -55,9 +68,11 @@ ModelSource from_index(const fs::path& path) {
 }
 
 ModelSource from_config(const fs::path& path) {
+  Architecture architecture = architecture_of(ModelConfig::read(path));
   return {.origin = path.string(),
-          .parameters = architecture_of(ModelConfig::read(path)).parameters,
-          .config = path};
+          .parameters = std::move(architecture.parameters),
+          .config = path,
+          .architecture = std::move(architecture.name)};
 }
 
 // The one file of weights in a folder where it has no usual name.

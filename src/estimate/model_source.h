@@ -16,6 +16,7 @@ struct ModelSource {
   std::vector<Parameter> parameters{};
   // The config.json that was read, or that lies beside the weights.
   std::optional<std::filesystem::path> config{};
+  std::string architecture{};  // the class that it names; "" where none does
 };
 
 // Finds the model that `name` means: a .safetensors file, an index of several, a config.json, or a

@@ -42,8 +42,8 @@ bool is_name(const std::string& text) {
 std::vector<Host> read_hostfile(const std::filesystem::path& path) {
   std::ifstream stream(path);
   if (!stream) {
-    throw ConfigError({.what = "cannot read the host file " + path.string(),
-                       .where = "--mpirun_hostfile",
+    throw ConfigError({.what = "cannot read the host file",
+                       .where = path.string(),
                        .hint = "name a file with one machine a line, such as: node1 slots=2"});
   }
   std::vector<Host> hosts;

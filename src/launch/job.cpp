@@ -56,6 +56,18 @@ void require_shares(const LaunchPlan& plan) {
                      .hint = "it counts the processes of all machines together"});
 }
 
+// A rank that there is not would be a mistake in silence: it shows nothing of those that there are.
+void require_tee_ranks(const LaunchPlan& plan) {
+  if (!plan.tee || plan.tee->of_rank.empty()) return;
+  const int last = plan.processes_per_machine() - 1;
+  const int highest = plan.tee->of_rank.rbegin()->first;
+  if (highest <= last) return;
+  throw ConfigError({.what = "--tee names local rank " + std::to_string(highest) +
+                             ", but the last one of a machine is " + std::to_string(last),
+                     .where = "--tee",
+                     .hint = "local ranks count from 0 on every machine"});
+}
+
 void require_equal_slots(const LaunchPlan& plan, const std::vector<Host>& hosts) {
   for (const Host& host : hosts) {
     if (host.slots == hosts.front().slots) continue;
@@ -93,6 +105,7 @@ LaunchPlan fill_in(LaunchPlan plan, std::vector<Host>& hosts) {
   hosts = choose_hosts(plan);
   if (plan.num_processes == 0) plan.num_processes = plan.num_machines;
   require_shares(plan);
+  require_tee_ranks(plan);
   const bool by_hand = plan.launcher == LauncherKind::kLocal;
   if (plan.num_machines > 1 && by_hand && plan.main_address.empty()) {
     throw ConfigError({.what = "--num_machines " + std::to_string(plan.num_machines) +
@@ -103,7 +116,7 @@ LaunchPlan fill_in(LaunchPlan plan, std::vector<Host>& hosts) {
   }
   if (plan.launcher == LauncherKind::kSsh && hosts.empty()) {
     throw ConfigError({.what = "--launcher ssh needs the list of machines",
-                       .where = "--mpirun_hostfile",
+                       .where = "--hostfile",
                        .hint = "a file with one machine a line, such as: node1 slots=2"});
   }
   // Members of a job learn its name from the main machine.
@@ -275,10 +288,10 @@ int move_input_away() {
 }  // namespace
 
 int run_job(const LaunchPlan& asked) {
-  LaunchPlan plan = asked;
-  give_log_dir(plan);
   std::vector<Host> hosts;
-  const LocalPart part = local_part(fill_in(plan, hosts), hosts);
+  LaunchPlan plan = fill_in(asked, hosts);
+  give_log_dir(plan);
+  const LocalPart part = local_part(plan, hosts);
   if (plan.debug) {
     for (const auto& command : commands_of(part.plan)) tell_user(plan, shell_line(command));
   }

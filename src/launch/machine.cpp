@@ -13,20 +13,6 @@
 #include "launch/folder_entries.h"
 
 namespace accelerate::launch {
-namespace {
-
-int gpu_device_nodes() {
-  int count = 0;
-  for (const auto& path : folder_entries("/dev")) {
-    const std::string name = path.filename().string();
-    if (!name.starts_with("nvidia") || name.size() == 6) continue;
-    if (std::all_of(name.begin() + 6, name.end(), [](unsigned char c) { return std::isdigit(c); }))
-      ++count;
-  }
-  return count;
-}
-
-}  // namespace
 
 int available_cores() {
   cpu_set_t set;
@@ -39,6 +25,17 @@ std::string host_name() {
   if (gethostname(name, sizeof name - 1) != 0) return "localhost";
   const std::string full = name;
   return full.substr(0, full.find('.'));
+}
+
+int present_gpus() {
+  int count = 0;
+  for (const auto& path : folder_entries("/dev")) {
+    const std::string name = path.filename().string();
+    if (!name.starts_with("nvidia") || name.size() == 6) continue;
+    if (std::all_of(name.begin() + 6, name.end(), [](unsigned char c) { return std::isdigit(c); }))
+      ++count;
+  }
+  return count;
 }
 
 int count_visible_devices(const char* cuda_visible_devices) {
@@ -55,7 +52,7 @@ int count_visible_devices(const char* cuda_visible_devices) {
 }
 
 int visible_gpus() {
-  const int present = gpu_device_nodes();
+  const int present = present_gpus();
   const char* named = std::getenv("CUDA_VISIBLE_DEVICES");
   if (present == 0 || named == nullptr) return present;
   return count_visible_devices(named);

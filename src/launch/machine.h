@@ -11,6 +11,9 @@ int available_cores();
 // The name of this machine, up to the first dot.
 std::string host_name();
 
+// GPUs of the NVIDIA driver, also those that CUDA_VISIBLE_DEVICES hides. As cheap as the next.
+int present_gpus();
+
 // GPUs a worker would see: those of the NVIDIA driver, cut down by CUDA_VISIBLE_DEVICES. Reads
 // names in /dev only: loads no driver, takes microseconds.
 int visible_gpus();

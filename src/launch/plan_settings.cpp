@@ -32,7 +32,8 @@ std::optional<int> whole_number(const std::string& text) {
   throw ConfigError(
       {.what = "'" + text + "' does not say which streams to show",
        .where = "--tee",
-       .hint = "0 (none), 1 (output), 2 (errors), 3 (both), or by local rank: 0:3,1:2"});
+       .hint = "1 (output), 2 (errors), 3 (both), none, 0 (all, as without the flag), or by local "
+               "rank: 0:3,1:2"});
 }
 
 milliseconds seconds_of(const std::string& name, const std::string& text) {

@@ -2,6 +2,7 @@
 """`accelerate config default|update|show|docs`, `to-fsdp2`, `env` and the manual."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -37,7 +38,7 @@ class Default(ProgramTest):
     def test_refuses_a_precision_that_there_is_not(self):
         result = self.run_program("config", "default", "--mixed_precision", "fp12")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("try  accelerate config default --help", result.stderr)
+        self.assertIn("try  fp16?", result.stderr)
         self.assertFalse(self.default_file.exists())
 
 
@@ -103,32 +104,67 @@ class Env(ProgramTest):
             "env", "--json", "--config_file", path, environment={"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "4"}
         )
         facts = json.loads(result.stdout)
-        self.assertEqual(facts["configuration"], str(path))
-        self.assertIn(f"mixed_precision: bf16 ({path}:2)", facts["settings"])
-        self.assertIn(
-            "gradient_accumulation_steps: 4 (ACCELERATE_GRADIENT_ACCUMULATION_STEPS)", facts["settings"]
+        self.assertEqual(facts["config_file"], str(path))
+        self.assertIsNone(facts["config_problem"])
+        self.assertEqual(
+            facts["settings"]["mixed_precision"], {"value": "bf16", "source": "file", "where": f"{path}:2"}
         )
-        self.assertIn("gloo", facts["backends"][:1] or ["gloo"])
-        self.assertIn("logical cores", facts["processor"])
+        self.assertEqual(
+            facts["settings"]["gradient_accumulation_steps"],
+            {"value": 4, "source": "variable", "where": "ACCELERATE_GRADIENT_ACCUMULATION_STEPS"},
+        )
+        self.assertEqual(facts["settings"]["num_processes"]["value"], 1)
+        self.assertNotIn("cpu", facts["settings"])  # nobody gave it
+        self.assertEqual(facts["variables"]["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"], "4")
+
+    def test_json_is_for_programs(self):
+        facts = json.loads(self.run_program("env", "--json", environment={"ACCELERATE_USE_CPU": "yes"}).stdout)
+        self.assertEqual(
+            list(facts),
+            ["accelerate_version", "build", "libtorch", "backends", "platform", "processor", "memory_bytes", "gpus",
+             "gpu_driver_version", "python", "config_file", "config_problem", "settings", "variables"],
+        )
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        self.assertEqual(facts["memory_bytes"], pages)
+        self.assertEqual(facts["processor"]["usable_cores"], len(os.sched_getaffinity(0)))
+        self.assertEqual(facts["platform"]["release"], os.uname().release)
+        self.assertIsNone(facts["config_file"])
+        self.assertIs(facts["settings"]["cpu"]["value"], True)
+        for backend in facts["backends"]:
+            self.assertEqual(list(backend), ["name", "version", "path"])
+
+    def test_text_is_for_people(self):
+        lines = self.run_program("env").stdout.splitlines()
+        self.assertEqual(
+            [line[:13].strip() for line in lines if line[0] != " "][:8],
+            ["accelerate", "built with", "libtorch", "backends", "platform", "processor", "memory", "GPUs"],
+        )
+        self.assertRegex("\n".join(lines), r"\nmemory        [0-9.]+ GiB\n")
+        self.assertIn(f"configuration none ({self.default_file})", lines)
 
     @unittest.skipUnless((Path(PROGRAM).parent / "accelerate-selftest").exists(), "the self-test is not built")
     def test_libtorch_is_the_one_that_the_loader_finds(self):
         known = self.run_program("env", "--json").stdout
-        folder = json.loads(known)["libtorch"].split(" at ")[1]
+        folder = json.loads(known)["libtorch"]["folder"]
         elsewhere = self.folder / "torch" / "lib"
         elsewhere.mkdir(parents=True)
         (elsewhere.parent / "build-version").write_text("9.9.9\n")
         for library in Path(folder).glob("*.so*"):
             (elsewhere / library.name).symlink_to(library)
         moved = self.run_program("env", "--json", environment={"LD_LIBRARY_PATH": str(elsewhere)})
-        self.assertEqual(json.loads(moved.stdout)["libtorch"].split(" ")[0], "9.9.9")
-        self.assertTrue(json.loads(moved.stdout)["libtorch"].endswith(f" at {elsewhere}"))
+        self.assertEqual(json.loads(moved.stdout)["libtorch"]["version"], "9.9.9")
+        self.assertEqual(json.loads(moved.stdout)["libtorch"]["folder"], str(elsewhere))
 
     def test_a_file_that_cannot_be_used_is_a_fact_too(self):
         path = self.write("c.yaml", "distributed_type: 'NO'\nfrob: 1\n")
         result = self.run_program("env", "--config_file", path)
         self.assertEqual(result.returncode, 0)
         self.assertIn(f"cannot be used: configuration files have no key frob at {path}:2\n", result.stdout)
+        facts = json.loads(self.run_program("env", "--json", "--config_file", path).stdout)
+        self.assertEqual(
+            facts["config_problem"], {"message": "configuration files have no key frob", "where": f"{path}:2"}
+        )
+        self.assertEqual(facts["settings"], {})
 
 
 class Pages(ProgramTest):

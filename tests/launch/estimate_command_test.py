@@ -36,7 +36,7 @@ class EstimateMemory(ProgramTest):
         self.assertIn("No GPU was found here", result.stdout)
 
     def test_types_and_ranks_can_be_chosen(self):
-        document = self.estimate_json("--dtypes", "bfloat16", "int8", "--ranks", "3,5")
+        document = self.estimate_json("--dtypes", "bf16", "int8", "--ranks", "3,5")
         self.assertEqual([row["dtype"] for row in document["dtypes"]], ["bfloat16", "int8"])
         self.assertEqual(sorted({row["ranks"] for row in document["ranks"]}), [3, 5])
         self.assertEqual(len(document["ranks"]), 4 * 2)
@@ -48,6 +48,25 @@ class EstimateMemory(ProgramTest):
         self.assertEqual(document["dtypes"][0]["reference"]["peak"], 16 * 108310272)
         self.assertIsNone(document["dtypes"][3]["training"])
         self.assertIsNone(document["gpus"])
+
+    def test_the_class_of_the_model_is_named(self):
+        self.assertEqual(self.estimate_json()["architecture"], "BertModel")
+        self.write("config.json", json.dumps({"model_type": "bert", "architectures": ["BertForMaskedLM"]}))
+        self.assertEqual(self.estimate_json()["architecture"], "BertForMaskedLM")
+        self.assertIn("config.json (BertForMaskedLM)\n", self.estimate().stdout)
+
+    def test_the_class_of_weights_is_the_one_of_the_file_beside_them(self):
+        header = b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
+        weights = self.folder / "model.safetensors"
+        weights.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        for text, named in (
+            (json.dumps({"architectures": ["Odd\u001b[2JModel"]}), "Odd\u001b[2JModel"),  # no known one, and not trusted
+            ("no JSON", ""),
+        ):
+            self.write("config.json", text)
+            result = self.run_program("estimate-memory", weights, "--json")
+            self.assertEqual(json.loads(result.stdout)["architecture"], named)
+            self.assertNotIn("\x1b", self.run_program("estimate-memory", weights).stdout)
 
     def test_activations_and_gpus(self):
         document = self.estimate_json("--batch", "8", "--sequence", "512", "--gpu_memory", "24GiB", "--gpus", "2")

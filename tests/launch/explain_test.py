@@ -2,6 +2,7 @@
 """`accelerate launch --explain` and `--dry_run`, and the line that names what has no effect."""
 
 import unittest
+from pathlib import Path
 
 from config_program import ProgramTest
 
@@ -59,6 +60,22 @@ class Explain(ProgramTest):
         self.assertEqual(result.returncode, 2)
         self.assertIn("error: there is no configuration file 'nowhere.yaml'\n", result.stderr)
 
+    def test_a_folder_is_no_file(self):
+        (self.folder / "d.yaml").mkdir()
+        result = self.run_program("launch", "--config_file", "d.yaml", "true")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("error: 'd.yaml' is a folder, no configuration file\n", result.stderr)
+
+    def test_a_host_file_that_is_not_there_is_named_with_who_gave_it(self):
+        result = self.run_program("launch", "--launcher", "mpirun", "--hostfile", "nowhere", "true")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(
+            "error: cannot read the host file nowhere: No such file or directory\n  at   --hostfile\n", result.stderr
+        )
+        path = self.write("c.yaml", "distributed_type: MULTI_CPU\nmpirun_config:\n  mpirun_hostfile: nowhere\n")
+        result = self.run_program("launch", "--config_file", path, "true")
+        self.assertIn(f"  at   {path}:3\n", result.stderr)
+
     def test_a_file_for_sagemaker_is_refused(self):
         path = self.write(
             "c.yaml",
@@ -114,6 +131,37 @@ class DryRun(ProgramTest):
         self.assertEqual(self.run_program("launch", "--dry_run").returncode, 2)
 
 
+class Tee(ProgramTest):
+    def shown(self, *words):
+        result = self.run_program("launch", "--cpu", "--log_dir", "logs", *words, "sh", "-c", "echo out $LOCAL_RANK")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def test_the_default_means_the_same_when_it_is_given(self):
+        self.assertEqual(rows(self.run_program("launch", "--explain").stdout)["tee"], ("0", "default"))
+        self.assertEqual(self.shown(), "out 0\n")
+        self.assertEqual(self.shown("--tee", "0"), "out 0\n")
+        self.assertEqual((self.folder / "logs" / "rank_0" / "stdout.log").read_text(), "out 0\n")
+
+    def test_none_shows_nothing(self):
+        self.assertEqual(self.shown("--tee", "none"), "")
+        self.assertEqual((self.folder / "logs" / "rank_0" / "stdout.log").read_text(), "out 0\n")
+
+    def test_a_local_rank_that_there_is_not_is_refused(self):
+        folder = self.folder / "temporary"
+        folder.mkdir()
+        result = self.run_program(
+            "launch", "--cpu", "--num_processes", "2", "--tee", "0:3,7:3", "true", environment={"TMPDIR": str(folder)}
+        )
+        self.assertEqual(result.returncode, 2)
+        self.assertEqual(
+            result.stderr,
+            "error: --tee names local rank 7, but the last one of a machine is 1\n  at   --tee\n"
+            "  try  local ranks count from 0 on every machine\n",
+        )
+        self.assertEqual(list(folder.iterdir()), [])
+
+
 class Effects(ProgramTest):
     def test_settings_without_effect_are_named_in_one_line(self):
         result = self.run_program("launch", "--tpu_use_sudo", "--use_fsdp", "--fsdp-version", "2", "true")
@@ -129,6 +177,40 @@ class Effects(ProgramTest):
         self.assertEqual(
             (result.returncode, result.stderr), (0, "accelerate launch: without effect: --tpu_use_sudo\n")
         )
+
+    def test_gpus_asked_for_where_there_are_none_are_missed_aloud(self):
+        if any(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*")):
+            self.skipTest("this machine has a GPU")
+        missed = "no NVIDIA GPU is found on this machine, although {} asks for some: workers that find none run on the CPU"
+        path = self.write("gpus.yaml", "num_processes: 2\ndistributed_type: MULTI_GPU\n")
+        for words, who in (
+            (("--multi_gpu", "--num_processes", "2"), "--multi_gpu"),
+            (("--gpu_ids", "0,1"), "--gpu_ids"),
+            (("--config_file", path), f"{path}:2"),
+        ):
+            with self.subTest(words=words):
+                result = self.run_program("launch", *words, "true")
+                self.assertEqual(
+                    (result.returncode, result.stderr), (0, "accelerate launch: " + missed.format(who) + "\n")
+                )
+        result = self.run_program("launch", "--cpu", "--config_file", path, "true")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_slots_of_a_host_file_count_before_the_workers_of_a_file(self):
+        self.default_file.parent.mkdir(parents=True)
+        self.default_file.write_text("distributed_type: 'NO'\nnum_processes: 1\n")
+        hosts = self.write("hosts", "localhost slots=3\n")
+        words = ("launch", "--cpu", "--launcher", "ssh", "--launcher_command", "echo", "--hostfile", hosts)
+        result = self.run_program(*words, "--dry_run", "true")
+        self.assertEqual(
+            result.stderr,
+            "accelerate launch: the host file says how many workers there are; not used: num_processes 1 "
+            f"({self.default_file}:2)\n",
+        )
+        self.assertIn("  WORLD_SIZE=3\n", result.stdout)
+        asked = self.run_program(*words, "--num_processes", "2", "--dry_run", "true")
+        self.assertEqual(asked.stderr, "")
+        self.assertIn("  WORLD_SIZE=2\n", asked.stdout)
 
     def test_files_of_the_reference_that_say_nothing_special_are_no_reason_to_speak(self):
         path = self.write(

@@ -95,7 +95,7 @@ class MergeWeights(ProgramTest):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("Python's accelerate merge-weights", refused.stderr)
         missing = self.merge("nowhere", "merged")
-        self.assertEqual(missing.returncode, 1)
+        self.assertEqual(missing.returncode, 2)
         self.assertIn("nowhere", missing.stderr)
         self.second.write_bytes(b"short")
         damaged = self.merge("model", "merged")

@@ -3,12 +3,14 @@
 
 import os
 import signal
+import subprocess
 import termios
 import unittest
 
-from config_program import ProgramTest, Terminal
+from config_program import DEADLINE_S, PROGRAM, ProgramTest, Terminal, clean_environment
 
-UP, DOWN, ENTER, CTRL_C = "\x1b[A", "\x1b[B", "\r", "\x03"
+UP, DOWN, ENTER, CTRL_C, CTRL_D = "\x1b[A", "\x1b[B", "\r", "\x03", "\x04"
+NOTHING_WRITTEN = "accelerate config: stopped; nothing was written\r\n"
 FIRST = "What do you train on?"
 
 
@@ -52,7 +54,9 @@ class InATerminal(ProgramTest):
         terminal.expect("num_machines cannot be 'none': it is a whole number from 1 to 4096")
         terminal.expect("How many machines")
         terminal.type(CTRL_C)
-        self.assertEqual(terminal.wait(), -signal.SIGINT)
+        terminal.expect("\r\n" + NOTHING_WRITTEN)
+        self.assertEqual(terminal.wait(), 130)
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_ctrl_c_in_a_menu_leaves_nothing_and_the_terminal_as_it_was(self):
         terminal = Terminal(self.folder, "config")
@@ -63,8 +67,23 @@ class InATerminal(ProgramTest):
         terminal.expect("\x1b[?25h")
         after = termios.tcgetattr(terminal.fd)
         self.assertTrue(after[3] & termios.ICANON and after[3] & termios.ECHO)
+        terminal.expect(NOTHING_WRITTEN)
         self.assertEqual(terminal.wait(), 130)
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_ctrl_d_says_that_nothing_was_written(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type(CTRL_D)
+        terminal.expect(NOTHING_WRITTEN)
+        self.assertEqual(terminal.wait(), 130)
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type(DOWN + ENTER)
+        terminal.expect("How many machines take part [1]: ")
+        terminal.type(CTRL_D)
+        terminal.expect("\r\nerror: the input ended before the last question; nothing was written\r\n")
+        self.assertEqual(terminal.wait(), 2)
 
     def test_a_stop_signal_in_a_menu_brings_the_terminal_back(self):
         for stop in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -112,6 +131,28 @@ class ThroughPipes(ProgramTest):
         self.assertNotIn("\x1b", result.stdout)
         self.assertIn("num_processes: 6\n", self.default_file.read_text())
         self.assertIn("mixed_precision: bf16\n", self.default_file.read_text())
+
+    def test_a_transcript_holds_the_answers_and_a_line_a_question(self):
+        result = self.run_program("config", input="1\n\nno\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        lines = result.stdout.splitlines()
+        self.assertIn("How many machines take part [1]: ", lines)
+        self.assertIn("How many processes [%d]: 6" % max(2, len(os.sched_getaffinity(0)) // 2), lines)
+        self.assertTrue(all(line.count("]: ") <= 1 for line in lines), result.stdout)
+
+    def test_a_signal_says_that_nothing_was_written(self):
+        read, write = os.pipe()
+        program = subprocess.Popen(
+            [PROGRAM, "config"],
+            stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment(self.folder),
+        )
+        os.close(read)
+        self.assertEqual(program.stdout.readline(), FIRST + "\n")
+        program.send_signal(signal.SIGTERM)
+        _, error = program.communicate(timeout=DEADLINE_S)
+        os.close(write)
+        self.assertEqual(program.returncode, 128 + signal.SIGTERM)
+        self.assertEqual(error, "accelerate config: stopped; nothing was written\n")
+        self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_what_is_no_answer_is_asked_again(self):
         result = self.run_program("config", input="7\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})

@@ -161,7 +161,7 @@ TEST_F(CheckpointCli, NoCheckpointIsAnErrorAndABadCommandLineAnother) {
             "error: there is no checkpoint\n"
             "  at   ROOT\n"
             "  try  name a checkpoint, or the folder that checkpoints are in\n");
-  EXPECT_EQ(run("verify", "missing").exit_code, 1);
+  EXPECT_EQ(run("verify", "missing").exit_code, 2);
   EXPECT_EQ(run("").exit_code, 2);
   EXPECT_EQ(run("list --jason").exit_code, 2);
   EXPECT_EQ(run("list a").exit_code, 2);

@@ -4,6 +4,7 @@
 #include "accelerate/errors.h"
 #include "cli/launch_allocation.h"
 #include "cli/launch_command.h"
+#include "cli/launch_notes.h"
 #include "cli/system_facts.h"
 #include "config/schema.h"
 
@@ -102,7 +103,7 @@ TEST(AllocationOfARun, WorkersThatMachinesCannotShareAreRefused) {
   EXPECT_THROW(taken(kTwoMachines, "", {{"--num_processes", "3"}}), ConfigError);
 }
 
-TEST(PlanOfARun, ShowingNothingIsANoOpWithoutFilesAsInTorchrun) {
+TEST(PlanOfARun, ZeroShowsAllAsInTorchrunAndNoneNothing) {
   const auto plan_of = [](std::vector<config::FlagValue> flags) {
     return make_launch_plan(config::resolve_settings({.flags = std::move(flags)}),
                             {.program = "true"});
@@ -110,8 +111,29 @@ TEST(PlanOfARun, ShowingNothingIsANoOpWithoutFilesAsInTorchrun) {
   const config::Setting* tee = config::find_setting("tee");
   const config::Setting* log_dir = config::find_setting("log_dir");
   EXPECT_FALSE(plan_of({{tee, "0", "--tee"}}).tee);
-  EXPECT_TRUE(plan_of({{tee, "0", "--tee"}, {log_dir, "logs", "--log_dir"}}).tee);
+  EXPECT_FALSE(plan_of({{tee, "0", "--tee"}, {log_dir, "logs", "--log_dir"}}).tee);
+  ASSERT_TRUE(plan_of({{tee, "none", "--tee"}}).tee);
+  EXPECT_EQ(plan_of({{tee, "none", "--tee"}}).tee->streams_of(0), 0);
   EXPECT_TRUE(plan_of({{tee, "3", "--tee"}}).tee);
+}
+
+TEST(NoteOnGpus, SpeaksOnlyWhereSomeAreAskedForAndNoneCanBeUsed) {
+  const auto note = [](std::vector<std::pair<std::string, std::string>> flags, int present,
+                       int visible) {
+    config::SettingsInput input{.gpus = visible};
+    for (const auto& [flag, value] : flags) {
+      input.flags.push_back({config::find_flag(flag), value, flag});
+    }
+    return note_on_gpus(config::resolve_settings(input), present, visible);
+  };
+  EXPECT_EQ(note({{"--num_processes", "2"}}, 0, 0), "");
+  EXPECT_EQ(note({{"--multi_gpu", "true"}}, 2, 2), "");
+  EXPECT_EQ(note({{"--multi_gpu", "true"}}, 2, 0),
+            "CUDA_VISIBLE_DEVICES hides all GPUs of this machine, although --multi_gpu asks for "
+            "some: workers that find none run on the CPU");
+  EXPECT_EQ(note({{"--gpu_ids", "0,1"}}, 2, 0), "");  // it replaces that variable
+  EXPECT_NE(note({{"--gpu_ids", "0,1"}}, 0, 0), "");
+  EXPECT_EQ(note({{"--gpu_ids", "all"}}, 0, 0), "");
 }
 
 TEST(VisibleDevices, ThoseBeforeTheFirstThatIsNoneCount) {

@@ -104,6 +104,10 @@ TEST(ConfigFiles, WhatIsNoConfigurationIsRefused) {
   EXPECT_THAT(refusal("- 1\n- 2\n"), HasSubstr("the file holds no settings | c.yaml"));
   EXPECT_THAT(refusal(""), HasSubstr("the file holds no settings"));
   EXPECT_THAT(refusal("num_processes: 1\n"), HasSubstr("must name a distributed_type"));
+  EXPECT_EQ(refusal("num_proceses: 1\n"),
+            "configuration files have no key num_proceses | c.yaml:1 | num_processes?");
+  EXPECT_EQ(refusal("fp16: true\ndistributed_tpye: 'NO'\n"),
+            "configuration files have no key distributed_tpye | c.yaml:2 | distributed_type?");
   EXPECT_EQ(refusal("distributed_type: 'NO'\ndebug: true\ndebug: false\n"),
             "the key debug stands in the file twice | c.yaml:3 | ");
   EXPECT_THAT(refusal("distributed_type: !!python/object/apply:os.system ['true']\n"),

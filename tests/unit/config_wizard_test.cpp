@@ -19,6 +19,8 @@ class Script : public Prompter {
  public:
   explicit Script(std::deque<std::string> answers) : answers_(std::move(answers)) {}
 
+  void tell(const std::string& sentence) override { told.push_back(sentence); }
+
   size_t choose(const std::string& question, const std::vector<std::string>& options,
                 size_t preset) override {
     const std::string answer = next(question);
@@ -42,6 +44,7 @@ class Script : public Prompter {
 
   std::vector<std::string> questions;
   std::vector<std::string> complaints;
+  std::vector<std::string> told;
   bool is_used_up() const { return answers_.empty(); }
 
  private:
@@ -144,6 +147,17 @@ TEST(Wizard, EveryPrecisionOfTheSchemaIsOffered) {
     Script script({"", std::string(precision)});
     EXPECT_EQ(text_of(ask_configuration(script, {}), "mixed_precision"), precision);
   }
+}
+
+TEST(Wizard, GpusThatThereAreNotAreMissedAloud) {
+  Script here({"several GPUs", "", "", "", "", ""});
+  EXPECT_EQ(text_of(ask_configuration(here, {.gpus = 0, .cores = 8}), "distributed_type"),
+            "MULTI_GPU");
+  EXPECT_THAT(here.told, ElementsAre("No NVIDIA GPU is found on this machine: here the processes "
+                                     "would run on the CPU."));
+  Script there({"several GPUs", "", "", "", "", "", "", ""});
+  ask_configuration(there, {.gpus = 2, .cores = 8});
+  EXPECT_THAT(there.told, ElementsAre());
 }
 
 TEST(Wizard, AnInterruptComesThrough) {

@@ -1,0 +1,23 @@
+// What `accelerate launch` says before it starts anything: nothing that was asked for is dropped in
+// silence.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/settings.h"
+#include "launch/launch_plan.h"
+
+namespace accelerate::cli {
+
+// A sentence each: settings without effect here, workers of a configuration file where a host file
+// says how many there are, and GPUs that are asked for where there are none.
+// `plan` is what `settings` became.
+std::vector<std::string> launch_notes(const config::Settings& settings,
+                                      const launch::LaunchPlan& plan);
+
+// The last of them for a machine whose driver shows `present` GPUs, of which this process may see
+// `visible`; "" where nothing is to be said.
+std::string note_on_gpus(const config::Settings& settings, int present, int visible);
+
+}  // namespace accelerate::cli

@@ -1,0 +1,98 @@
+#include "cli/usage.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "accelerate/errors.h"
+#include "config/nearest_name.h"
+
+namespace accelerate::cli {
+namespace {
+
+struct Reached {
+  const CLI::App* app = nullptr;
+  std::string words{};  // "accelerate config default"
+};
+
+// The command that the words of the user led to.
+Reached reached_command(const CLI::App& app, const std::string& before = "") {
+  const std::string words = before + app.get_name();
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->parsed()) return reached_command(*command, words + " ");
+  }
+  return {&app, words};
+}
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::vector<std::string> commands_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  return names;
+}
+
+void refuse_flag(const Reached& reached, const std::string& word) {
+  const std::string flag = word.substr(0, word.find('='));
+  const std::string nearest = config::nearest_name(flag, flags_of(*reached.app));
+  throw UsageError({.what = reached.words + " has no flag " + flag,
+                    .hint = nearest.empty() ? reached.words + " --help" : nearest + "?"});
+}
+
+void refuse_word(const Reached& reached, const std::string& word) {
+  const std::vector<std::string> commands = commands_of(*reached.app);
+  const std::string nearest = config::nearest_name(word, commands);
+  const std::string what = commands.empty()
+                               ? reached.words + " does not know what to do with '" + word + "'"
+                               : reached.words + " has no command " + word;
+  throw UsageError(
+      {.what = what,
+       .hint = nearest.empty() ? reached.words + " --help" : reached.words + " " + nearest});
+}
+
+std::string enumeration(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
+    text += words[i];
+  }
+  return text;
+}
+
+}  // namespace
+
+void refuse_command_line(const CLI::App& program, const CLI::Error& error) {
+  const Reached reached = reached_command(program);
+  const std::vector<std::string> unknown = reached.app->remaining();
+  const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) {
+    return word.size() > 1 && word.starts_with("-");
+  });
+  if (flag != unknown.end()) refuse_flag(reached, *flag);
+  if (!unknown.empty()) refuse_word(reached, unknown.front());
+  throw UsageError({.what = error.what(), .hint = reached.words + " --help"});
+}
+
+CLI::Validator one_of(std::string option, std::vector<std::string> choices) {
+  const auto check = [option = std::move(option),
+                      choices = std::move(choices)](const std::string& word) -> std::string {
+    if (std::find(choices.begin(), choices.end(), word) != choices.end()) return "";
+    const std::string nearest = config::nearest_name(word, choices);
+    throw UsageError({.what = option + " cannot be '" + word + "': it is " + enumeration(choices),
+                      .hint = nearest.empty() ? "" : nearest + "?"});
+  };
+  return CLI::Validator(check, "");
+}
+
+void require_something_at(const std::filesystem::path& path, const std::string& hint) {
+  std::error_code unknown;
+  if (std::filesystem::status(path, unknown).type() != std::filesystem::file_type::not_found)
+    return;
+  throw UsageError({.what = "there is nothing at " + path.string(), .hint = hint});
+}
+
+}  // namespace accelerate::cli

@@ -1,0 +1,104 @@
+#!/usr/bin/env python3
+"""Command lines that are wrong: the nearest right one is named, and the exit code is the same everywhere."""
+
+import unittest
+
+from config_program import ProgramTest
+
+
+class Usage(ProgramTest):
+    def refusal(self, *words):
+        """What is said of a call that is wrong."""
+        result = self.run_program(*words)
+        self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+        return result.stderr
+
+    def test_a_mistyped_command_is_told_the_nearest(self):
+        self.assertEqual(
+            self.refusal("config", "shwo"), "error: accelerate config has no command shwo\n  try  accelerate config show\n"
+        )
+        self.assertEqual(
+            self.refusal("checkpoint", "lst", "runs"),
+            "error: accelerate checkpoint has no command lst\n  try  accelerate checkpoint list\n",
+        )
+        self.assertIn("try  accelerate config\n", self.refusal("confg"))
+        self.assertIn("try  accelerate config --help\n", self.refusal("config", "frobnicate"))
+
+    def test_a_mistyped_flag_is_told_the_nearest(self):
+        self.assertEqual(self.refusal("env", "--jsn"), "error: accelerate env has no flag --jsn\n  try  --json?\n")
+        self.assertEqual(
+            self.refusal("config", "default", "--mixed-precison=bf16"),
+            "error: accelerate config default has no flag --mixed_precison\n  try  --mixed_precision?\n",
+        )
+        # Also where something else is missing.
+        self.assertIn("has no flag --jsn\n  try  --json?\n", self.refusal("estimate-memory", "--jsn"))
+        self.assertIn("try  --version?\n", self.refusal("--versoin"))
+
+    def test_a_mistyped_value_is_told_the_nearest(self):
+        self.assertEqual(
+            self.refusal("config", "default", "--mixed_precision", "bf61"),
+            "error: --mixed_precision cannot be 'bf61': it is no, fp16, bf16 or fp8\n  try  bf16?\n",
+        )
+        self.assertIn("try  bfloat16?\n", self.refusal("estimate-memory", "m", "--dtypes", "int8", "bfloat61"))
+        self.assertIn("try  adam8bit?\n", self.refusal("estimate-memory", "m", "--optimizer", "adam8bits"))
+        self.assertIn("try  bash?\n", self.refusal("completion", "bahs"))
+
+    def test_a_word_too_many_is_named(self):
+        self.assertEqual(
+            self.refusal("env", "facts"),
+            "error: accelerate env does not know what to do with 'facts'\n  try  accelerate env --help\n",
+        )
+
+    def test_accelerate_test_speaks_of_itself_and_of_no_program(self):
+        self.assertEqual(
+            self.refusal("test", "--num_proceses", "2"),
+            "error: accelerate test has no flag --num_proceses\n  try  --num_processes?\n",
+        )
+        self.assertIn("try  --json?\n", self.refusal("test", "--jsn"))
+        self.assertIn("(flags of your program come after it)", self.refusal("launch", "--num_proceses", "2", "true"))
+
+    def test_a_path_with_nothing_there_makes_the_call_wrong_in_every_command(self):
+        for words in (
+            ("estimate-memory", "nowhere"),
+            ("merge-weights", "nowhere", "target"),
+            ("checkpoint", "list", "nowhere"),
+            ("checkpoint", "verify", "nowhere"),
+            ("config", "show", "--config_file", "nowhere"),
+            ("to-fsdp2", "--config_file", "nowhere", "--overwrite"),
+            ("launch", "--config_file", "nowhere", "true"),
+        ):
+            with self.subTest(words=words):
+                self.assertIn("nowhere", self.refusal(*words))
+
+    def test_what_is_there_but_cannot_be_used_is_work_that_failed(self):
+        (self.folder / "empty").mkdir()
+        self.write("short.safetensors", "short")
+        for words in (
+            ("estimate-memory", "empty"),
+            ("estimate-memory", "short.safetensors"),
+            ("merge-weights", "empty", "target"),
+            ("merge-weights", "short.safetensors", "target"),
+            ("checkpoint", "list", "empty"),
+        ):
+            with self.subTest(words=words):
+                self.assertEqual(self.run_program(*words).returncode, 1)
+
+
+class Help(ProgramTest):
+    def test_asked_for_first_it_is_that_of_the_command(self):
+        for words in (["launch"], ["config", "show"], ["test"]):
+            with self.subTest(words=words):
+                wanted = self.run_program(*words, "--help")
+                for flag in ("-h", "--help"):
+                    result = self.run_program(flag, *words)
+                    self.assertEqual((result.returncode, result.stdout), (0, wanted.stdout))
+
+    def test_no_program_of_the_user_is_run_for_it(self):
+        result = self.run_program("-h", "launch", "touch", "ran")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("Usage: accelerate launch", result.stdout)
+        self.assertFalse((self.folder / "ran").exists())
+
+
+if __name__ == "__main__":
+    unittest.main()
