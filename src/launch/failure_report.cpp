@@ -13,6 +13,10 @@
 namespace accelerate::launch {
 namespace {
 
+constexpr int kSshFailed = 255;
+constexpr int kCannotExecute = 126;
+constexpr int kNotFound = 127;
+
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
@@ -44,6 +48,17 @@ std::vector<int> ranks_with(const LaunchOutcome& outcome, WorkerFate fate) {
   return ranks;
 }
 
+// The status with which every worker exited by itself, if it is the same and not 0: a program that
+// saves when it is told to stop says so by a code of its own.
+std::optional<int> agreed_status(const std::vector<WorkerEnd>& ends) {
+  if (ends.empty()) return std::nullopt;
+  const int status = ends.front().wait_status;
+  const bool agreed = std::all_of(ends.begin(), ends.end(),
+                                  [&](const WorkerEnd& end) { return end.wait_status == status; });
+  if (!agreed || !WIFEXITED(status) || WEXITSTATUS(status) == 0) return std::nullopt;
+  return WEXITSTATUS(status);
+}
+
 void append_others(std::string& report, const LaunchOutcome& outcome) {
   const std::vector<int> succeeded = ranks_with(outcome, WorkerFate::kSucceeded);
   const std::vector<int> stopped = ranks_with(outcome, WorkerFate::kStopped);
@@ -53,7 +68,11 @@ void append_others(std::string& report, const LaunchOutcome& outcome) {
               " ended without error\n";
   }
   if (!stopped.empty()) {
-    report += "  " + describe_ranks(stopped) + were(stopped.size()) + "stopped\n";
+    const auto status = agreed_status(outcome.ends);
+    report += "  " + describe_ranks(stopped) +
+              (status && outcome.stop_signal ? " exited with status " + std::to_string(*status)
+                                             : were(stopped.size()) + "stopped") +
+              "\n";
   }
   if (!killed.empty()) {
     report += "  " + describe_ranks(killed) + " did not stop within " +
@@ -66,7 +85,9 @@ std::string describe_worker(const LaunchOutcome& outcome, int rank) {
   const size_t all =
       outcome.world_size > 0 ? static_cast<size_t>(outcome.world_size) : outcome.ends.size();
   if (outcome.workers != kRanks && all == 1) return outcome.workers;
-  return outcome.workers + " " + std::to_string(rank) + " of " + std::to_string(all);
+  const auto place = static_cast<size_t>(rank);
+  return outcome.workers + " " + std::to_string(rank) + " of " + std::to_string(all) +
+         (place < outcome.led_to.size() ? " (" + outcome.led_to[place] + ")" : "");
 }
 
 std::string first_line(const LaunchOutcome& outcome, const WorkerEnd& first) {
@@ -92,6 +113,17 @@ bool only_lost_a_peer(const WorkerEnd& end) {
            });
   };
   return std::any_of(kWords.begin(), kWords.end(), says);
+}
+
+// Whether launchers on the machines have said all that there is to say, through ssh or srun. What
+// these cannot do themselves, or could not start, nobody has told.
+bool is_told_already(const LaunchOutcome& outcome) {
+  return outcome.has_agents &&
+         std::all_of(outcome.ends.begin(), outcome.ends.end(), [](const WorkerEnd& end) {
+           if (!WIFEXITED(end.wait_status)) return false;
+           const int status = WEXITSTATUS(end.wait_status);
+           return status != kSshFailed && status != kCannotExecute && status != kNotFound;
+         });
 }
 
 void append_last_lines(std::string& report, const WorkerEnd& end) {
@@ -131,21 +163,6 @@ std::string describe_duration(std::chrono::milliseconds duration) {
   return text;
 }
 
-namespace {
-
-// The status with which every worker exited by itself, if it is the same and not 0: a program that
-// saves when it is told to stop says so by a code of its own.
-std::optional<int> agreed_status(const std::vector<WorkerEnd>& ends) {
-  if (ends.empty()) return std::nullopt;
-  const int status = ends.front().wait_status;
-  const bool agreed = std::all_of(ends.begin(), ends.end(),
-                                  [&](const WorkerEnd& end) { return end.wait_status == status; });
-  if (!agreed || !WIFEXITED(status) || WEXITSTATUS(status) == 0) return std::nullopt;
-  return WEXITSTATUS(status);
-}
-
-}  // namespace
-
 const WorkerEnd* LaunchOutcome::first_failure() const {
   // Lower is earlier: what ended by itself, for a reason of its own.
   const auto order = [](const WorkerEnd& end) {
@@ -178,17 +195,22 @@ int LaunchOutcome::exit_code() const {
 }
 
 std::string failure_report(const LaunchOutcome& outcome) {
-  if (outcome.succeeded()) return "";
+  return failure_cause(outcome) + failure_consequences(outcome);
+}
+
+std::string failure_cause(const LaunchOutcome& outcome) {
+  std::string report = failure_summary(outcome);
+  const WorkerEnd* first = outcome.first_failure();
+  const bool has_lines = first != nullptr && outcome.lost_machine.empty() &&
+                         outcome.workers == kRanks && outcome.repeat_last_lines;
+  if (has_lines) append_last_lines(report, *first);
+  return report;
+}
+
+std::string failure_consequences(const LaunchOutcome& outcome) {
+  if (outcome.succeeded() || is_told_already(outcome)) return "";
   const WorkerEnd* first = outcome.first_failure();
   std::string report;
-  if (!outcome.lost_machine.empty()) {
-    report = "error: " + outcome.lost_machine + "\n";
-  } else if (first == nullptr) {
-    report = "accelerate launch: stopped by " + signal_name(outcome.stop_signal.value_or(0)) + "\n";
-  } else {
-    report = first_line(outcome, *first) + exception_line(*first);
-    if (outcome.workers == kRanks && outcome.repeat_last_lines) append_last_lines(report, *first);
-  }
   for (const WorkerEnd& end : outcome.ends) {
     const bool is_cause = &end == first && outcome.lost_machine.empty();
     if (end.fate != WorkerFate::kFailed || is_cause) continue;
@@ -203,6 +225,12 @@ std::string failure_report(const LaunchOutcome& outcome) {
     report += "\n";
   }
   if (outcome.workers == kRanks) append_others(report, outcome);
+  const bool could_not_reach =
+      outcome.has_agents && first != nullptr && first->wait_status == W_EXITCODE(kSshFailed, 0);
+  const auto place = static_cast<size_t>(first == nullptr ? 0 : first->rank);
+  if (could_not_reach && place < outcome.led_to.size()) {
+    report += "  try  ssh " + outcome.led_to[place] + " true\n";
+  }
   const bool was_killed = first != nullptr && outcome.lost_machine.empty() &&
                           WIFSIGNALED(first->wait_status) &&
                           WTERMSIG(first->wait_status) == SIGKILL;
@@ -213,11 +241,16 @@ std::string failure_report(const LaunchOutcome& outcome) {
 }
 
 std::string failure_summary(const LaunchOutcome& outcome) {
-  if (outcome.succeeded()) return "";
+  if (outcome.succeeded() || is_told_already(outcome)) return "";
   if (!outcome.lost_machine.empty()) return "error: " + outcome.lost_machine + "\n";
   const WorkerEnd* first = outcome.first_failure();
   if (first != nullptr) return first_line(outcome, *first) + exception_line(*first);
   return "accelerate launch: stopped by " + signal_name(outcome.stop_signal.value_or(0)) + "\n";
+}
+
+std::string stopping_note(int signal, std::chrono::milliseconds grace) {
+  return "accelerate launch: told to stop by " + signal_name(signal) + ": workers have " +
+         describe_duration(grace) + " to end, Ctrl-C kills them\n";
 }
 
 }  // namespace accelerate::launch

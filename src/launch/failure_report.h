@@ -13,8 +13,16 @@ namespace accelerate::launch {
 // if all went well.
 std::string failure_report(const LaunchOutcome& outcome);
 
-// The same in one or two lines, for machines that are not the main one.
+// Its two parts: who failed first, with its last lines, which is known before all have ended; and
+// what became of the others.
+std::string failure_cause(const LaunchOutcome& outcome);
+std::string failure_consequences(const LaunchOutcome& outcome);
+
+// The cause in one or two lines, for machines that are not the main one.
 std::string failure_summary(const LaunchOutcome& outcome);
+
+// That the workers were sent `signal`, how long they have, and how to end them at once.
+std::string stopping_note(int signal, std::chrono::milliseconds grace);
 
 // "exited with status 3", "was killed by signal 9 (SIGKILL)".
 std::string describe_status(int wait_status);

@@ -219,6 +219,7 @@ LaunchPlan through_ssh(LaunchPlan plan, const std::vector<Host>& hosts) {
     command.push_back("exec " + shell_line({own_path(), "node-agent", kPlanInInput}));
     plan.programs.push_back(std::move(command));
     plan.inputs.push_back(remote_plan_for_stream(remote));
+    plan.led_to.push_back(hosts[machine].name);
   }
   plan.prefix_output = false;
   plan.log_dir.clear();
@@ -312,6 +313,7 @@ int run_node_agent(const std::string& plan_text) {
   RemotePlan remote =
       plan_text == kPlanInInput ? read_remote_plan(STDIN_FILENO) : decode_remote_plan(plan_text);
   LaunchPlan& plan = remote.plan;
+  plan.is_agent = true;
   set_environment(remote.environment);
   if (chdir(remote.folder.c_str()) != 0) {
     throw ConfigError({.what = "cannot work in " + remote.folder + ": " + std::strerror(errno),

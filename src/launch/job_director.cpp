@@ -49,9 +49,14 @@ void JobDirector::join(int machine, const std::string& host) {
 void JobDirector::begin_if_complete() {
   if (phase_ != Phase::kGathering || !missing_machines().empty()) return;
   phase_ = Phase::kRunning;
-  outcome_ = LaunchOutcome{.world_size = plan_.num_processes,
-                           .workers = workers_,
-                           .repeat_last_lines = plan_.repeat_last_lines};
+  told_cause_.clear();
+  speak_at_.reset();
+  outcome_ = LaunchOutcome{
+      .world_size = plan_.num_processes,
+      .workers = workers_,
+      .led_to = plan_.led_to,
+      .has_agents = plan_.launcher == LauncherKind::kSsh || plan_.launcher == LauncherKind::kSlurm,
+      .repeat_last_lines = plan_.repeat_last_lines};
   for (Machine& machine : machines_) machine.running = true;
   send_all({.kind = Order::Kind::kStart,
             .attempt = attempt_,
@@ -65,6 +70,9 @@ void JobDirector::remember_refusal(const std::string& text) {
   if (std::find(refusals_.begin(), refusals_.end(), text) != refusals_.end()) return;
   if (refusals_.size() < kMaxRefusals) {
     refusals_.push_back(text);
+    if (plan_.quiet) return;
+    orders_.push_back(
+        {0, {.kind = Order::Kind::kNote, .text = "accelerate launch: refused: " + text + "\n"}});
   } else {
     had_more_refusals_ = true;
   }
@@ -81,7 +89,7 @@ void JobDirector::lose(int machine, const std::string& why, Clock::time_point no
   if (!had_workers) return;
   if (phase_ == Phase::kRunning) {
     outcome_.lost_machine = text;
-    stop_all(0);
+    stop_all(0, now);
   }
   conclude_if_ended(now);
 }
@@ -97,17 +105,18 @@ void JobDirector::handle(int machine, const Event& event, Clock::time_point now)
     } else if (outcome_.stop_signal) {
       if (event.signal != SIGINT || !again) return;
       send_all({.kind = Order::Kind::kKill});
+      speak_at_.reset();  // the whole report comes soon
       if (machine == 0 && !leave_at_) leave_at_ = now + kPatienceAfterKill;
     } else {
       outcome_.stop_signal = event.signal;
-      if (phase_ == Phase::kRunning) stop_all(event.signal);
+      if (phase_ == Phase::kRunning) stop_all(event.signal, now);
     }
     return;
   }
   if (event.attempt != attempt_ || !machines_[static_cast<size_t>(machine)].running) return;
   take_ends(event);
   if (event.kind == Event::Kind::kFailed) {
-    if (phase_ == Phase::kRunning) stop_all(0);
+    if (phase_ == Phase::kRunning) stop_all(0, now);
     return;
   }
   machines_[static_cast<size_t>(machine)].running = false;
@@ -123,19 +132,51 @@ void JobDirector::take_ends(const Event& event) {
   }
 }
 
-void JobDirector::stop_all(int signal) {
+void JobDirector::stop_all(int signal, Clock::time_point now) {
   phase_ = Phase::kStopping;
+  speak_at_ = now + kPatienceBeforeWord;
   send_all({.kind = Order::Kind::kStop, .attempt = attempt_, .signal = signal});
+}
+
+// The workers take their time to end: why they were told to.
+void JobDirector::tell_why_it_stops() {
+  speak_at_.reset();
+  const WorkerEnd* first = outcome_.first_failure();
+  if (first == nullptr && outcome_.lost_machine.empty()) {
+    const bool is_told_there = outcome_.has_agents || plan_.quiet;
+    if (is_told_there || !outcome_.stop_signal) return;
+    send_all({.kind = Order::Kind::kNote,
+              .text = stopping_note(*outcome_.stop_signal, plan_.signal_grace)});
+    return;
+  }
+  told_cause_ = failure_summary(outcome_);
+  if (told_cause_.empty()) return;
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (!has_joined(machine)) continue;
+    const std::string text = machine == 0 ? failure_cause(outcome_) : told_cause_;
+    orders_.push_back({machine, {.kind = Order::Kind::kNote, .text = text}});
+  }
+}
+
+// What has to be said of the attempt, besides what was said while it stopped.
+std::string JobDirector::rest_of_report() const {
+  const bool is_told = !told_cause_.empty() && told_cause_ == failure_summary(outcome_);
+  return is_told ? failure_consequences(outcome_) : failure_report(outcome_);
+}
+
+std::string JobDirector::rest_of_summary() const {
+  const std::string summary = failure_summary(outcome_);
+  return summary == told_cause_ ? "" : summary;
 }
 
 void JobDirector::conclude_if_ended(Clock::time_point now) {
   const bool still_running = std::any_of(machines_.begin(), machines_.end(),
                                          [](const Machine& machine) { return machine.running; });
   if (still_running) return;
-  const std::string report = failure_report(outcome_);
+  const std::string report = rest_of_report();
   const bool may_restart = attempt_ < plan_.max_restarts && !outcome_.stop_signal;
   if (outcome_.succeeded() || !may_restart) {
-    finish(outcome_.exit_code(), report, failure_summary(outcome_));
+    finish(outcome_.exit_code(), report, rest_of_summary());
     return;
   }
   ++attempt_;
@@ -144,7 +185,7 @@ void JobDirector::conclude_if_ended(Clock::time_point now) {
                               std::to_string(plan_.max_restarts) + "\n";
   for (int machine = 0; machine < plan_.num_machines; ++machine) {
     if (!has_joined(machine)) continue;
-    const std::string text = machine == 0 ? report : failure_summary(outcome_);
+    const std::string text = machine == 0 ? report : rest_of_summary();
     orders_.push_back({machine, {.kind = Order::Kind::kNote, .text = text + restart}});
   }
   gather(now);
@@ -157,13 +198,13 @@ void JobDirector::leave_without_answer() {
     if (machines_[i].running) silent.push_back(static_cast<int>(i));
   }
   finish(outcome_.exit_code(),
-         failure_report(outcome_) + "  " + list_machines(silent) + " did not answer\n",
-         failure_summary(outcome_));
+         rest_of_report() + "  " + list_machines(silent) + " did not answer\n", rest_of_summary());
 }
 
 void JobDirector::handle_time(Clock::time_point now) {
   const bool leaves = phase_ == Phase::kStopping && leave_at_ && now >= *leave_at_;
   if (leaves && !machines_.front().running) leave_without_answer();
+  if (phase_ == Phase::kStopping && speak_at_ && now >= *speak_at_) tell_why_it_stops();
   if (phase_ != Phase::kGathering || now < join_deadline_) return;
   std::string text = "error: " + list_machines(missing_machines()) + " did not come within " +
                      describe_duration(plan_.join_timeout) + "\n";
@@ -203,8 +244,10 @@ std::optional<std::pair<int, Order>> JobDirector::next_order() {
 
 std::optional<JobDirector::Clock::time_point> JobDirector::deadline() const {
   if (phase_ == Phase::kGathering) return join_deadline_;
-  const bool waits_for_others = phase_ == Phase::kStopping && !machines_.front().running;
-  return waits_for_others ? leave_at_ : std::nullopt;
+  if (phase_ != Phase::kStopping) return std::nullopt;
+  const bool waits_for_others = leave_at_ && !machines_.front().running;
+  if (!waits_for_others) return speak_at_;
+  return speak_at_ ? std::min(*speak_at_, *leave_at_) : leave_at_;
 }
 
 }  // namespace accelerate::launch

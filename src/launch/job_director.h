@@ -27,6 +27,10 @@ class JobDirector {
   // it to stop a second time. Its own workers are waited for without limit.
   static constexpr std::chrono::milliseconds kPatienceAfterKill{2'000};
 
+  // Workers that are told to stop have this long to end before the user hears why: most do, and the
+  // whole report comes at once. Until then a better explanation of a failure may come, too.
+  static constexpr std::chrono::milliseconds kPatienceBeforeWord{700};
+
   // Names the place where rank 0 of an attempt serves the rendezvous. May throw CommError.
   using PortOfAttempt = std::function<int(int attempt)>;
 
@@ -37,7 +41,8 @@ class JobDirector {
   void join(int machine, const std::string& host);
   // It went away, for the reason `why`: "its connection ended". Nothing if it was not there.
   void lose(int machine, const std::string& why, Clock::time_point now);
-  // A machine was turned away; told if the job cannot begin. The first few reasons are kept.
+  // A machine was turned away: told now, and again if the job cannot begin. The first few reasons
+  // are kept.
   void remember_refusal(const std::string& text);
   void handle(int machine, const Event& event, Clock::time_point now);
   void handle_time(Clock::time_point now);
@@ -59,7 +64,10 @@ class JobDirector {
 
   void gather(Clock::time_point now);
   void begin_if_complete();
-  void stop_all(int signal);
+  void stop_all(int signal, Clock::time_point now);
+  void tell_why_it_stops();
+  std::string rest_of_report() const;
+  std::string rest_of_summary() const;
   void take_ends(const Event& event);
   void conclude_if_ended(Clock::time_point now);
   void leave_without_answer();
@@ -74,7 +82,9 @@ class JobDirector {
   int attempt_ = 0;
   Clock::time_point join_deadline_;
   std::optional<Clock::time_point> leave_at_;  // whoever has not answered by then
-  LaunchOutcome outcome_;                      // of the present attempt
+  std::optional<Clock::time_point> speak_at_;  // if workers that were told to stop still run
+  std::string told_cause_;  // the summary of what was said of the present attempt
+  LaunchOutcome outcome_;   // of the present attempt
   std::vector<std::string> refusals_;
   bool had_more_refusals_ = false;
   std::deque<std::pair<int, Order>> orders_;

@@ -94,6 +94,9 @@ struct LaunchPlan {
   // and what it reads first.
   std::vector<std::vector<std::string>> programs{};
   std::vector<std::string> inputs{};
+  std::vector<std::string> led_to{};  // the machine that each of them is for
+  // This launcher was started by another, which shows the output of all machines in one place.
+  bool is_agent = false;
 
   int processes_per_machine() const { return num_processes / num_machines; }
 

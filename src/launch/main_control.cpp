@@ -216,7 +216,7 @@ void MainControl::tell_who_is_missing(Clock::time_point now) {
 }
 
 std::optional<MainControl::Clock::time_point> MainControl::deadline() const {
-  if (!listener_) return std::nullopt;
+  if (!listener_) return director_.deadline();
   return std::min(next_beat_, director_.deadline().value_or(next_beat_));
 }
 

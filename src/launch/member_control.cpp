@@ -145,8 +145,9 @@ void MemberControl::obey(const Message& message) {
     return;
   }
   if (state_ != State::kMember) return;
-  const auto order = Order::from(message);
+  auto order = Order::from(message);
   if (!order) return;
+  if (plan_.is_agent) order->text.clear();  // the main machine says it in the same place
   if (order->kind == Order::Kind::kStart) running_ = true;
   if (order->kind == Order::Kind::kFinish) {
     finish(order->exit_code, order->text);  // the main machine waits for the end of the connection

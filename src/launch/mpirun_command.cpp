@@ -65,7 +65,8 @@ std::vector<std::string> mpirun_command(const LaunchPlan& plan, MpiKind kind,
   }
   if (open_mpi) {
     if (hosts.empty()) add({"--oversubscribe"});
-    add({"--bind-to", "socket"});
+    // Who asks for more workers than cores gets them.
+    add({"--bind-to", "socket:overload-allowed"});
     if (geteuid() == 0) add({"--allow-run-as-root"});
     if (plan.prefix_output) add({"--tag-output"});
     for (const std::string& name : variables) add({"-x", name});

@@ -94,8 +94,9 @@ std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_ra
                              "GROUP_RANK", "GROUP_WORLD_SIZE"}) {
       variables.erase(name);
     }
-    return joined(variables);
   }
+  // Ranks behind mpirun, srun and ssh share the cores of their machines, not ours.
+  if (plan.launcher != LauncherKind::kLocal) return joined(variables);
   const int share = std::max(1, surroundings.cores / local_size);
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(share));
   return joined(variables);

@@ -93,8 +93,14 @@ TEST(FailureReport, AStopThatAllWorkersAnsweredWithOneCodeEndsWithThatCode) {
   outcome.ends = {end_of(1, exited(75), WorkerFate::kStopped),
                   end_of(0, exited(75), WorkerFate::kStopped)};
   EXPECT_EQ(outcome.exit_code(), 75);
+  EXPECT_EQ(failure_report(outcome),
+            "accelerate launch: stopped by SIGTERM\n"
+            "  ranks 0 and 1 exited with status 75\n");
   outcome.ends[1].wait_status = exited(74);
   EXPECT_EQ(outcome.exit_code(), 143);
+  EXPECT_EQ(failure_report(outcome),
+            "accelerate launch: stopped by SIGTERM\n"
+            "  ranks 0 and 1 were stopped\n");
   outcome.ends[1].wait_status = signaled(SIGTERM);
   EXPECT_EQ(outcome.exit_code(), 143);
 }
@@ -164,6 +170,43 @@ TEST(FailureReport, CallsAStarterByItsNameAndDoesNotRepeatItsOutput) {
   outcome.ends = {failed};
   outcome.workers = "mpirun";
   EXPECT_EQ(failure_report(outcome), "error: mpirun exited with status 3 after 5 ms (pid 1000)\n");
+}
+
+TEST(FailureReport, NamesTheMachineThatSshCouldNotReach) {
+  WorkerEnd failed = end_of(1, exited(255), WorkerFate::kFailed, milliseconds(5));
+  failed.host = "here";
+  const LaunchOutcome outcome{.ends = {failed},
+                              .world_size = 2,
+                              .workers = "ssh to machine",
+                              .led_to = {"node1", "node2"},
+                              .has_agents = true};
+  EXPECT_EQ(failure_report(outcome),
+            "error: ssh to machine 1 of 2 (node2) on here exited with status 255 after 5 ms (pid "
+            "1001)\n"
+            "  try  ssh node2 true\n");
+}
+
+TEST(FailureReport, SaysNothingAgainThatLaunchersBehindSshOrSrunHaveSaid) {
+  LaunchOutcome outcome{
+      .ends = {end_of(0, exited(134), WorkerFate::kFailed)}, .workers = "srun", .has_agents = true};
+  EXPECT_EQ(failure_report(outcome), "");
+  EXPECT_EQ(failure_summary(outcome), "");
+  EXPECT_EQ(outcome.exit_code(), 134);
+  for (const int status : {exited(127), exited(126), exited(255), signaled(SIGKILL)}) {
+    outcome.ends = {end_of(0, status, WorkerFate::kFailed)};
+    EXPECT_NE(failure_report(outcome), "") << status;
+  }
+}
+
+TEST(FailureReport, HasACauseAndConsequences) {
+  WorkerEnd failed = end_of(1, exited(3), WorkerFate::kFailed, milliseconds(12'340));
+  failed.last_lines = {"shard 17 is missing"};
+  const LaunchOutcome outcome{.ends = {failed, end_of(0, signaled(SIGTERM), WorkerFate::kStopped)}};
+  EXPECT_EQ(failure_cause(outcome),
+            "error: rank 1 of 2 exited with status 3 after 12.3 s (pid 1001)\n"
+            "  its last line:\n"
+            "    | shard 17 is missing\n");
+  EXPECT_EQ(failure_consequences(outcome), "  rank 0 was stopped\n");
 }
 
 TEST(FailureReport, DurationsReadAsAPersonWouldSayThem) {

@@ -30,6 +30,7 @@ class Directing : public ::testing::Test {
   // What was ordered since the last call: "0 start 31000", "1 stop 15", "0 finish 3".
   std::vector<std::string> orders() {
     std::vector<std::string> texts;
+    first_text_.clear();
     while (const auto next = director_->next_order()) {
       const auto& [machine, order] = *next;
       std::string text = std::to_string(machine);
@@ -50,6 +51,7 @@ class Directing : public ::testing::Test {
           text += " finish " + std::to_string(order.exit_code);
           break;
       }
+      if (texts.empty()) first_text_ = order.text;
       texts.push_back(text);
       last_text_ = order.text;
     }
@@ -81,6 +83,7 @@ class Directing : public ::testing::Test {
   LaunchPlan plan_;
   JobDirector::Clock::time_point now_ = JobDirector::Clock::now();
   std::unique_ptr<JobDirector> director_;
+  std::string first_text_;
   std::string last_text_;
 };
 
@@ -105,6 +108,9 @@ TEST_F(Directing, AMachineThatDoesNotComeIsNamedAfterTheTimeout) {
   begin(3);
   director_->join(2, "c");
   director_->remember_refusal("machine 1 (b) was started with --num_processes 7");
+  EXPECT_THAT(orders(), ElementsAre("0 note"));
+  EXPECT_EQ(last_text_,
+            "accelerate launch: refused: machine 1 (b) was started with --num_processes 7\n");
   now_ += plan_.join_timeout - milliseconds(1);
   director_->handle_time(now_);
   EXPECT_THAT(orders(), IsEmpty());
@@ -125,6 +131,52 @@ TEST_F(Directing, AFailureStopsAllMachinesAndItsStatusBecomesTheirs) {
   EXPECT_THAT(orders(), IsEmpty());
   end(1, {end_of(2, 15, WorkerFate::kStopped), end_of(3, 7, WorkerFate::kFailed)});
   EXPECT_THAT(orders(), ElementsAre("0 finish 7", "1 finish 7"));
+}
+
+TEST_F(Directing, TheCauseIsToldBeforeTheOthersHaveEndedIfTheyTakeTheirTime) {
+  begin(2);
+  director_->join(1, "b");
+  fail(1, 3, 7);
+  orders();
+  EXPECT_EQ(director_->deadline(), now_ + JobDirector::kPatienceBeforeWord);
+  director_->handle_time(now_ + JobDirector::kPatienceBeforeWord - milliseconds(1));
+  EXPECT_THAT(orders(), IsEmpty());
+  director_->handle_time(now_ + JobDirector::kPatienceBeforeWord);
+  EXPECT_THAT(orders(), ElementsAre("0 note", "1 note"));
+  EXPECT_THAT(last_text_, StartsWith("error: rank 3 of 4 on b exited with status 7"));
+  EXPECT_EQ(director_->deadline(), std::nullopt);
+  end(1, {end_of(2, 15, WorkerFate::kStopped), end_of(3, 7, WorkerFate::kFailed)});
+  end(0, {end_of(0, 15, WorkerFate::kStopped), end_of(1, 15, WorkerFate::kStopped)});
+  EXPECT_THAT(orders(), ElementsAre("0 finish 7", "1 finish 7"));
+  EXPECT_EQ(first_text_, "  ranks 0, 1 and 2 were stopped\n");
+  EXPECT_EQ(last_text_, "");
+}
+
+TEST_F(Directing, AnotherCauseThatComesToLightLaterIsToldInFull) {
+  begin(1);
+  WorkerEnd observer = end_of(0, 1, WorkerFate::kFailed);
+  observer.unasked = true;
+  observer.exception = "CommError: rank 1 is gone";
+  director_->handle(0, {.kind = Event::Kind::kFailed, .ends = {observer}}, now_);
+  director_->handle_time(now_ + JobDirector::kPatienceBeforeWord);
+  orders();
+  EXPECT_THAT(last_text_, StartsWith("error: rank 0 of 2"));
+  WorkerEnd culprit = end_of(1, 9, WorkerFate::kFailed);
+  culprit.unasked = true;
+  end(0, {observer, culprit});
+  EXPECT_THAT(orders(), ElementsAre("0 finish 9"));
+  EXPECT_THAT(last_text_, StartsWith("error: rank 1 of 2"));
+}
+
+TEST_F(Directing, WhoToldItToStopHearsHowToEndItAtOnce) {
+  begin(1);
+  signal(0, SIGINT);
+  orders();
+  director_->handle_time(now_ + JobDirector::kPatienceBeforeWord);
+  EXPECT_THAT(orders(), ElementsAre("0 note"));
+  EXPECT_EQ(last_text_,
+            "accelerate launch: told to stop by SIGINT: workers have 30.0 s to end, Ctrl-C kills "
+            "them\n");
 }
 
 TEST_F(Directing, AFailedJobBeginsAnewOnAllMachinesAtANewPort) {

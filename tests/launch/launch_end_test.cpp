@@ -178,7 +178,9 @@ while :; do sleep 0.05; done)",
   run->wait_for_output("ready", 2);
   run->signal(SIGINT);
   run->wait_for_output("heard", 2);
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  run->wait_for_error(
+      "accelerate launch: told to stop by SIGINT: workers have 1 h 00 min to end, Ctrl-C kills "
+      "them\n");
   run->signal(SIGINT);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGINT);
 }

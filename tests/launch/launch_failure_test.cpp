@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 using ::testing::Not;
 
 TEST_F(Launcher, AFailingRankStopsTheOthersAndIsNamedWithItsLastLines) {
@@ -64,6 +65,28 @@ exit 5)",
   const RunResult result = run->wait();
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_THAT(result.err, ContainsRegex("  rank 0 did not stop within [0-9.]+ m?s and was killed"));
+}
+
+TEST_F(Launcher, AFailureIsToldWhileAnotherRankStillSavesItsWork) {
+  auto run = start_script(2, R"(
+if [ $RANK = 0 ]; then
+  trap 'until [ -e "$0.saved" ]; do sleep 0.05; done; exit 0' TERM
+  echo armed
+  while :; do sleep 0.05; done
+fi
+while [ ! -e "$0.go" ]; do sleep 0.05; done
+echo shard 17 is missing
+exit 5)",
+                          {"--grace_period", "3600"});
+  run->wait_for_output("armed");
+  folder_.write("worker.sh.go", "");
+  run->wait_for_error("    | shard 17 is missing\n");
+  folder_.write("worker.sh.saved", "");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_THAT(result.err, MatchesRegex("error: rank 1 of 2 on [^ ]+ exited with status 5 after "
+                                       "[^\n]+\n  its last line:\n    \\| shard 17 is missing\n"
+                                       "  rank 0 was stopped\n"));
 }
 
 TEST_F(Launcher, ARankThatEndedWellBeforeIsNotCalledStopped) {

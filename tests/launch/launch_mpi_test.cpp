@@ -88,6 +88,13 @@ TEST_P(MpiRuns, TheMachinesOfAHostFileAreUsedHoweverItIsWritten) {
   }
 }
 
+TEST_P(MpiRuns, WhoAsksForMoreWorkersThanSlotsGetsThem) {
+  const std::string hosts = folder_.write("hosts", "localhost slots=2\n");
+  const RunResult result = launch_by_mpirun(4, {"--hostfile", hosts}, {RANK_PROGRAM, "sum"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(sorted_lines(result.out), Contains(HasSubstr("rank 3 of 4, local 3 of 4")));
+}
+
 TEST_P(MpiRuns, TheExampleRuns) {
   const std::string program_folder = std::filesystem::path(ACCELERATE_PROGRAM).parent_path();
   // A script and not a link, beside which MPICH would look for its own parts.

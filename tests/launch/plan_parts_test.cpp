@@ -165,9 +165,10 @@ LaunchPlan mpi_plan() {
 TEST(MpirunCommand, IsAsOpenMpiTakesIt) {
   auto words = mpirun_command(mpi_plan(), MpiKind::kOpenMpi, kHosts, {"mpirun"}, {"MASTER_PORT"});
   std::erase(words, "--allow-run-as-root");
-  EXPECT_EQ(shell_line(words),
-            "mpirun -n 4 --host a:2,b:2 --npernode 2 --bind-to socket -x MASTER_PORT "
-            "/bin/train --lr 0.1");
+  EXPECT_EQ(
+      shell_line(words),
+      "mpirun -n 4 --host a:2,b:2 --npernode 2 --bind-to socket:overload-allowed -x MASTER_PORT "
+      "/bin/train --lr 0.1");
 }
 
 TEST(MpirunCommand, IsAsMpichAndIntelTakeIt) {

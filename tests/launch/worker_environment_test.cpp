@@ -93,6 +93,19 @@ TEST(WorkerEnvironment, LeavesTheRanksToMpirun) {
   EXPECT_THAT(variables, Contains(Pair("MASTER_PORT", "29501")));
 }
 
+TEST(WorkerEnvironment, LeavesThreadsToTheMachinesThatSshAndSrunReach) {
+  for (const LauncherKind kind :
+       {LauncherKind::kMpirun, LauncherKind::kSlurm, LauncherKind::kSsh}) {
+    LaunchPlan plan = plan_of(2);
+    plan.launcher = kind;
+    EXPECT_THAT(variables_of(plan, 0, {.cores = 64}), Not(Contains(Key("OMP_NUM_THREADS"))));
+    EXPECT_THAT(variables_of(plan, 0, {.inherited = {"OMP_NUM_THREADS=5"}}),
+                Contains(Pair("OMP_NUM_THREADS", "5")));
+    plan.num_cpu_threads_per_process = 3;
+    EXPECT_THAT(variables_of(plan, 0), Contains(Pair("OMP_NUM_THREADS", "3")));
+  }
+}
+
 TEST(WorkerEnvironment, ASingleProcessIsAWorldOfOne) {
   const Variables variables = variables_of(plan_of(1), 0);
   EXPECT_THAT(variables, Contains(Pair("RANK", "0")));
