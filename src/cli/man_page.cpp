@@ -20,8 +20,12 @@ constexpr const char* kTail = R"(.SH EXIT STATUS
 .B 0
 all went well
 .TP
+.B 1
+the work failed: what is there is damaged or not what the command reads, or a check did not pass
+.TP
 .B 2
-a flag, a variable or a configuration file cannot be used as it stands
+the call is wrong: a flag, a value, a variable or a configuration file cannot be used as it stands, or
+there is nothing at a path
 .TP
 .B 126, 127
 the program may not be executed, or was not found

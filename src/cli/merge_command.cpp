@@ -26,7 +26,8 @@ constexpr const char* kFooter =
     R"(SOURCE is a .safetensors file, the index of several, or a folder with them, also one of save_state.
 TARGET is a folder, or a file that ends in .safetensors. Tensors stay the same byte for byte; the
 target is there completely or not at all. It must not be in a folder that is the source; beside a
-single file it may be.
+single file it may be. Folders of torch.distributed.checkpoint (.distcp files, as FSDP in Python
+writes them) are refused: Python's accelerate merge-weights makes safetensors of them.
 
 Examples:
   accelerate merge-weights runs/a/model merged

@@ -94,6 +94,7 @@ class MergeWeights(ProgramTest):
         refused = self.merge("dcp", "merged")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("Python's accelerate merge-weights", refused.stderr)
+        self.assertIn("(.distcp files", self.merge("--help").stdout)
         missing = self.merge("nowhere", "merged")
         self.assertEqual(missing.returncode, 2)
         self.assertIn("nowhere", missing.stderr)
