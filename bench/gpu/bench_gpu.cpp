@@ -31,8 +31,8 @@ int main(int argc, char** argv) {
   std::vector<int64_t> batches{4, 8, 16, 32, 64};
   std::vector<std::string> modes{"fused", "captured"};
   std::vector<int64_t> plain_batches{4, 16};
-  std::vector<std::string> parts{"gpt2",       "plain", "mlp",       "optimizer",
-                                 "operations", "loss",  "checkpoint"};
+  std::vector<std::string> parts{"gpt2",       "plain", "mlp",        "optimizer",
+                                 "operations", "loss",  "checkpoint", "chunks"};
   std::string model = "124M";
   std::string json_file;
   std::string trace_file;
@@ -40,7 +40,8 @@ int main(int argc, char** argv) {
   app.add_option("--batches", batches, "Batch sizes of GPT-2");
   app.add_option("--plain-batches", plain_batches, "Batch sizes of the plain model");
   app.add_option("--modes", modes, "fused, captured");
-  app.add_option("--parts", parts, "gpt2, plain, mlp, optimizer, operations, loss, checkpoint");
+  app.add_option("--parts", parts,
+                 "gpt2, plain, mlp, optimizer, operations, chunks, loss, checkpoint");
   app.add_option("--model", model, "124M, 350M, 774M or 1558M");
   app.add_option("--loss-steps", loss_steps, "Steps of the comparison of losses");
   app.add_option("--json", json_file, "File for the results");
@@ -53,11 +54,13 @@ int main(int argc, char** argv) {
   const auto wanted = [&](const std::string& name) {
     return std::ranges::find(parts, name) != parts.end();
   };
-  if (wanted("operations")) {
-    json found = attempted("operations", [] { return bench::operation_speed(); });
+  const auto add_all = [&](const std::string& name, json (*part)()) {
+    json found = attempted(name, part);
     if (!found.is_array()) found = json::array({found});
     for (json& row : found) rows.push_back(std::move(row));
-  }
+  };
+  if (wanted("operations")) add_all("operations", bench::operation_speed);
+  if (wanted("chunks")) add_all("chunks", bench::chunk_speed);
   if (wanted("optimizer")) rows.push_back(attempted("optimizer", bench::optimizer_speed));
   if (wanted("checkpoint")) rows.push_back(attempted("checkpoint", bench::checkpoint_speed));
   if (wanted("mlp")) rows.push_back(attempted("mlp", bench::mlp_speed));

@@ -20,6 +20,8 @@ nlohmann::json mlp_speed();
 nlohmann::json optimizer_speed();
 // Fused operations beside libtorch's, forwards and backwards, at batch 16 of GPT-2 124M.
 nlohmann::json operation_speed();
+// linear_cross_entropy() with chunks of several sizes: more rows at a time are faster products.
+nlohmann::json chunk_speed();
 // save_state() and load_state() of a model and its AdamW in GPU memory.
 nlohmann::json checkpoint_speed();
 

@@ -31,6 +31,14 @@ double trained(const Tensors& leaves, const std::function<at::Tensor()>& work) {
       5, 7, 10);
 }
 
+// The last layer of GPT-2 124M at batch 16.
+struct Head {
+  at::Tensor x = torch::randn({16 * 1024, 768}, bf16()).requires_grad_();
+  at::Tensor table = (torch::randn({50304, 768}, bf16()) * 0.02).requires_grad_();
+  at::Tensor target =
+      torch::randint(50257, {16 * 1024}, at::TensorOptions(at::kLong).device(gpu()));
+};
+
 nlohmann::json compared(const std::string& name, const Tensors& leaves,
                         const std::function<at::Tensor()>& fused,
                         const std::function<at::Tensor()>& eager) {
@@ -107,8 +115,8 @@ nlohmann::json operation_speed() {
   torch::manual_seed(3);
   auto rows = nlohmann::json::array();
   const int64_t count = 16 * 1024;
-  const auto leaf = [](at::IntArrayRef sizes, double scale = 1) {
-    return (torch::randn(sizes, bf16()) * scale).requires_grad_();
+  const auto leaf = [](at::IntArrayRef sizes) {
+    return torch::randn(sizes, bf16()).requires_grad_();
   };
   const at::Tensor x = leaf({count, 768});
   const at::Tensor branch = leaf({count, 768});
@@ -140,13 +148,32 @@ nlohmann::json operation_speed() {
         const auto halves = pair.chunk(2, -1);
         return (at::silu(halves[0]) * halves[1] * wide_along).sum();
       }));
-  const at::Tensor table = leaf({50304, 768}, 0.02);
-  const at::Tensor target =
-      torch::randint(50257, {count}, at::TensorOptions(at::kLong).device(gpu()));
+  const Head head;
   rows.push_back(compared(
-      "linear + cross entropy", {x, table},
-      [&] { return ops::linear_cross_entropy(x, table, target); },
-      [&] { return F::cross_entropy(at::linear(x, table).to(at::kFloat), target); }));
+      "linear + cross entropy", {head.x, head.table},
+      [&] { return ops::linear_cross_entropy(head.x, head.table, head.target); },
+      [&] {
+        return F::cross_entropy(at::linear(head.x, head.table).to(at::kFloat), head.target);
+      }));
+  return rows;
+}
+
+nlohmann::json chunk_speed() {
+  torch::manual_seed(3);
+  auto rows = nlohmann::json::array();
+  const Head head;
+  const int64_t base = peak_bytes([] {});
+  for (const int64_t chunk_rows : {2048, 4096, 8192, 16384}) {
+    const auto loss = [&] {
+      return ops::linear_cross_entropy(head.x, head.table, head.target, {.chunk_rows = chunk_rows});
+    };
+    const double seconds = trained({head.x, head.table}, loss);
+    const int64_t peak = peak_bytes([&] { loss().backward(); });
+    rows.push_back({{"part", "linear + cross entropy by chunks"},
+                    {"chunk_rows", chunk_rows},
+                    {"ms", seconds * 1e3},
+                    {"peak_gib", static_cast<double>(peak - base) / (1 << 30)}});
+  }
   return rows;
 }
 
