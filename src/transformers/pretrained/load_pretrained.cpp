@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -25,6 +26,16 @@ void deliver(const PretrainedReport& report, const PretrainedOptions& options) {
   if (is_first && !report.message.empty()) log(LogLevel::kWarning, report.message);
 }
 
+// What this machine can hold.
+AllocationPlan new_model_allocation(const ModelConfig& config) {
+  const at::ScalarType dtype = config.dtype().value_or(at::kFloat);
+  const int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  return {.dtype = dtype,
+          .most_elements = bytes / static_cast<int64_t>(c10::elementSize(dtype)),
+          .where = config.name(),
+          .limit_reason = "this machine has " + std::to_string(bytes) + " bytes of memory"};
+}
+
 }  // namespace
 
 LoadedModel load_here(ModelTask task, const std::string& name_or_folder,
@@ -48,8 +59,7 @@ std::shared_ptr<PretrainedModel> load_pretrained(ModelTask task, const std::stri
 }
 
 std::shared_ptr<PretrainedModel> make_model(ModelTask task, const ModelConfig& config) {
-  const AllocationGuard allocation(
-      {.dtype = config.dtype().value_or(at::kFloat), .where = config.name()});
+  const AllocationGuard allocation(new_model_allocation(config));
   const std::shared_ptr<PretrainedModel> model = build_model(task, config);
   std::vector<std::string> names;
   for (const auto& item : model->named_parameters()) names.push_back(item.key());

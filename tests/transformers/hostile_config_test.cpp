@@ -1,0 +1,188 @@
+// config.json as somebody who wishes us ill writes it: an error, never a crash, a hang or memory
+// without end.
+#include <accelerate/transformers/auto_model.h>
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "transformers/checkpoints.h"
+#include "transformers/encoder_models.h"
+
+namespace accelerate::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using transformers::make_model;
+
+struct Case {
+  ModelTask task;
+  ModelConfig config;
+};
+
+ModelConfig small_llama() {
+  return ModelConfig::from_json(
+      R"({"model_type": "llama", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
+          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "max_position_embeddings": 32, "tie_word_embeddings": false,
+          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})");
+}
+
+std::vector<Case> cases() {
+  return {{ModelTask::kSequenceClassification, small_bert()},
+          {ModelTask::kSequenceClassification, small_bert("roberta")},
+          {ModelTask::kSequenceClassification, small_distilbert()},
+          {ModelTask::kCausalLm, small_gpt2()},
+          {ModelTask::kCausalLm, small_llama()},
+          {ModelTask::kSeq2SeqLm, small_t5()}};
+}
+
+std::vector<json> bad_values() {
+  return {-1,
+          0,
+          1,
+          3,
+          2147483647,
+          2147483648,
+          9223372036854775807,
+          1.5,
+          -1e300,
+          1e300,
+          "",
+          "nan",
+          json::array(),
+          true,
+          json::object(),
+          json::array({1, "x"}),
+          {{"rope_type", "x"}},
+          std::string(100000, 'x')};
+}
+
+// Loads; an error of the library is well, any other exception is not.
+void load_or_refuse(ModelTask task, const std::string& folder, const std::string& what) {
+  try {
+    transformers::load_pretrained(task, folder, {.report = [](auto&) {}});
+  } catch (const Error&) {
+    SUCCEED();
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << what << ": " << error.what();
+  }
+}
+
+long peak_kilobytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(HostileConfig, AnyValueOfAnyKeyIsTakenOrRefused) {
+  for (const Case& each : cases()) {
+    const CheckpointFolder folder;
+    transformers::save_pretrained(*random_model(each.task, each.config), folder.path());
+    const json good = json::parse(read_file(folder.path() / "config.json"));
+    const long before = peak_kilobytes();
+    for (const auto& [key, value] : good.items()) {
+      for (const json& bad : bad_values()) {
+        json hostile = good;
+        hostile[key] = bad;
+        write_file(folder.path() / "config.json", hostile.dump());
+        load_or_refuse(each.task, folder.text(), key + " = " + bad.dump().substr(0, 40));
+      }
+    }
+    EXPECT_LT(peak_kilobytes() - before, 300 * 1024) << each.config.model_type();
+  }
+}
+
+TEST(HostileConfig, SettingsThatFilesNeedNotHaveAreTakenOrRefused) {
+  for (const Case& each : cases()) {
+    const CheckpointFolder folder;
+    transformers::save_pretrained(*random_model(each.task, each.config), folder.path());
+    const json good = json::parse(read_file(folder.path() / "config.json"));
+    for (const char* key : {"num_labels",
+                            "id2label",
+                            "pad_token_id",
+                            "head_dim",
+                            "num_key_value_heads",
+                            "dtype",
+                            "rope_scaling",
+                            "rope_parameters",
+                            "rope_theta",
+                            "layer_norm_eps",
+                            "hidden_act",
+                            "n_inner",
+                            "d_kv",
+                            "num_decoder_layers",
+                            "relative_attention_num_buckets",
+                            "relative_attention_max_distance",
+                            "feed_forward_proj",
+                            "is_decoder",
+                            "problem_type",
+                            "tie_word_embeddings",
+                            "add_cross_attention",
+                            "classifier_dropout",
+                            "eos_token_id",
+                            "decoder_start_token_id",
+                            "initializer_range",
+                            "position_embedding_type",
+                            "partial_rotary_factor",
+                            "attention_bias",
+                            "mlp_bias",
+                            "quantization_config"}) {
+      for (const json& bad : bad_values()) {
+        json hostile = good;
+        hostile[key] = bad;
+        write_file(folder.path() / "config.json", hostile.dump());
+        load_or_refuse(each.task, folder.text(),
+                       std::string(key) + " = " + bad.dump().substr(0, 40));
+      }
+    }
+  }
+}
+
+TEST(HostileConfig, AModelThatTheFilesCannotFillIsRefusedBeforeItIsMade) {
+  const CheckpointFolder folder;
+  transformers::save_pretrained(*random_model(ModelTask::kBase, small_bert()), folder.path());
+  const auto said = [&](const char* key, int64_t value) {
+    ModelConfig config = small_bert();
+    config.set(key, value);
+    write_file(folder.path() / "config.json", config.to_json());
+    return error_from<DataError>([&] { transformers::AutoModel::from_pretrained(folder.text()); });
+  };
+  EXPECT_THAT(said("vocab_size", 2147483647),
+              HasSubstr("the configuration asks for a model of more than "));
+  EXPECT_THAT(said("vocab_size", 2147483647), HasSubstr(" parameters, the files hold 39 tensors"));
+  EXPECT_THAT(said("num_hidden_layers", 2147483647),
+              HasSubstr("more than 4252 tensors, the files hold 39 tensors"));
+  EXPECT_THAT(said("intermediate_size", 2147483647),
+              HasSubstr("look at the sizes and numbers of layers in it"));
+}
+
+TEST(HostileConfig, ANewModelThatNoMemoryHoldsIsRefused) {
+  ModelConfig config = small_bert();
+  config.set("vocab_size", int64_t{2147483647});
+  config.set("hidden_size", int64_t{2147483644});
+  EXPECT_THAT(error_from<DataError>([&] { make_model(ModelTask::kBase, config); }),
+              HasSubstr("the configuration asks for a model of more than "));
+  config = small_bert();
+  config.set("vocab_size", int64_t{2147483647});
+  config.set("hidden_size", int64_t{4096});
+  EXPECT_THAT(error_from<DataError>([&] { make_model(ModelTask::kBase, config); }),
+              HasSubstr("bytes of memory"));
+}
+
+TEST(HostileConfig, QuantisedWeightsAreRefusedByName) {
+  const CheckpointFolder folder;
+  transformers::save_pretrained(*random_model(ModelTask::kBase, small_bert()), folder.path());
+  ModelConfig config = ModelConfig::from_file(folder.path());
+  config.set("quantization_config.quant_method", "bitsandbytes");
+  write_file(folder.path() / "config.json", config.to_json());
+  EXPECT_THAT(
+      error_from<DataError>([&] { transformers::AutoModel::from_pretrained(folder.text()); }),
+      HasSubstr("the weights are quantised, which cannot be loaded here"));
+}
+
+}  // namespace
+}  // namespace accelerate::test
