@@ -1,0 +1,218 @@
+// Texts that go on: what is chosen, when they end, and what is refused.
+#include <ATen/ATen.h>
+#include <accelerate/errors.h>
+#include <accelerate/transformers/generation.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "transformers/decoder_models.h"
+#include "transformers/fixed_model.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::ElementsAre;
+using transformers::generate;
+using transformers::GenerationOptions;
+
+TEST(Generation, TheBestTokenEachTimeUntilTheLengthIsReached) {
+  FixedModel model = counting_model();
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1, 2}}), {.max_new_tokens = 4})),
+              ElementsAre(ElementsAre(1, 2, 3, 4, 5, 6)));
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1, 2}}), {.max_length = 4})),
+              ElementsAre(ElementsAre(1, 2, 3, 4)));
+}
+
+TEST(Generation, WithoutALengthThereAreTwentyTokensAtMostUpToTheLastPosition) {
+  FixedModel model = counting_model();
+  EXPECT_EQ(generate(model, texts_of({{1, 2}})).size(1), 22);
+  model.config().set("max_position_embeddings", int64_t{10});
+  EXPECT_EQ(generate(model, texts_of({{1, 2}})).size(1), 10);
+  model.generation_config().set("max_length", int64_t{5});
+  EXPECT_EQ(generate(model, texts_of({{1, 2}})).size(1), 5);
+  model.generation_config().set("max_new_tokens", int64_t{2});
+  EXPECT_EQ(generate(model, texts_of({{1, 2}})).size(1), 4);
+  EXPECT_EQ(generate(model, texts_of({{1, 2}}), {.max_new_tokens = 7}).size(1), 9);
+}
+
+TEST(Generation, ATextEndsAtAnyEosAndIsFilledWithThePadToken) {
+  FixedModel model = counting_model();
+  const GenerationOptions options{
+      .max_new_tokens = 6, .eos_token_ids = {{5, 8}}, .pad_token_id = 9};
+  EXPECT_THAT(rows_of(generate(model, texts_of({{3}, {6}, {0}}), options)),
+              ElementsAre(ElementsAre(3, 4, 5, 9, 9, 9), ElementsAre(6, 7, 8, 9, 9, 9),
+                          ElementsAre(0, 1, 2, 3, 4, 5)));
+}
+
+TEST(Generation, WithoutAPadTokenTheFirstEosFills) {
+  FixedModel model = counting_model();
+  const GenerationOptions options{.max_new_tokens = 4, .eos_token_ids = {{8, 5}}};
+  EXPECT_THAT(rows_of(generate(model, texts_of({{4}, {2}}), options)),
+              ElementsAre(ElementsAre(4, 5, 8, 8), ElementsAre(2, 3, 4, 5)));
+}
+
+TEST(Generation, NoEosBeforeTheLeastNumberOfTokens) {
+  FixedModel model = counting_model();
+  GenerationOptions options{
+      .max_new_tokens = 6, .min_new_tokens = 3, .eos_token_ids = {{3}}, .pad_token_id = 0};
+  // Second best after 2 is 4; from then on the EOS does not come up.
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1}}), options)),
+              ElementsAre(ElementsAre(1, 2, 4, 5, 6, 7, 8)));
+  options.min_new_tokens = 1;
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1}}), options)),
+              ElementsAre(ElementsAre(1, 2, 3)));
+  model.generation_config().set("min_length", int64_t{3});
+  options.min_new_tokens = std::nullopt;
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1}}), options)),
+              ElementsAre(ElementsAre(1, 2, 4, 5, 6, 7, 8)));
+}
+
+TEST(Generation, TheModelsOwnSettingsCountUntilOthersAreGiven) {
+  FixedModel model = counting_model();
+  model.generation_config().set("eos_token_id", int64_t{4});
+  model.generation_config().set("pad_token_id", int64_t{0});
+  model.generation_config().set("max_new_tokens", int64_t{9});
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1}}))), ElementsAre(ElementsAre(1, 2, 3, 4)));
+  EXPECT_EQ(generate(model, texts_of({{1}}), {.eos_token_ids = {{}}}).size(1), 10);
+}
+
+TEST(Generation, TokensAreHandedOutAsTheyComeAndMayBeTheLast) {
+  FixedModel model = counting_model();
+  std::vector<std::vector<int64_t>> seen;
+  GenerationOptions options{.max_new_tokens = 5, .eos_token_ids = {{3}}, .pad_token_id = 0};
+  options.on_tokens = [&](const at::Tensor& tokens) {
+    seen.push_back(rows_of(tokens.unsqueeze(0))[0]);
+    return seen.size() < 4;
+  };
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1}, {4}}), options)),
+              ElementsAre(ElementsAre(1, 2, 3, 0, 0), ElementsAre(4, 5, 6, 7, 8)));
+  EXPECT_THAT(seen, ElementsAre(ElementsAre(2, 5), ElementsAre(3, 6), ElementsAre(0, 7),
+                                ElementsAre(0, 8)));
+}
+
+TEST(Generation, ItRunsInEvalModeWithoutGradientsAndPutsTheModeBack) {
+  FixedModel model = counting_model();
+  model.train();
+  const at::Tensor found = generate(model, texts_of({{1}}), {.max_new_tokens = 2});
+  EXPECT_TRUE(model.is_training());
+  EXPECT_FALSE(model.was_training);
+  EXPECT_FALSE(model.had_gradients);
+  EXPECT_FALSE(found.is_inference());
+  model.eval();
+  (void)generate(model, texts_of({{1}}), {.max_new_tokens = 1});
+  EXPECT_FALSE(model.is_training());
+}
+
+TEST(Generation, EachStepGivesTheModelTheNewTokenAloneIfThereIsACache) {
+  FixedModel model = counting_model();
+  (void)generate(model, texts_of({{1, 2, 3}}), {.max_new_tokens = 3});
+  EXPECT_THAT(model.given, ElementsAre(3, 1, 1));
+  model.given.clear();
+  (void)generate(model, texts_of({{1, 2, 3}}), {.max_new_tokens = 3, .use_cache = false});
+  EXPECT_THAT(model.given, ElementsAre(3, 4, 5));
+  EXPECT_FALSE(model.had_mask);
+}
+
+TEST(Generation, APromptGoesOnAloneAsItDoesInAPaddedBatch) {
+  for (const std::string type : {"gpt2", "llama"}) {
+    for (const bool use_cache : {true, false}) {
+      SCOPED_TRACE(type);
+      const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
+      const std::vector<at::Tensor> prompts{random_words(1, 3), random_words(1, 9, 2),
+                                            random_words(1, 6, 3)};
+      const GenerationOptions options{
+          .max_new_tokens = 12, .min_new_tokens = 12, .use_cache = use_cache};
+      const at::Tensor together = generate(*model, left_padded(prompts), options);
+      for (size_t i = 0; i < prompts.size(); ++i) {
+        const at::Tensor alone = generate(*model, {.input_ids = prompts[i]}, options);
+        const at::Tensor row = together[static_cast<int64_t>(i)].slice(0, 9 - prompts[i].size(1));
+        EXPECT_TRUE(at::equal(row, alone[0])) << i;
+      }
+    }
+  }
+}
+
+TEST(Generation, PadTokensWithoutAMaskCountAsPaddingWhereTheyAreNoEos) {
+  const auto model = random_decoder(ModelTask::kCausalLm, small_llama());
+  const ModelInputs padded = left_padded({random_words(1, 8), random_words(1, 4, 2)});
+  const GenerationOptions options{.max_new_tokens = 6, .min_new_tokens = 6};
+  const at::Tensor with_mask = generate(*model, padded, options);
+  EXPECT_TRUE(at::equal(generate(*model, {.input_ids = padded.input_ids}, options), with_mask));
+}
+
+TEST(Generation, ADecoderStartsWithItsTokenAndLooksAtTheEncoder) {
+  const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
+  model->generation_config().set("decoder_start_token_id", int64_t{0});
+  const at::Tensor ids = random_words(2, 8);
+  at::Tensor mask = at::ones_like(ids);
+  mask[1].slice(0, 5).fill_(0);
+  const GenerationOptions options{.max_new_tokens = 7, .min_new_tokens = 7};
+  const at::Tensor both = generate(*model, {.input_ids = ids, .attention_mask = mask}, options);
+  ASSERT_EQ(both.sizes().vec(), (std::vector<int64_t>{2, 8}));
+  EXPECT_EQ(both.select(1, 0).abs().sum().item<int64_t>(), 0);
+  const at::Tensor second =
+      generate(*model, {.input_ids = ids.slice(0, 1).slice(1, 0, 5)}, options);
+  EXPECT_TRUE(at::equal(both[1], second[0]));
+  const at::Tensor go_on = generate(
+      *model, {.input_ids = ids, .attention_mask = mask, .decoder_input_ids = both.slice(1, 0, 4)},
+      {.max_new_tokens = 4, .min_new_tokens = 4});
+  EXPECT_TRUE(at::equal(go_on, both));
+}
+
+void expect_refused(PretrainedModel& model, const ModelInputs& inputs,
+                    const GenerationOptions& options, const std::string& message) {
+  try {
+    (void)generate(model, inputs, options);
+    ADD_FAILURE() << "nothing was thrown: " << message;
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.message(), message);
+  }
+}
+
+TEST(Generation, WhatMakesNoSenseIsRefused) {
+  FixedModel model = counting_model();
+  const ModelInputs prompt = texts_of({{1, 2}});
+  expect_refused(model, prompt, {.max_new_tokens = 0},
+                 "max_new_tokens is 0, but must be at least 1");
+  expect_refused(model, prompt, {.max_length = 2},
+                 "max_length is 2, but the prompt alone is as long as that: nothing would be "
+                 "generated");
+  expect_refused(model, prompt, {.min_new_tokens = -1},
+                 "min_new_tokens is -1, but must be 0 or more");
+  expect_refused(model, prompt, {.do_sample = true, .temperature = 0.0},
+                 "temperature is 0, but must be above 0");
+  expect_refused(model, prompt, {.do_sample = true, .top_k = -1},
+                 "top_k is -1, but must be 0, for all tokens, or more");
+  for (const double top_p : {0.0, 1.5}) {
+    expect_refused(model, prompt, {.do_sample = true, .top_p = top_p},
+                   std::string("top_p is ") + (top_p == 0 ? "0" : "1.5") +
+                       ", but must be above 0 and at most 1");
+  }
+  expect_refused(model, prompt, {.repetition_penalty = 0.0},
+                 "repetition_penalty is 0, but must be above 0");
+  expect_refused(model, prompt, {.eos_token_ids = {{-1}}},
+                 "eos_token_ids is -1, but tokens are not negative");
+  expect_refused(model, prompt, {.pad_token_id = -1},
+                 "pad_token_id is -1, but tokens are not negative");
+  expect_refused(model, {}, {}, "input_ids must be int64 [batch, positions], and not empty");
+}
+
+TEST(Generation, PaddingOnTheRightIsRefused) {
+  FixedModel model = counting_model();
+  ModelInputs inputs = texts_of({{1, 2}, {3, 0}});
+  inputs.attention_mask = torch::tensor({{1, 1}, {1, 0}}, at::kLong);
+  expect_refused(model, inputs, {},
+                 "a prompt is padded on the right: the text would go on after the padding");
+  inputs.attention_mask = at::ones({2, 3}, at::kLong);
+  expect_refused(model, inputs, {}, "attention_mask must have the shape of input_ids");
+}
+
+TEST(Generation, AModelThatDoesNotPredictTokensIsRefused) {
+  const auto model = random_decoder(ModelTask::kBase, small_gpt2());
+  expect_refused(*model, {.input_ids = random_words(1, 3)}, {},
+                 "GPT2Model cannot generate texts: it does not predict the next token");
+}
+
+}  // namespace
+}  // namespace accelerate::test
