@@ -3,8 +3,8 @@
 include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/Accelerate")
-set(installable accelerate)
-install(TARGETS accelerate EXPORT AccelerateTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+set(installable accelerate accelerate_transformers)
+install(TARGETS accelerate accelerate_transformers EXPORT AccelerateTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 
 # The CUDA half is opened at run time from the library's own folder; nobody links it, so it is not exported.
 if(TARGET accelerate_cuda)

@@ -1,5 +1,5 @@
 # Installs the build into a fresh prefix, moves the prefix, then builds and runs the README's first program against it
-# from a folder of its own, alone and under the installed `accelerate launch`.
+# from a folder of its own, alone and under the installed `accelerate launch`, and a program of Accelerate::transformers.
 #
 # Given: BUILD (the build folder), SNIPPETS (the folder of the README's programs), and CXX, BUILD_TYPE, VERSION of BUILD.
 
@@ -41,6 +41,7 @@ endif()
 step("${CMAKE_COMMAND}" --build "${work}/consumer")
 step("${work}/consumer/train")
 step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer/train")
+step("${work}/consumer/texts")
 
 # A torch of the wrong place is refused with one line that names it.
 execute_process(
