@@ -133,6 +133,31 @@ TEST(Generation, APromptGoesOnAloneAsItDoesInAPaddedBatch) {
   }
 }
 
+TEST(Generation, PositionsAndTypesThatAreGivenGoOn) {
+  const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
+  const at::Tensor ids = random_words(1, 5);
+  const at::Tensor positions = torch::tensor({{3, 4, 5, 6, 7}}, at::kLong);
+  const at::Tensor types = at::full({1, 5}, 2, at::kLong);
+  for (const bool use_cache : {true, false}) {
+    at::Tensor wanted = ids;
+    for (int64_t i = 0; i < 6; ++i) {  // the whole text each time
+      const at::NoGradGuard no_gradient;
+      const at::Tensor logits =
+          model
+              ->forward({.input_ids = wanted,
+                         .token_type_ids = at::full({1, 5 + i}, 2, at::kLong),
+                         .position_ids = at::arange(3, 8 + i, at::kLong).unsqueeze(0)})
+              .logits.select(1, -1);
+      logits.select(1, 1).fill_(-1e9);  // the EOS
+      wanted = at::cat({wanted, logits.argmax(1, true)}, 1);
+    }
+    const at::Tensor found =
+        generate(*model, {.input_ids = ids, .token_type_ids = types, .position_ids = positions},
+                 {.max_new_tokens = 6, .min_new_tokens = 6, .use_cache = use_cache});
+    EXPECT_TRUE(at::equal(found, wanted));
+  }
+}
+
 TEST(Generation, PadTokensWithoutAMaskCountAsPaddingWhereTheyAreNoEos) {
   const auto model = random_decoder(ModelTask::kCausalLm, small_llama());
   const ModelInputs padded = left_padded({random_words(1, 8), random_words(1, 4, 2)});

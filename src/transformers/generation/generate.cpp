@@ -4,11 +4,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/generation.h"
+#include "transformers/generation/best_token.h"
 #include "transformers/generation/scores.h"
 #include "transformers/generation/settings.h"
+#include "transformers/models/decoding.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -76,7 +79,11 @@ class Run {
  private:
   void start_decoder(const at::Tensor& encoder_mask);
   void start_prompt(const at::Tensor& mask);
-  at::Tensor next_scores();
+  // What the model is given next, and what follows from that it was.
+  void prepare_inputs();
+  void count_inputs();
+  // The next token of each text, [batch] of int64 on the CPU.
+  at::Tensor next_tokens();
   // Puts pad tokens where texts have ended and returns whether any goes on.
   bool finish_tokens(at::Tensor& tokens);
   at::Tensor seen() const { return sequences_.slice(1, 0, length_); }
@@ -90,10 +97,12 @@ class Run {
   ForwardOptions forward_{};
   at::Tensor sequences_{};  // [batch, max_length]; `length_` columns are filled
   at::Tensor mask_{};       // the same shape; undefined where nothing is padded
-  at::Tensor positions_{};  // of the tokens that the model is given, where something is padded
+  at::Tensor positions_{};  // of the tokens that the model is given; undefined: from 0 on
   int64_t length_ = 0;
   int64_t processed_ = 0;  // columns that are in the cache
   std::vector<char> ended_{};
+  FactoredLogits* factored_ = nullptr;
+  std::optional<BestToken> best_{};
 };
 
 Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options)
@@ -113,6 +122,12 @@ Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOpti
     forward_.cache = &cache_;
   }
   forward_.logits_to_keep = 1;
+  factored_ = dynamic_cast<FactoredLogits*>(&model);
+  const bool best = !settings_.do_sample && settings_.repetition_penalty == 1;
+  if (best && factored_ != nullptr &&
+      BestToken::fits(factored_->output_matrix(), ids.size(0), settings_.max_length - length_)) {
+    best_.emplace(factored_->output_matrix());
+  }
   const at::Tensor mask = prompt_mask(inputs, settings_);
   if (decoder) {
     start_decoder(mask);
@@ -139,6 +154,7 @@ void Run::start_decoder(const at::Tensor& encoder_mask) {
 void Run::start_prompt(const at::Tensor& mask) {
   seen().copy_(inputs_.input_ids);
   inputs_.attention_mask = at::Tensor();
+  positions_ = inputs_.position_ids;
   if (!mask.defined()) return;
   if (!mask.select(1, -1).all().item<bool>()) {
     throw UsageError({.what = "a prompt is padded on the right: the text would go on after the "
@@ -148,12 +164,12 @@ void Run::start_prompt(const at::Tensor& mask) {
   }
   mask_ = at::ones(sequences_.sizes(), mask.options());
   mask_.slice(1, 0, length_).copy_(mask);
-  if (!inputs_.position_ids.defined()) {
+  if (!positions_.defined()) {
     positions_ = (mask.to(at::kLong).cumsum(1) - 1).clamp_min_(0);
   }
 }
 
-at::Tensor Run::next_scores() {
+void Run::prepare_inputs() {
   const int64_t first = options_.use_cache ? processed_ : 0;
   const at::Tensor tokens = sequences_.slice(1, first, length_);
   if (model_.is_encoder_decoder()) {
@@ -163,13 +179,34 @@ at::Tensor Run::next_scores() {
     if (mask_.defined()) inputs_.attention_mask = mask_.slice(1, 0, length_);
     if (positions_.defined()) inputs_.position_ids = positions_;
   }
-  const at::Tensor logits = model_.forward(inputs_, forward_).logits.select(1, -1);
+}
+
+void Run::count_inputs() {
   processed_ = length_;
-  if (positions_.defined()) {
-    const at::Tensor next = positions_.slice(1, positions_.size(1) - 1) + 1;
-    positions_ = options_.use_cache ? next : at::cat({positions_, next}, 1);
+  const auto followed_by = [&](const at::Tensor& columns, int64_t step) {
+    const at::Tensor next = columns.slice(1, columns.size(1) - 1) + step;
+    return options_.use_cache ? next : at::cat({columns, next}, 1);
+  };
+  if (positions_.defined()) positions_ = followed_by(positions_, 1);
+  if (inputs_.token_type_ids.defined()) {
+    inputs_.token_type_ids = followed_by(inputs_.token_type_ids, 0);
   }
-  return logits.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+}
+
+at::Tensor Run::next_tokens() {
+  prepare_inputs();
+  if (best_) {
+    const at::Tensor features = factored_->last_features(inputs_, forward_);
+    count_inputs();
+    const bool may_end = length_ >= settings_.min_length;
+    return best_->choose(features, may_end ? std::vector<int64_t>{} : settings_.eos_token_ids);
+  }
+  at::Tensor scores = model_.forward(inputs_, forward_)
+                          .logits.select(1, -1)
+                          .to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  count_inputs();
+  process_scores(scores, seen(), settings_);
+  return choose_tokens(scores, settings_.do_sample, generator_).cpu();
 }
 
 bool Run::finish_tokens(at::Tensor& tokens) {
@@ -191,9 +228,7 @@ bool Run::finish_tokens(at::Tensor& tokens) {
 at::Tensor Run::texts() {
   bool goes_on = true;
   while (goes_on && length_ < settings_.max_length) {
-    at::Tensor scores = next_scores();
-    process_scores(scores, seen(), settings_);
-    at::Tensor tokens = choose_tokens(scores, settings_.do_sample, generator_).cpu();
+    at::Tensor tokens = next_tokens();
     goes_on = finish_tokens(tokens);
     sequences_.select(1, length_).copy_(tokens);
     ++length_;

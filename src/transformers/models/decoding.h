@@ -20,6 +20,17 @@ namespace accelerate::transformers {
 AttendOptions causal_attention(int64_t queries, int64_t past, const at::Tensor& mask,
                                c10::Device device);
 
+// Of models whose logits are a product of features with a matrix: who wants only the best token
+// need not make them all.
+class FactoredLogits {
+ public:
+  virtual ~FactoredLogits() = default;
+  // [vocabulary, width].
+  virtual const at::Tensor& output_matrix() const = 0;
+  // The features of the last position of each text, [batch, width].
+  virtual at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) = 0;
+};
+
 // The matrix that makes scores of features: that of the embedding, or one of its own.
 class LanguageHead {
  public:

@@ -30,7 +30,7 @@ class Gpt2WithHead : public PretrainedModel {
   const std::shared_ptr<Gpt2Model> transformer;
 };
 
-class Gpt2LmHeadModel : public Gpt2WithHead {
+class Gpt2LmHeadModel : public Gpt2WithHead, public FactoredLogits {
  public:
   explicit Gpt2LmHeadModel(const ModelConfig& config)
       : Gpt2WithHead(config),
@@ -45,6 +45,10 @@ class Gpt2LmHeadModel : public Gpt2WithHead {
     return head_.tied_weights("transformer.wte.weight");
   }
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
+  const at::Tensor& output_matrix() const override { return head_.weight(); }
+  at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return transformer->forward(inputs, options).last_hidden_state.select(1, -1);
+  }
 
  private:
   LanguageHead head_;

@@ -208,7 +208,7 @@ class LlamaWithHead : public PretrainedModel {
   const std::shared_ptr<LlamaModel> model;
 };
 
-class LlamaForCausalLm : public LlamaWithHead {
+class LlamaForCausalLm : public LlamaWithHead, public FactoredLogits {
  public:
   explicit LlamaForCausalLm(const ModelConfig& config)
       : LlamaWithHead(config),
@@ -223,6 +223,10 @@ class LlamaForCausalLm : public LlamaWithHead {
     return head_.tied_weights("model.embed_tokens.weight");
   }
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
+  const at::Tensor& output_matrix() const override { return head_.weight(); }
+  at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return model->forward(inputs, options).last_hidden_state.select(1, -1);
+  }
 
  private:
   LanguageHead head_;

@@ -106,7 +106,7 @@ ModelOutput T5Model::decode(const ModelInputs& inputs, const ForwardOptions& opt
   return output;
 }
 
-class T5ForConditionalGeneration : public T5Model {
+class T5ForConditionalGeneration : public T5Model, public FactoredLogits {
  public:
   explicit T5ForConditionalGeneration(const ModelConfig& config)
       : T5Model(config, T5Options::from_config(config)),
@@ -123,8 +123,16 @@ class T5ForConditionalGeneration : public T5Model {
     return names;
   }
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
+  const at::Tensor& output_matrix() const override { return head_.weight(); }
+  at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
+    return scaled(decode(inputs, options).last_hidden_state.select(1, -1));
+  }
 
  private:
+  at::Tensor scaled(const at::Tensor& features) const {
+    return scaled_ ? features / std::sqrt(static_cast<double>(shared_->weight.size(1))) : features;
+  }
+
   const bool scaled_;
   LanguageHead head_;
 };
@@ -132,9 +140,8 @@ class T5ForConditionalGeneration : public T5Model {
 ModelOutput T5ForConditionalGeneration::forward(const ModelInputs& inputs,
                                                 const ForwardOptions& options) {
   ModelOutput output = decode(inputs, options);
-  at::Tensor features = std::move(output.last_hidden_state);
+  at::Tensor features = scaled(output.last_hidden_state);
   output.last_hidden_state = at::Tensor();
-  if (scaled_) features = features / std::sqrt(static_cast<double>(shared_->weight.size(1)));
   if (options.loss_only && inputs.labels.defined()) {
     output.loss = ops::linear_cross_entropy(features, head_.weight(), inputs.labels);
     return output;
