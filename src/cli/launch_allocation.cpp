@@ -1,5 +1,6 @@
 #include "cli/launch_allocation.h"
 
+#include "accelerate/errors.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
@@ -33,7 +34,9 @@ std::string cited(const Settings& settings, const char* name) {
 class Taker {
  public:
   Taker(const Allocation& allocation, Settings& settings)
-      : allocation_(allocation), settings_(settings) {}
+      : allocation_(allocation),
+        settings_(settings),
+        names_machines_(is_wish(settings, "num_machines")) {}
 
   std::string take_one_machine() {
     if (!settings_["num_processes"].is_given() && allocation_.num_processes > 0) {
@@ -45,7 +48,7 @@ class Taker {
   std::string take_all() {
     const std::string sentence = overruled();
     take_processes();
-    decide("num_machines", std::to_string(allocation_.num_machines));
+    if (!names_machines_) decide("num_machines", std::to_string(allocation_.num_machines));
     decide("launcher", allocation_.one_task_a_machine ? "local" : "slurm");
     fill_in("machine_rank", std::to_string(allocation_.machine_rank));
     fill_in("main_process_ip", allocation_.main_address);
@@ -66,7 +69,8 @@ class Taker {
 
   // A file that is not for several machines counts the workers of one.
   bool has_processes_of_one_machine() const {
-    return is_of_file(settings_, "num_processes") && allocation_.num_machines > 1;
+    return is_of_file(settings_, "num_processes") && allocation_.num_machines > 1 &&
+           !names_machines_;
   }
 
   void take_processes() {
@@ -75,12 +79,13 @@ class Taker {
       decide("num_processes", std::to_string(allocation_.num_processes));
       return;
     }
+    if (names_machines_) return;  // what was detected is for all of them
     const int each = settings_.integer("num_processes").value_or(1);
     decide("num_processes", std::to_string(each * allocation_.num_machines));
   }
 
   std::string overruled() const {
-    if (allocation_.num_machines < 2) return "";
+    if (allocation_.num_machines < 2 || names_machines_) return "";
     const bool counts_each = has_processes_of_one_machine() && allocation_.num_processes == 0;
     std::string unused;
     const auto add = [&](const char* name) {
@@ -98,14 +103,34 @@ class Taker {
 
   const Allocation& allocation_;
   Settings& settings_;
+  bool names_machines_;  // somebody said how many take part: as many as the allocation has
 };
+
+// Whether this run takes part in a job of machines that the user starts one by one. Refuses a
+// number of machines that this allocation does not have: nobody would start the others.
+bool is_started_by_hand(const Allocation& allocation, const Settings& settings) {
+  if (!is_wish(settings, "num_machines")) return false;
+  // Each machine may have an allocation of its own.
+  if (allocation.num_machines < 2) return true;
+  if (settings.integer("num_machines") == allocation.num_machines) return false;
+  throw ConfigError({.what = "num_machines is " + settings.text("num_machines") +
+                             ", but the allocation of SLURM has " +
+                             std::to_string(allocation.num_machines) + " machines",
+                     .where = config::place_of(settings["num_machines"].source),
+                     .hint = "leave it out: the machines are found. Or name --machine_rank and "
+                             "start a launcher on each by hand"});
+}
 
 }  // namespace
 
-bool is_left_to_allocation(const Settings& settings) { return !is_wish(settings, "num_machines"); }
+bool is_left_to_allocation(const Settings& settings) {
+  if (!is_wish(settings, "num_machines")) return true;
+  return settings.integer("num_machines") != 1 && !is_wish(settings, "machine_rank");
+}
 
 std::string take_allocation(const Allocation& allocation, Settings& settings) {
   if (allocation.num_machines == 0 || !is_left_to_allocation(settings)) return "";
+  if (is_started_by_hand(allocation, settings)) return "";
   const bool is_asked_for_slurm = settings.text("launcher") == "slurm";
   Taker taker(allocation, settings);
   const bool stays = allocation.num_machines == 1 && !is_asked_for_slurm;

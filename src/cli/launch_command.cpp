@@ -9,6 +9,7 @@
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
+#include "base/user_folders.h"
 #include "cli/explain_dry_run.h"
 #include "cli/explain_table.h"
 #include "cli/launch_allocation.h"
@@ -166,7 +167,7 @@ std::string named_config_file(const LaunchArguments& arguments) {
   for (const config::FlagValue& flag : arguments.flags) {
     if (flag.setting->name == "config_file") named = flag.text;
   }
-  return named;
+  return expanded_path(named).string();
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -105,12 +106,21 @@ int run(std::vector<std::string> arguments) {
   return 0;
 }
 
+// A result that cannot be written is work that failed, as on a full disk.
+int with_output_written(int exit_code) {
+  std::cout.flush();
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (is_written) return exit_code;
+  std::fprintf(stderr, "error: the output cannot be written\n");
+  return exit_code == 0 ? 1 : exit_code;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   open_standard_streams();
   try {
-    return run({argv + 1, argv + argc});
+    return with_output_written(run({argv + 1, argv + argc}));
   } catch (const accelerate::cli::Interrupted& interruption) {
     std::fprintf(stderr, "accelerate config: stopped; nothing was written\n");
     return kSignalExitCode + interruption.signal();

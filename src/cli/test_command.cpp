@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
@@ -11,6 +12,7 @@
 #include "cli/launch_arguments.h"
 #include "cli/launch_command.h"
 #include "cli/selftest_program.h"
+#include "config/value.h"
 
 namespace accelerate::cli {
 namespace {
@@ -32,6 +34,13 @@ struct Options {
   std::string timeout;
   std::string folder;
 };
+
+std::string require_seconds(const std::string& text) {
+  const auto seconds = config::whole_number(text);
+  if (seconds && *seconds > 0 && std::in_range<int>(*seconds)) return "";
+  throw UsageError({.what = "--timeout cannot be '" + text + "': it is a whole number of seconds",
+                    .hint = "--timeout 120"});
+}
 
 std::string selftest_program() {
   if (const auto program = find_selftest_program()) return program->string();
@@ -78,7 +87,8 @@ Command setup_test(CLI::App& app) {
   command
       ->add_option("--timeout", options->timeout,
                    "The most seconds that a process waits for another [120]")
-      ->type_name("SECONDS");
+      ->type_name("SECONDS")
+      ->check(CLI::Validator(require_seconds, ""));
   command
       ->add_option("--folder", options->folder,
                    "A folder that all machines see, to try out checkpoints in\n"

@@ -222,8 +222,9 @@ constexpr Setting kTable[] = {
     {.name = "tee",
      .group = Group::kOutput,
      .kind = Kind::kText,
-     .help = "What is shown of output that also goes to files: 1 output, 2 errors, 3 both, none, or\n"
-             "by local rank 0:3,1:2 [0: all is shown, and only --log_dir writes files]",
+     .help =
+         "What is shown of output that also goes to files: 1 output, 2 errors, 3 both, none, or "
+         "by local rank 0:3,1:2 [0: all is shown, and only --log_dir writes files]",
      .preset = "0",
      .short_flag = "-t",
      .placeholder = "STREAMS"},

@@ -67,7 +67,8 @@ void apply_distributed_type(const ConfigFile& file, Settings& settings) {
   if (is_chosen) return;
   const SettingValue type = settings["distributed_type"];
   const char* paradigm = paradigm_of(type.text.value_or("NO"));
-  if (paradigm != nullptr && !is_decided_outside_the_file(settings, paradigm)) {
+  const bool is_said = paradigm != nullptr && settings.is_on(paradigm);  // use_cpu beside MULTI_CPU
+  if (paradigm != nullptr && !is_said && !is_decided_outside_the_file(settings, paradigm)) {
     settings.set(*find_setting(paradigm), "true", type.source);
   }
   const FileNode* mesh = file.document.find("parallelism_config");

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "accelerate/errors.h"
+#include "base/user_folders.h"
 #include "config/nearest_name.h"
 #include "config/shown_text.h"
 
@@ -192,8 +193,11 @@ std::string checked_value(const Setting& setting, std::string_view text, const S
     case Kind::kList:
       return setting.spelling == Spelling::kTypedDigit ? checked_truths(setting, text, source)
                                                        : std::string(text);
-    case Kind::kText:
     case Kind::kPath:
+      // As a shell does it on a command line. What is passed on is for others to understand.
+      return setting.effect == Effect::kUsed ? expanded_path(std::string(text)).string()
+                                             : std::string(text);
+    case Kind::kText:
       return std::string(text);
   }
   return std::string(text);

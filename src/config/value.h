@@ -35,8 +35,9 @@ std::optional<double> decimal_number(std::string_view text);  // finite
 bool is_gpu_list(std::string_view text);
 
 // `text` as `setting` writes it: true or false for every word that means it, whole numbers in
-// digits; other numbers, names and lists as they were given. Throws ConfigError that names
-// `source`, what is allowed and, for a mistyped name, the nearest right one.
+// digits; the folder of the user for the ~ that a path begins with; other numbers, names and lists
+// as they were given. Throws ConfigError that names `source`, what is allowed and, for a mistyped
+// name, the nearest right one.
 std::string checked_value(const Setting& setting, std::string_view text, const Source& source);
 
 // As a variable of a worker holds it. Python's launcher hands on what was typed as it was typed,

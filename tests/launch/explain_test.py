@@ -27,6 +27,20 @@ class Explain(ProgramTest):
         self.assertEqual(table["cpu"], ("false", "default"))
         self.assertGreater(len(table), 120)
 
+    def test_a_file_that_says_it_twice_is_cited_where_it_says_it_itself(self):
+        path = self.write("c.yaml", "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
+        table = rows(self.run_program("launch", "--config_file", path, "--explain").stdout)
+        self.assertEqual(table["cpu"], ("true", f"{path}:2"))
+
+    def test_a_path_may_begin_with_the_folder_of_the_user(self):
+        self.write("c.yaml", "distributed_type: MULTI_CPU\nnum_processes: 2\nmpirun_config:\n  mpirun_hostfile: ~/hosts\n")
+        home = {"HOME": str(self.folder), "ACCELERATE_LOG_DIR": "~/logs", "ACCELERATE_CONFIG_FILE": "~/c.yaml"}
+        table = rows(self.run_program("launch", "--explain", environment=home).stdout)
+        self.assertEqual(table["mpirun_hostfile"][0], str(self.folder / "hosts"))
+        self.assertEqual(table["log_dir"], (str(self.folder / "logs"), "ACCELERATE_LOG_DIR"))
+        table = rows(self.run_program("launch", "--config_file=~/c.yaml", "--explain", environment=home).stdout)
+        self.assertEqual(table["num_processes"][0], "2")
+
     def test_secrets_are_not_shown(self):
         result = self.run_program("launch", "--aws_secret_access_key", "hush", "--explain")
         self.assertNotIn("hush", result.stdout + result.stderr)

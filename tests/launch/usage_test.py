@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Command lines that are wrong: the nearest right one is named, and the exit code is the same everywhere."""
 
+import subprocess
 import unittest
 
-from config_program import ProgramTest
+from config_program import DEADLINE_S, PROGRAM, ProgramTest, clean_environment
 
 
 class Usage(ProgramTest):
@@ -82,6 +83,24 @@ class Usage(ProgramTest):
         ):
             with self.subTest(words=words):
                 self.assertEqual(self.run_program(*words).returncode, 1)
+
+
+    def test_output_that_cannot_be_written_is_work_that_failed(self):
+        for words in (["--version"], ["env"], ["completion", "bash"], ["launch", "--help"], ["config", "docs"]):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                result = subprocess.run(
+                    [PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S,
+                    env=clean_environment(self.folder),
+                )  # fmt: skip
+                self.assertEqual((result.returncode, result.stderr), (1, "error: the output cannot be written\n"))
+
+    def test_a_time_of_the_self_test_is_looked_at_before_anything_starts(self):
+        for text in ("abc", "0", "-1", "1.5"):
+            with self.subTest(text=text):
+                self.assertEqual(
+                    self.refusal("test", "--timeout", text),
+                    f"error: --timeout cannot be '{text}': it is a whole number of seconds\n  try  --timeout 120\n",
+                )
 
 
 class Help(ProgramTest):

@@ -87,10 +87,39 @@ TEST(AllocationOfARun, AFlagAndAFileForSeveralMachinesCountBefore) {
   const Outcome six = taken(kTwoMachines, file, {{"--num_processes", "6"}});
   EXPECT_EQ(six.of("num_machines"), 2);
   EXPECT_EQ(six.of("num_processes"), 6);
-  const Outcome three =
-      taken(kTwoMachines, "distributed_type: MULTI_CPU\nnum_machines: 3\nnum_processes: 6\n");
-  EXPECT_EQ(three.of("num_machines"), 3);
-  EXPECT_EQ(three.sentence, "");
+}
+
+TEST(AllocationOfARun, AsManyMachinesAsItHasAreStartedByIt) {
+  const Outcome flag = taken(kTwoMachines, "", {{"--num_machines", "2"}}, 4);
+  EXPECT_EQ(flag.settings.text("launcher"), "slurm");
+  EXPECT_EQ(flag.of("num_processes"), 8);
+  EXPECT_EQ(flag.settings["num_machines"].source.where, "--num_machines");
+  const Outcome file =
+      taken(kTwoMachines, "distributed_type: MULTI_CPU\nnum_machines: 2\nnum_processes: 6\n");
+  EXPECT_EQ(file.settings.text("launcher"), "slurm");
+  EXPECT_EQ(file.of("num_processes"), 6);  // of both together
+  EXPECT_EQ(file.sentence, "");
+}
+
+TEST(AllocationOfARun, MachinesThatItDoesNotHaveAreRefusedUnlessStartedByHand) {
+  try {
+    taken(kTwoMachines, "distributed_type: MULTI_CPU\nnum_machines: 3\nnum_processes: 6\n");
+    ADD_FAILURE() << "nobody would start the third machine";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.message(), "num_machines is 3, but the allocation of SLURM has 2 machines");
+    EXPECT_EQ(error.where(), "c.yaml:2");
+  }
+  EXPECT_THROW(taken(kTwoMachines, "", {{"--num_machines", "4"}}), ConfigError);
+  for (const int machines : {2, 3}) {
+    const Outcome by_hand = taken(
+        kTwoMachines, "", {{"--num_machines", std::to_string(machines)}, {"--machine_rank", "1"}});
+    EXPECT_EQ(by_hand.of("num_machines"), machines);
+    EXPECT_EQ(by_hand.settings.text("launcher"), "");
+  }
+  // Machines with an allocation each.
+  const Outcome joined = taken({.num_machines = 1}, "", {{"--num_machines", "2"}});
+  EXPECT_EQ(joined.of("num_machines"), 2);
+  EXPECT_EQ(joined.settings.text("launcher"), "");
 }
 
 TEST(AllocationOfARun, OnOneMachineTheFileSaysHowManyWorkers) {
