@@ -50,7 +50,8 @@ struct Check {
   bool shares_accelerator = false;
 };
 
-// What every check starts from, whatever the environment says about precision and accumulation.
+// What every check starts from, whatever the environment says about precision and accumulation; one
+// check alone is about the precision that it says.
 AcceleratorOptions plain_options();
 
 // All checks, in the order in which they are made. `folder`: where files may be written that all

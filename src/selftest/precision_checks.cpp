@@ -2,6 +2,7 @@
 #include <torch/torch.h>
 
 #include <limits>
+#include <optional>
 
 #include "selftest/expect.h"
 #include "selftest/network.h"
@@ -76,7 +77,15 @@ Findings check_fp16(Accelerator& accelerator) {
   return {.detail = "autocast and scaled losses on " + accelerator.device().str()};
 }
 
-AcceleratorOptions in(MixedPrecision precision) {
+// What programs of this set-up train in: one that this machine has not fails here as it would there.
+Findings check_configured(Accelerator& accelerator) {
+  expect_training(accelerator);
+  return {.detail = "mixed precision " + accelerator.mixed_precision().name() + " on " +
+                    accelerator.device().str()};
+}
+
+// Nothing: what the environment says.
+AcceleratorOptions in(std::optional<MixedPrecision> precision) {
   AcceleratorOptions options = plain_options();
   options.mixed_precision = precision;
   options.grad_scaler.init_scale = 1024;
@@ -87,7 +96,8 @@ AcceleratorOptions in(MixedPrecision precision) {
 
 std::vector<Check> precision_checks() {
   return {{"precision", "bf16", in(MixedPrecision::kBf16), check_bf16},
-          {"precision", "fp16 with scaled losses", in(MixedPrecision::kFp16), check_fp16}};
+          {"precision", "fp16 with scaled losses", in(MixedPrecision::kFp16), check_fp16},
+          {"precision", "as configured", in(std::nullopt), check_configured}};
 }
 
 }  // namespace accelerate::selftest

@@ -140,6 +140,8 @@ bool all_passed(const std::vector<CheckResult>& results) {
 bool wants_colours(int fd) {
   const char* refused = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
+  // Open MPI gives the first rank a terminal of its own, wherever its output goes in the end.
+  if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) return false;
   return isatty(fd) == 1 && (refused == nullptr || *refused == '\0') &&
          (terminal == nullptr || std::strcmp(terminal, "dumb") != 0);
 }

@@ -33,7 +33,8 @@ std::string to_json(const ProcessState& state, const std::vector<CheckResult>& r
 
 bool all_passed(const std::vector<CheckResult>& results);
 
-// Whether `fd` is a terminal on which the user wants colours (see no-color.org).
+// Whether `fd` is a terminal on which the user wants colours (see no-color.org); under Open MPI
+// nobody knows.
 bool wants_colours(int fd);
 
 }  // namespace accelerate::selftest

@@ -27,6 +27,8 @@ class SharedFolder {
     }
     path_ = accelerator.broadcast_object(path);
     if (path_.empty()) {
+      // Who throws closes its connections: not before all have the answer.
+      accelerator.wait_for_everyone();
       throw Mismatch("expected that the main process can write to " +
                      (parent.empty() ? fs::temp_directory_path() : parent).string());
     }

@@ -71,6 +71,17 @@ TEST_P(MpiRuns, AProgramOfTheLibraryKnowsItsPlaceWithoutOurLauncher) {
                           "rank 2 of 3, local 2 of 3" + end));
 }
 
+TEST_P(MpiRuns, TheSelfTestPasses) {
+  std::vector<std::string> command = by_hand(2);
+  command.push_back(SELFTEST_PROGRAM);
+  const RunResult result =
+      run(command, {.environment = {{"MASTER_PORT", std::to_string(11'000 + getpid() % 9'000)},
+                                    {"ACCELERATE_USE_CPU", "true"}},
+                    .as_is = true});
+  EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_THAT(result.out, HasSubstr("\n25 passed in "));
+}
+
 TEST_P(MpiRuns, TheLauncherStartsAProgramThroughIt) {
   const RunResult result = launch_by_mpirun(2, {}, {RANK_PROGRAM, "sum"});
   EXPECT_EQ(result.exit_code, 0) << result.err;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "launch/launcher_run.h"
+#include "launch/machine.h"
 
 namespace accelerate::test {
 namespace {
@@ -133,6 +134,52 @@ TEST_F(SlurmRuns, ABatchScriptNeedsNoMoreThanTheProgram) {
   EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
   // srun itself may have something to say about cores.
   EXPECT_THAT(sorted_lines(result.out), IsSupersetOf(kFourRanks));
+}
+
+// What `accelerate config default` writes on a machine without GPUs.
+constexpr const char* kFileOfOneMachine =
+    "compute_environment: LOCAL_MACHINE\n"
+    "distributed_type: 'NO'\n"
+    "machine_rank: 0\n"
+    "num_machines: 1\n"
+    "num_processes: 2\n"
+    "mixed_precision: bf16\n"
+    "use_cpu: true\n";
+
+TEST_F(SlurmRuns, ABatchScriptWithAConfigurationFileOfOneMachineUsesAllNodes) {
+  const std::string file = folder_.write("cluster.yaml", kFileOfOneMachine);
+  const RunResult result =
+      batch("--nodes=2 --ntasks-per-node=2",
+            ACCELERATE_PROGRAM " launch --config_file " + file + " " RANK_PROGRAM " sum");
+  EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_THAT(sorted_lines(result.out), IsSupersetOf(kFourRanks));
+  EXPECT_THAT(result.out, HasSubstr("accelerate launch: the allocation has 2 machines; not used: "
+                                    "num_machines 1 (" +
+                                    file + ":4) and num_processes 2 (" + file + ":5)\n"));
+}
+
+TEST_F(SlurmRuns, TheWorkersOfAConfigurationFileAreThoseOfEachNodeIfSlurmWasNotAskedForAny) {
+  const std::string file = folder_.write("cluster.yaml", kFileOfOneMachine);
+  const std::string worker =
+      folder_.write("worker.sh",
+                    "echo rank $RANK of $WORLD_SIZE, $ACCELERATE_MIXED_PRECISION, "
+                    "threads $OMP_NUM_THREADS");
+  const RunResult result =
+      batch("--nodes=2", ACCELERATE_PROGRAM " launch --config_file " + file + " sh " + worker);
+  EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+  // As many threads as two workers of one node have cores, however many nodes there are.
+  const std::string end =
+      " of 4, bf16, threads " + std::to_string(std::max(1, launch::available_cores() / 2));
+  EXPECT_THAT(sorted_lines(result.out),
+              IsSupersetOf({"rank 0" + end, "rank 1" + end, "rank 2" + end, "rank 3" + end}));
+  EXPECT_THAT(result.out, HasSubstr("for each machine: num_processes 2 (" + file + ":5)\n"));
+}
+
+TEST_F(SlurmRuns, TheSelfTestPasses) {
+  const RunResult result = command({"srun", "-N", "2", "--ntasks-per-node=1", SELFTEST_PROGRAM,
+                                    "--folder", folder_.path().string()});
+  EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
+  EXPECT_THAT(result.out, HasSubstr("\n25 passed in "));
 }
 
 TEST_F(SlurmRuns, ABatchScriptOnOneNodeRunsItsTasksThere) {

@@ -36,20 +36,21 @@ CHECKS = [
     ("training", "gradient accumulation"),
     ("precision", "bf16"),
     ("precision", "fp16 with scaled losses"),
+    ("precision", "as configured"),
     ("checkpoints", "save and resume"),
     ("bandwidth", "all-reduce"),
 ]
 
 
 class Selftest(unittest.TestCase):
-    def launch(self, *words, folder=None, launched=True):
+    def launch(self, *words, folder=None, launched=True, precision="bf16"):
         command = [PROGRAM, *words]
         if launched:
             command = [LAUNCHER, "launch", "--cpu", "--num_processes", str(PROCESSES), *command]
         # What a user may have configured must not disturb the checks.
         environment = {
             **os.environ,
-            "ACCELERATE_MIXED_PRECISION": "bf16",
+            "ACCELERATE_MIXED_PRECISION": precision,
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "3",
             "TMPDIR": folder or tempfile.gettempdir(),
         }
@@ -70,6 +71,13 @@ class Selftest(unittest.TestCase):
         speeds = report["checks"][-1]["metrics"]
         self.assertEqual(len(speeds), 0 if alone else 3)
         self.assertTrue(all(speed > 0 for speed in speeds.values()), speeds)
+
+    def test_a_precision_that_the_machine_has_not_fails(self):
+        result = self.launch("--json", precision="fp8")
+        self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
+        failed = [check for check in json.loads(result.stdout)["checks"] if check["status"] == "failed"]
+        self.assertEqual([check["name"] for check in failed], ["as configured"])
+        self.assertIn("fp8 needs a GPU", json.dumps(failed))
 
     def test_help_and_wrong_arguments(self):
         result = self.launch("--help", launched=False)

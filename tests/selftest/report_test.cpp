@@ -3,8 +3,11 @@
 
 #include <accelerate/errors.h>
 #include <gmock/gmock.h>
+#include <pty.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "selftest/arguments.h"
@@ -20,6 +23,20 @@ using selftest::TickList;
 using testing::HasSubstr;
 
 using std::chrono::milliseconds;
+
+TEST(Colours, AreForTerminalsButNotForThoseThatOpenMpiMakesUp) {
+  int terminal = -1;
+  int program_side = -1;
+  ASSERT_EQ(openpty(&terminal, &program_side, nullptr, nullptr, nullptr), 0);
+  unsetenv("NO_COLOR");
+  setenv("TERM", "xterm", 1);
+  EXPECT_TRUE(selftest::wants_colours(program_side));
+  setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+  EXPECT_FALSE(selftest::wants_colours(program_side));
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  close(program_side);
+  close(terminal);
+}
 
 CheckResult passed() {
   return {.family = "data",
