@@ -196,4 +196,5 @@ class InteropTest(unittest.TestCase):
 if __name__ == "__main__":
     PEER = sys.argv.pop(1)
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     unittest.main()

@@ -3,6 +3,7 @@
 #include <accelerate/transformers/auto_model.h>
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,24 @@ TEST(SavePretrained, RefusesAFileForAFolder) {
   EXPECT_THROW(
       save_pretrained(*random_model(ModelTask::kBase, small_bert()), folder.path() / "file"),
       UsageError);
+}
+
+// Which tensors go together is another matter: transformers sorts them first.
+TEST(SavePretrained, WritesShardsWithAnIndexThatCountsAsTransformersDoes) {
+  const fs::path recorded = fixtures_folder().path / "hf_models" / "gpt2_sharded";
+  if (!fs::is_directory(recorded)) GTEST_SKIP() << "no " << recorded;
+  const CheckpointFolder folder;
+  save_pretrained(*transformers::AutoModelForCausalLM::from_pretrained(recorded.string()),
+                  folder.path(), {.max_shard_size = "60KB"});
+  const auto index = [](const fs::path& path) {
+    return nlohmann::json::parse(read_file(path / "model.safetensors.index.json"));
+  };
+  EXPECT_EQ(names_in(folder.path()), names_in(recorded));
+  EXPECT_EQ(index(folder.path())["metadata"], index(recorded)["metadata"]);
+  const ModelStateDict before = load_state_dict(recorded / "model.safetensors.index.json");
+  const ModelStateDict after = load_state_dict(folder.path() / "model.safetensors.index.json");
+  EXPECT_EQ(after.size(), before.size());
+  for (const auto& item : before) EXPECT_TRUE(at::equal(item.value(), after[item.key()]));
 }
 
 // Whatever was recorded: the same tensors, the same settings.

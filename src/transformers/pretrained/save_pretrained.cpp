@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <span>
 #include <string>
 #include <system_error>
@@ -12,6 +14,7 @@
 #include "files/model_folder.h"
 #include "files/replace_file.h"
 #include "files/shard_index.h"
+#include "transformers/pretrained/config_json.h"
 #include "transformers/pretrained/generation_settings.h"
 
 namespace accelerate::transformers {
@@ -96,6 +99,20 @@ void save_by_function(const PretrainedModel& model, const fs::path& folder,
   }
 }
 
+// The index of transformers has one number more than that of save_model().
+void complete_index(const PretrainedModel& model, const fs::path& folder) {
+  const fs::path path = folder / kSafetensorsFiles.index();
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  int64_t parameters = 0;
+  for (const at::Tensor& parameter : model.parameters()) parameters += parameter.numel();
+  std::ifstream file(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  nlohmann::json index = parse_config(text, path.string());
+  index["metadata"]["total_parameters"] = parameters;
+  write_text(path, python_json(index));
+}
+
 }  // namespace
 
 void save_pretrained(const PretrainedModel& model, const fs::path& folder,
@@ -117,6 +134,7 @@ void save_pretrained(const PretrainedModel& model, const fs::path& folder,
   } else {
     save_model(model, folder, {.max_shard_size = options.max_shard_size});
   }
+  complete_index(model, folder);
   write_text(folder / "config.json", saved_config(model).to_json());
   if (model.can_generate()) {
     const ModelConfig& own = model.generation_config();
