@@ -92,7 +92,7 @@ TEST_F(StateBackground, AnErrorThatOneRankHasSeenIsNotThrownAgain) {
 void use_up_threads() {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, size_t{1} << 46);
+  pthread_attr_setstacksize(&attributes, size_t{1} << 60);  // more than there are addresses
   ASSERT_EQ(pthread_setattr_default_np(&attributes), 0);
   pthread_attr_destroy(&attributes);
 }
