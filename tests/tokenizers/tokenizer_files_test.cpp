@@ -31,8 +31,8 @@ json with(const char* part, const json& value) { return word_level_json({{part, 
 TEST(TokenizerFile, RefusesUnknownComponentsByName) {
   EXPECT_EQ(complaint(with("normalizer", {{"type", "Shout"}})),
             "there is no normalizer of type \"Shout\" at file: normalizer");
-  EXPECT_EQ(complaint(with("pre_tokenizer", {{"type", "UnicodeScripts"}})),
-            "there is no pre_tokenizer of type \"UnicodeScripts\" at file: pre_tokenizer");
+  EXPECT_EQ(complaint(with("pre_tokenizer", {{"type", "Telegraph"}})),
+            "there is no pre_tokenizer of type \"Telegraph\" at file: pre_tokenizer");
   EXPECT_EQ(complaint(with("post_processor", {{"type", "X"}})),
             "there is no post_processor of type \"X\" at file: post_processor");
   EXPECT_EQ(complaint(with("decoder",

@@ -213,6 +213,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const nlohmann::json& json,
   if (type == "FixedLength") return std::make_unique<FixedLength>(fields);
   if (type == "ByteLevel") return make_byte_level_pre_tokenizer(json, where);
   if (type == "Metaspace") return make_metaspace_pre_tokenizer(json, where);
+  if (type == "UnicodeScripts") return make_scripts_pre_tokenizer(where);
   if (type == "Sequence") return std::make_unique<Sequence>(fields, depth);
   refuse_type("pre_tokenizer", fields);
 }

@@ -31,10 +31,12 @@ class PreTokenizer {
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const nlohmann::json& json,
                                                  const std::string& where, int depth = 0);
 
-// The parts of it that have files of their own: those that rewrite the text.
+// The parts of it that have files of their own: those that rewrite the text, and the one that knows
+// scripts.
 std::unique_ptr<PreTokenizer> make_byte_level_pre_tokenizer(const nlohmann::json& json,
                                                             const std::string& where);
 std::unique_ptr<PreTokenizer> make_metaspace_pre_tokenizer(const nlohmann::json& json,
                                                            const std::string& where);
+std::unique_ptr<PreTokenizer> make_scripts_pre_tokenizer(const std::string& where);
 
 }  // namespace accelerate::tokenizers
