@@ -141,6 +141,46 @@ TEST_P(Encoders, TheFirstLabelsSettleTheProblemType) {
   expect_close(output.loss, at::binary_cross_entropy_with_logits(output.logits, flags));
 }
 
+// Without hidden states a classifier computes only what its first position depends on.
+TEST_P(Encoders, ClassifiersLeaveOutWhatTheyDoNotLookAt) {
+  const auto model = random_model(ModelTask::kSequenceClassification, small_encoder(GetParam()));
+  const auto run = [&](const ModelInputs& inputs, bool output_hidden_states) {
+    model->zero_grad();
+    at::manual_seed(9);
+    const ModelOutput output =
+        model->forward(inputs, {.output_hidden_states = output_hidden_states});
+    output.loss.backward();
+    std::vector<at::Tensor> all{output.logits.detach()};
+    for (const at::Tensor& parameter : model->parameters()) all.push_back(parameter.grad().clone());
+    return all;
+  };
+  ModelInputs inputs{.input_ids = random_texts(4, 9),
+                     .labels = at::tensor({0, 1, 1, 0}, at::kLong)};
+  const at::Tensor lengths = at::tensor({9, 3, 1, 6}, at::kLong).unsqueeze(1);
+  const at::Tensor right = at::arange(9).unsqueeze(0).lt(lengths).to(at::kLong);
+  const at::Tensor short_of_one = at::arange(9).unsqueeze(0).lt(8).expand({4, 9}).to(at::kLong);
+  for (const at::Tensor& mask :
+       {at::Tensor(), at::ones({4, 9}, at::kLong), right, right.flip(1), short_of_one}) {
+    inputs.attention_mask = mask;
+    for (const bool training : {false, true}) {
+      model->train(training);
+      const auto all = run(inputs, true), first = run(inputs, false);
+      for (size_t i = 0; i < all.size(); ++i) expect_close(first[i], all[i]);
+    }
+  }
+}
+
+TEST_P(Encoders, ATextOfPaddingAloneIsNoNumberGoneWrong) {
+  const auto model = random_model(ModelTask::kSequenceClassification, small_encoder(GetParam()));
+  at::Tensor mask = at::ones({2, 4}, at::kLong);
+  mask[1].zero_();
+  const ModelInputs inputs{.input_ids = random_texts(2, 4), .attention_mask = mask};
+  for (const bool training : {false, true}) {
+    model->train(training);
+    EXPECT_TRUE(model->forward(inputs).logits.isfinite().all().item<bool>());
+  }
+}
+
 TEST_P(Encoders, TokensWithoutALabelDoNotCount) {
   const auto model = evaluated(ModelTask::kTokenClassification);
   const at::Tensor text = random_texts(2, 4);

@@ -40,13 +40,14 @@ class BertForSequenceClassification : public EncoderWithHead<BertModel> {
   std::string architecture() const override { return "BertForSequenceClassification"; }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
-    auto [output, last, pooled] = encoded(inputs, options);
+    ModelOutput output;
+    const at::Tensor pooled = base().forward_first(inputs, options, output);
     output.logits =
         classifier_->forward(drop_out(pooled, base().classifier_dropout(), is_training()));
     if (inputs.labels.defined()) {
       output.loss = sequence_classification_loss(this->config(), output.logits, inputs.labels);
     }
-    return std::move(output);
+    return output;
   }
 
  private:

@@ -67,9 +67,7 @@ at::Tensor BertEmbeddingsImpl::forward(const ModelInputs& inputs) {
 BertPoolerImpl::BertPoolerImpl(int64_t width)
     : dense_(register_module("dense", Linear(width, width))) {}
 
-at::Tensor BertPoolerImpl::forward(const at::Tensor& x) {
-  return at::tanh(dense_->forward(x.select(1, 0)));
-}
+at::Tensor BertPoolerImpl::forward(const at::Tensor& x) { return at::tanh(dense_->forward(x)); }
 
 BertBase::BertBase(const ModelConfig& config, BertPositions kind, bool with_pooler)
     : PretrainedModel(config), settings_(config), kind_(kind) {
@@ -78,16 +76,37 @@ BertBase::BertBase(const ModelConfig& config, BertPositions kind, bool with_pool
   if (with_pooler) pooler_ = register_module("pooler", BertPooler(settings_.width));
 }
 
-ModelOutput BertBase::forward(const ModelInputs& inputs, const ForwardOptions& options) {
+void BertBase::check(const ModelInputs& inputs) const {
   // RoBERTa's positions depend on what is padding: its embeddings look at that.
   const int64_t positions = kind_ == BertPositions::kFromZero ? settings_.positions : INT64_MAX;
   check_text(inputs, positions, architecture());
+}
+
+EncoderStack::Options BertBase::encoder_options(const ModelInputs& inputs) const {
+  return {.padding = inputs.attention_mask, .causal = settings_.causal, .training = is_training()};
+}
+
+ModelOutput BertBase::forward(const ModelInputs& inputs, const ForwardOptions& options) {
+  check(inputs);
   ModelOutput output;
-  output.last_hidden_state =
-      encoder_->forward(embeddings_->forward(inputs), inputs.attention_mask,
-                        options.output_hidden_states ? &output.hidden_states : nullptr);
-  if (pooler_) output.pooler_output = pooler_->forward(output.last_hidden_state);
+  EncoderStack::Options encoder = encoder_options(inputs);
+  if (options.output_hidden_states) encoder.hidden_states = &output.hidden_states;
+  output.last_hidden_state = encoder_->layers().all(embeddings_->forward(inputs), encoder);
+  if (pooler_) output.pooler_output = pooler_->forward(output.last_hidden_state.select(1, 0));
   return output;
+}
+
+at::Tensor BertBase::forward_first(const ModelInputs& inputs, const ForwardOptions& options,
+                                   ModelOutput& output) {
+  if (options.output_hidden_states || settings_.causal) {
+    ModelOutput all = forward(inputs, options);
+    output.hidden_states = std::move(all.hidden_states);
+    return pooler_ ? all.pooler_output : all.last_hidden_state.select(1, 0);
+  }
+  check(inputs);
+  const at::Tensor first =
+      encoder_->layers().first(embeddings_->forward(inputs), encoder_options(inputs));
+  return pooler_ ? pooler_->forward(first) : first;
 }
 
 void BertBase::initialise(const std::string& name, at::Tensor parameter) const {

@@ -42,6 +42,7 @@ TORCH_MODULE(BertEmbeddings);
 class BertPoolerImpl : public torch::nn::Module {
  public:
   explicit BertPoolerImpl(int64_t width);
+  // Of the first position, [batch, width].
   at::Tensor forward(const at::Tensor& x);
 
  private:
@@ -54,6 +55,10 @@ class BertBase : public PretrainedModel {
   BertBase(const ModelConfig& config, BertPositions kind, bool with_pooler);
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override;
+  // [batch, width] of the first position: of the last hidden state, or what the pooler makes of it.
+  // Adds to the output what options ask for; only what is needed for that is computed.
+  at::Tensor forward_first(const ModelInputs& inputs, const ForwardOptions& options,
+                           ModelOutput& output);
   void initialise(const std::string& name, at::Tensor parameter) const override;
 
   const BertSettings& settings() const { return settings_; }
@@ -62,6 +67,9 @@ class BertBase : public PretrainedModel {
   const at::Tensor& words() const { return embeddings_->words(); }
 
  private:
+  void check(const ModelInputs& inputs) const;
+  EncoderStack::Options encoder_options(const ModelInputs& inputs) const;
+
   BertSettings settings_;
   BertPositions kind_;
   BertEmbeddings embeddings_{nullptr};

@@ -1,13 +1,9 @@
 #include "transformers/models/bert_encoder.h"
 
-#include <ATen/ATen.h>
-
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "accelerate/errors.h"
-#include "transformers/models/attention.h"
 #include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
@@ -23,6 +19,38 @@ void refuse_what_is_not_here(const ModelConfig& config) {
     throw DataError({.what = "'add_cross_attention' in " + config.name() +
                              " asks for a decoder that looks at an encoder, which this is not"});
   }
+}
+
+EncoderBlock make_block(const BertSettings& settings) {
+  const int64_t width = settings.width;
+  return {.heads = settings.heads,
+          .attention_dropout = settings.attention_dropout,
+          .attended_dropout = settings.dropout,
+          .dropout = settings.dropout,
+          .act = settings.act,
+          .query = Linear(width, width),
+          .key = Linear(width, width),
+          .value = Linear(width, width),
+          .attended = Linear(width, width),
+          .attended_norm = LayerNorm(width, settings.eps),
+          .inner = Linear(width, settings.inner_width),
+          .outer = Linear(settings.inner_width, width),
+          .norm = LayerNorm(width, settings.eps)};
+}
+
+void register_parts(torch::nn::Module& layer, const EncoderBlock& block) {
+  torch::nn::Module& attention = room(layer, "attention");
+  torch::nn::Module& self = room(attention, "self");
+  self.register_module("query", block.query);
+  self.register_module("key", block.key);
+  self.register_module("value", block.value);
+  torch::nn::Module& attended = room(attention, "output");
+  attended.register_module("dense", block.attended);
+  attended.register_module("LayerNorm", block.attended_norm);
+  room(layer, "intermediate").register_module("dense", block.inner);
+  torch::nn::Module& output = room(layer, "output");
+  output.register_module("dense", block.outer);
+  output.register_module("LayerNorm", block.norm);
 }
 
 }  // namespace
@@ -45,61 +73,13 @@ BertSettings::BertSettings(const ModelConfig& config)
   check_heads(config, width, heads);
 }
 
-DenseNormImpl::DenseNormImpl(int64_t in, const BertSettings& settings)
-    : dense_(register_module("dense", Linear(in, settings.width))),
-      norm_(register_module("LayerNorm", LayerNorm(settings.width, settings.eps))),
-      dropout_(settings.dropout) {}
-
-at::Tensor DenseNormImpl::forward(const at::Tensor& x, const at::Tensor& past) {
-  return norm_->forward(drop_out(dense_->forward(x), dropout_, is_training()) + past);
-}
-
-BertLayerImpl::BertLayerImpl(const BertSettings& settings)
-    : heads_(settings.heads),
-      attention_dropout_(settings.attention_dropout),
-      act_(settings.act),
-      query_(settings.width, settings.width),
-      key_(settings.width, settings.width),
-      value_(settings.width, settings.width),
-      attention_output_(settings.width, settings),
-      intermediate_(settings.width, settings.inner_width),
-      output_(settings.inner_width, settings) {
-  torch::nn::Module& attention = room(*this, "attention");
-  torch::nn::Module& self = room(attention, "self");
-  self.register_module("query", query_);
-  self.register_module("key", key_);
-  self.register_module("value", value_);
-  attention.register_module("output", attention_output_);
-  room(*this, "intermediate").register_module("dense", intermediate_);
-  register_module("output", output_);
-}
-
-at::Tensor BertLayerImpl::forward(const at::Tensor& x, const at::Tensor& mask) {
-  const at::Tensor seen =
-      attend(split_heads(query_->forward(x), heads_), split_heads(key_->forward(x), heads_),
-             split_heads(value_->forward(x), heads_),
-             {.mask = mask, .dropout = is_training() ? attention_dropout_ : 0.0});
-  const at::Tensor attended = attention_output_->forward(merge_heads(seen), x);
-  return output_->forward(act_(intermediate_->forward(attended)), attended);
-}
-
-BertEncoderImpl::BertEncoderImpl(const BertSettings& settings) : causal_(settings.causal) {
+BertEncoderImpl::BertEncoderImpl(const BertSettings& settings) {
   torch::nn::Module& list = room(*this, "layer");
   for (int64_t i = 0; i < settings.layers; ++i) {
-    layers_.push_back(list.register_module(std::to_string(i), BertLayer(settings)));
+    EncoderBlock block = make_block(settings);
+    register_parts(room(list, std::to_string(i)), block);
+    layers_.add(std::move(block));
   }
-}
-
-at::Tensor BertEncoderImpl::forward(at::Tensor x, const at::Tensor& padding,
-                                    std::vector<at::Tensor>* hidden_states) {
-  const at::Tensor mask =
-      causal_ ? causal_mask(x.size(1), x.size(1), padding, x.device()) : padding_mask(padding);
-  for (BertLayer& layer : layers_) {
-    if (hidden_states != nullptr) hidden_states->push_back(x);
-    x = layer->forward(x, mask);
-  }
-  if (hidden_states != nullptr) hidden_states->push_back(x);
-  return x;
 }
 
 }  // namespace accelerate::transformers

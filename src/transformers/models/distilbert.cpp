@@ -1,16 +1,14 @@
 // DistilBERT: a BERT of half the layers, without token types and pooler, and with names of its own.
 #include <ATen/ATen.h>
 
-#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/allocation.h"
-#include "transformers/models/attention.h"
+#include "transformers/models/encoder_block.h"
 #include "transformers/models/encoder_heads.h"
 #include "transformers/models/masked_lm.h"
 #include "transformers/models/text_inputs.h"
@@ -42,53 +40,34 @@ struct Settings {
   Activation act;
 };
 
-class BlockImpl : public torch::nn::Module {
- public:
-  explicit BlockImpl(const Settings& settings)
-      : heads_(settings.heads),
-        attention_dropout_(settings.attention_dropout),
-        dropout_(settings.dropout),
-        act_(settings.act),
-        query_(settings.width, settings.width),
-        key_(settings.width, settings.width),
-        value_(settings.width, settings.width),
-        out_(settings.width, settings.width),
-        attention_norm_(settings.width, kEps),
-        inner_(settings.width, settings.inner_width),
-        outer_(settings.inner_width, settings.width),
-        norm_(settings.width, kEps) {
-    torch::nn::Module& attention = room(*this, "attention");
-    attention.register_module("q_lin", query_);
-    attention.register_module("k_lin", key_);
-    attention.register_module("v_lin", value_);
-    attention.register_module("out_lin", out_);
-    register_module("sa_layer_norm", attention_norm_);
-    torch::nn::Module& ffn = room(*this, "ffn");
-    ffn.register_module("lin1", inner_);
-    ffn.register_module("lin2", outer_);
-    register_module("output_layer_norm", norm_);
-  }
+EncoderBlock make_block(const Settings& settings) {
+  const int64_t width = settings.width;
+  return {.heads = settings.heads,
+          .attention_dropout = settings.attention_dropout,
+          .dropout = settings.dropout,
+          .act = settings.act,
+          .query = Linear(width, width),
+          .key = Linear(width, width),
+          .value = Linear(width, width),
+          .attended = Linear(width, width),
+          .attended_norm = LayerNorm(width, kEps),
+          .inner = Linear(width, settings.inner_width),
+          .outer = Linear(settings.inner_width, width),
+          .norm = LayerNorm(width, kEps)};
+}
 
-  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
-    const at::Tensor seen =
-        attend(split_heads(query_->forward(x), heads_), split_heads(key_->forward(x), heads_),
-               split_heads(value_->forward(x), heads_),
-               {.mask = mask, .dropout = is_training() ? attention_dropout_ : 0.0});
-    const at::Tensor attended = attention_norm_->forward(out_->forward(merge_heads(seen)) + x);
-    const at::Tensor fed = outer_->forward(act_(inner_->forward(attended)));
-    return norm_->forward(drop_out(fed, dropout_, is_training()) + attended);
-  }
-
- private:
-  int64_t heads_;
-  double attention_dropout_, dropout_;
-  Activation act_;
-  Linear query_, key_, value_, out_;
-  LayerNorm attention_norm_;
-  Linear inner_, outer_;
-  LayerNorm norm_;
-};
-TORCH_MODULE(Block);
+void register_parts(torch::nn::Module& layer, const EncoderBlock& block) {
+  torch::nn::Module& attention = room(layer, "attention");
+  attention.register_module("q_lin", block.query);
+  attention.register_module("k_lin", block.key);
+  attention.register_module("v_lin", block.value);
+  attention.register_module("out_lin", block.attended);
+  layer.register_module("sa_layer_norm", block.attended_norm);
+  torch::nn::Module& ffn = room(layer, "ffn");
+  ffn.register_module("lin1", block.inner);
+  ffn.register_module("lin2", block.outer);
+  layer.register_module("output_layer_norm", block.norm);
+}
 
 // sin and cos of the position at wavelengths from 2 pi to 20,000 pi, by turns.
 void fill_with_waves(at::Tensor table) {
@@ -117,7 +96,9 @@ class DistilBertModel : public PretrainedModel {
     embeddings.register_module("LayerNorm", norm_);
     torch::nn::Module& list = room(room(*this, "transformer"), "layer");
     for (int64_t i = 0; i < settings_.layers; ++i) {
-      blocks_.push_back(list.register_module(std::to_string(i), Block(settings_)));
+      EncoderBlock block = make_block(settings_);
+      register_parts(room(list, std::to_string(i)), block);
+      layers_.add(std::move(block));
     }
   }
 
@@ -128,21 +109,23 @@ class DistilBertModel : public PretrainedModel {
   }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
-    check_text(inputs, settings_.positions, architecture());
-    const at::Tensor places = inputs.position_ids.defined()
-                                  ? positions_->forward(inputs.position_ids)
-                                  : positions_->weight.slice(0, 0, inputs.input_ids.size(1));
-    at::Tensor x = drop_out(norm_->forward(words_->forward(inputs.input_ids) + places),
-                            settings_.dropout, is_training());
-    const at::Tensor mask = padding_mask(inputs.attention_mask);
     ModelOutput output;
-    for (Block& block : blocks_) {
-      if (options.output_hidden_states) output.hidden_states.push_back(x);
-      x = block->forward(x, mask);
-    }
-    if (options.output_hidden_states) output.hidden_states.push_back(x);
-    output.last_hidden_state = x;
+    EncoderStack::Options encoder = encoder_options(inputs);
+    if (options.output_hidden_states) encoder.hidden_states = &output.hidden_states;
+    output.last_hidden_state = layers_.all(embedded(inputs), encoder);
     return output;
+  }
+
+  // [batch, width] of the first position of the last hidden state. Adds to the output what options
+  // ask for; only what is needed for that is computed.
+  at::Tensor forward_first(const ModelInputs& inputs, const ForwardOptions& options,
+                           ModelOutput& output) {
+    if (!options.output_hidden_states) {
+      return layers_.first(embedded(inputs), encoder_options(inputs));
+    }
+    ModelOutput all = forward(inputs, options);
+    output.hidden_states = std::move(all.hidden_states);
+    return all.last_hidden_state.select(1, 0);
   }
 
   void initialise(const std::string& name, at::Tensor parameter) const override {
@@ -164,10 +147,22 @@ class DistilBertModel : public PretrainedModel {
   const at::Tensor& words() const { return words_->weight; }
 
  private:
+  EncoderStack::Options encoder_options(const ModelInputs& inputs) const {
+    return {.padding = inputs.attention_mask, .training = is_training()};
+  }
+  at::Tensor embedded(const ModelInputs& inputs) const {
+    check_text(inputs, settings_.positions, architecture());
+    const at::Tensor places = inputs.position_ids.defined()
+                                  ? positions_->forward(inputs.position_ids)
+                                  : positions_->weight.slice(0, 0, inputs.input_ids.size(1));
+    return drop_out(norm_->forward(words_->forward(inputs.input_ids) + places), settings_.dropout,
+                    is_training());
+  }
+
   Settings settings_;
   Embedding words_, positions_;
   LayerNorm norm_;
-  std::vector<Block> blocks_{};
+  EncoderStack layers_{};
 };
 
 class DistilBertForSequenceClassification : public EncoderWithHead<DistilBertModel> {
@@ -181,13 +176,14 @@ class DistilBertForSequenceClassification : public EncoderWithHead<DistilBertMod
   std::string architecture() const override { return "DistilBertForSequenceClassification"; }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
-    auto [output, last, pooled] = encoded(inputs, options);
-    const at::Tensor first = at::relu(pre_classifier_->forward(last.select(1, 0)));
-    output.logits = classifier_->forward(drop_out(first, dropout_, is_training()));
+    ModelOutput output;
+    const at::Tensor first = base().forward_first(inputs, options, output);
+    const at::Tensor seen = at::relu(pre_classifier_->forward(first));
+    output.logits = classifier_->forward(drop_out(seen, dropout_, is_training()));
     if (inputs.labels.defined()) {
       output.loss = sequence_classification_loss(this->config(), output.logits, inputs.labels);
     }
-    return std::move(output);
+    return output;
   }
 
  private:

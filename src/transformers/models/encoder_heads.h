@@ -30,12 +30,11 @@ class EncoderWithHead : public PretrainedModel {
  protected:
   struct Encoded {
     ModelOutput output{};  // of the hidden states what the caller asked for
-    at::Tensor last{}, pooled{};
+    at::Tensor last{};
   };
   Encoded encoded(const ModelInputs& inputs, const ForwardOptions& options) {
     Encoded result{.output = base_->forward(inputs, options)};
     result.last = std::exchange(result.output.last_hidden_state, {});
-    result.pooled = std::exchange(result.output.pooler_output, {});
     return result;
   }
 
@@ -60,7 +59,7 @@ class EncoderForTokenClassification : public EncoderWithHead<Base> {
   }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
-    auto [output, last, pooled] = this->encoded(inputs, options);
+    auto [output, last] = this->encoded(inputs, options);
     output.logits = classifier_->forward(
         drop_out(last, this->base().classifier_dropout(), this->is_training()));
     if (inputs.labels.defined()) output.loss = token_loss(output.logits, inputs.labels);

@@ -47,7 +47,7 @@ class EncoderForMaskedLm : public EncoderWithHead<Base> {
   std::string architecture() const override { return std::string(Base::kName) + "ForMaskedLM"; }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
-    auto [output, last, pooled] = this->encoded(inputs, options);
+    auto [output, last] = this->encoded(inputs, options);
     set_masked_lm(output, head_, last, this->base().words(), inputs.labels, options.loss_only);
     return std::move(output);
   }

@@ -45,15 +45,16 @@ class RobertaForSequenceClassification : public EncoderWithHead<RobertaModel> {
   std::string architecture() const override { return "RobertaForSequenceClassification"; }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
-    auto [output, last, pooled] = encoded(inputs, options);
+    ModelOutput output;
+    const at::Tensor first = base().forward_first(inputs, options, output);
     const auto drop = [&](const at::Tensor& x) {
       return drop_out(x, base().classifier_dropout(), is_training());
     };
-    output.logits = scores_->forward(drop(at::tanh(dense_->forward(drop(last.select(1, 0))))));
+    output.logits = scores_->forward(drop(at::tanh(dense_->forward(drop(first)))));
     if (inputs.labels.defined()) {
       output.loss = sequence_classification_loss(this->config(), output.logits, inputs.labels);
     }
-    return std::move(output);
+    return output;
   }
 
  private:
