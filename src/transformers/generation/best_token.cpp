@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace accelerate::transformers {
@@ -14,21 +15,44 @@ constexpr int64_t kLeastElements = int64_t{1} << 20;  // below, the matrix is fa
 constexpr int64_t kMostTexts = 4;    // above, one product for all texts is limited by arithmetic
 constexpr int64_t kLeastSteps = 16;  // making the second matrix takes about as long as three steps
 constexpr int64_t kRowsOfAThread = 1024;
-constexpr int64_t kLanes = 64;
 constexpr float kMostByte = 127.0F;
 
-// Independent sums, so that the compiler may use vectors as wide as it likes.
+// Of as many elements as the widest registers hold; compilers cut them for narrower ones.
+constexpr int64_t kLanes = 16;
+using Floats [[gnu::vector_size(kLanes * sizeof(float))]] = float;
+using Bytes [[gnu::vector_size(kLanes)]] = int8_t;
+
+// `sums` + values * bytes, for kLanes of each.
+[[gnu::always_inline]] inline void add_products(Floats& sums, const int8_t* bytes,
+                                                const float* values) {
+  Bytes own_bytes;
+  Floats own_values;
+  std::memcpy(&own_bytes, bytes, sizeof(own_bytes));
+  std::memcpy(&own_values, values, sizeof(own_values));
+  sums += own_values * __builtin_convertvector(own_bytes, Floats);
+}
+
 [[gnu::always_inline]] inline float dot(const int8_t* bytes, const float* values, int64_t count) {
-  float sums[kLanes] = {};
+  // Four sums do not wait for each other.
+  Floats first{};
+  Floats second{};
+  Floats third{};
+  Floats fourth{};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      sums[lane] += values[i + lane] * static_cast<float>(bytes[i + lane]);
-    }
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    add_products(first, bytes + i, values + i);
+    add_products(second, bytes + i + kLanes, values + i + kLanes);
+    add_products(third, bytes + i + 2 * kLanes, values + i + 2 * kLanes);
+    add_products(fourth, bytes + i + 3 * kLanes, values + i + 3 * kLanes);
   }
-  float sum = 0;
+  const Floats all = (first + second) + (third + fourth);
+  float parts[kLanes];
+  std::memcpy(parts, &all, sizeof(parts));
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t lane = 0; lane < half; ++lane) parts[lane] += parts[lane + half];
+  }
+  float sum = parts[0];
   for (; i < count; ++i) sum += values[i] * static_cast<float>(bytes[i]);
-  for (const float part : sums) sum += part;
   return sum;
 }
 
