@@ -29,7 +29,7 @@ json attempted(const std::string& name, const std::function<json()>& part) {
 int main(int argc, char** argv) {
   CLI::App app("GPU figures: GPT-2, an MLP, the optimizer and fused operations");
   std::vector<int64_t> batches{4, 8, 16, 32, 64};
-  std::vector<std::string> modes{"fused", "captured"};
+  std::vector<std::string> modes{"fused", "captured", "library", "library captured"};
   std::vector<int64_t> plain_batches{4, 16};
   std::vector<std::string> parts{"gpt2",       "plain", "mlp",        "optimizer",
                                  "operations", "loss",  "checkpoint", "chunks"};
@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   int loss_steps = 200;
   app.add_option("--batches", batches, "Batch sizes of GPT-2");
   app.add_option("--plain-batches", plain_batches, "Batch sizes of the plain model");
-  app.add_option("--modes", modes, "fused, captured");
+  app.add_option("--modes", modes, "fused, captured, library, library captured");
   app.add_option("--parts", parts,
                  "gpt2, plain, mlp, optimizer, operations, chunks, loss, checkpoint");
   app.add_option("--model", model, "124M, 350M, 774M or 1558M");

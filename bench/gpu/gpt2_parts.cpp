@@ -1,6 +1,7 @@
 #include <accelerate/accelerate.h>
 #include <accelerate/flat_parameters.h>
 #include <accelerate/step_capture.h>
+#include <accelerate/transformers/auto_model.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
 
@@ -47,6 +48,40 @@ struct FusedTraining {
   }
 
   gpt2::Gpt2 model;
+  std::shared_ptr<FlatParameters> flat;
+  std::unique_ptr<FlatAdamW> optimizer;
+};
+
+// The same network as a model of Accelerate::transformers.
+struct LibraryTraining {
+  LibraryTraining(const gpt2::Config& config, const c10::Device& device) {
+    const nlohmann::json settings{{"model_type", "gpt2"},
+                                  {"vocab_size", config.vocabulary},
+                                  {"n_positions", config.positions},
+                                  {"n_layer", config.layers},
+                                  {"n_head", config.heads},
+                                  {"n_embd", config.width},
+                                  {"embd_pdrop", 0.0},
+                                  {"attn_pdrop", 0.0},
+                                  {"resid_pdrop", 0.0}};
+    model = accelerate::transformers::AutoModelForCausalLM::from_config(
+        accelerate::transformers::ModelConfig::from_json(settings.dump()));
+    model->to(device);
+    flat = std::make_shared<FlatParameters>(*model);
+    optimizer = std::make_unique<FlatAdamW>(
+        flat, FlatAdamWOptions{.lr = 3e-4, .beta2 = 0.95, .weight_decay = 0.1, .max_norm = 1.0});
+  }
+
+  Tensors step(const Tensors& batch) {
+    flat->zero_grad();
+    const at::Tensor loss =
+        model->forward({.input_ids = batch[0], .labels = batch[1]}, {.loss_only = true}).loss;
+    loss.backward();
+    optimizer->step();
+    return {loss.detach()};
+  }
+
+  std::shared_ptr<accelerate::transformers::PretrainedModel> model;
   std::shared_ptr<FlatParameters> flat;
   std::unique_ptr<FlatAdamW> optimizer;
 };
@@ -103,15 +138,22 @@ nlohmann::json gpt2_speed(const std::string& name, int64_t batch, const std::str
     return row(name, batch, mode, seconds, peak_bytes(step));
   }
   Accelerator accelerator;
-  FusedTraining training(config, accelerator.device());
   const Tensors data = random_batch(batch, accelerator.device());
-  if (mode == "captured") {
-    auto step = accelerator.capture([&](const Tensors& inputs) { return training.step(inputs); });
-    return captured_row(name, batch, mode, step, data, calls);
+  const auto measure = [&](auto& training, bool captured) {
+    if (captured) {
+      auto step = accelerator.capture([&](const Tensors& inputs) { return training.step(inputs); });
+      return captured_row(name, batch, mode, step, data, calls);
+    }
+    const auto work = [&] { training.step(data); };
+    const double seconds = median_seconds(work, 5, 5, calls);
+    return row(name, batch, mode, seconds, peak_bytes(work));
+  };
+  if (mode.starts_with("library")) {
+    LibraryTraining training(config, accelerator.device());
+    return measure(training, mode == "library captured");
   }
-  const auto work = [&] { training.step(data); };
-  const double seconds = median_seconds(work, 5, 5, calls);
-  return row(name, batch, mode, seconds, peak_bytes(work));
+  FusedTraining training(config, accelerator.device());
+  return measure(training, mode == "captured");
 }
 
 void gpt2_profile(int64_t batch, const std::string& trace_file) {

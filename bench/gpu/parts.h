@@ -8,7 +8,8 @@
 namespace bench {
 
 // Tokens a second and memory of GPT-2 at T = 1024 in bf16, on random tokens. `mode` is "plain"
-// (libtorch's operators under autocast, prepared AdamW), "plain captured", "fused" or "captured".
+// (libtorch's operators under autocast, prepared AdamW), "plain captured", "fused" or "captured"
+// (examples/gpt2), "library" or "library captured" (the model of Accelerate::transformers).
 nlohmann::json gpt2_speed(const std::string& model, int64_t batch, const std::string& mode);
 // Kernel times of a few fused steps, as a trace of libtorch's profiler.
 void gpt2_profile(int64_t batch, const std::string& trace_file);
