@@ -1,0 +1,113 @@
+// Decoders on the device named by ACCELERATE_TEST_DEVICE, beside the CPU; without one, the CPU.
+#include <ATen/ATen.h>
+#include <accelerate/flat_parameters.h>
+#include <accelerate/transformers/generation.h>
+#include <gtest/gtest.h>
+
+#include "support/device_environment.h"
+#include "transformers/decoder_models.h"
+
+namespace accelerate::test {
+namespace {
+
+// Wide enough for the fused operations to use kernels of their own.
+ModelConfig wide(const std::string& type) {
+  ModelConfig config = type == "t5" ? small_t5() : small_decoder(type);
+  if (type == "gpt2") {
+    config.set("n_embd", int64_t{64});
+    for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config.set(key, 0.0);
+  } else if (type == "llama") {
+    config.set("hidden_size", int64_t{64});
+  } else {
+    config.set("d_model", int64_t{64});
+    config.set("dropout_rate", 0.0);
+  }
+  config.set("initializer_range", 0.1);
+  return config;
+}
+
+std::shared_ptr<PretrainedModel> wide_model(const std::string& type) {
+  const auto task = type == "t5" ? ModelTask::kSeq2SeqLm : ModelTask::kCausalLm;
+  return random_decoder(task, wide(type));
+}
+
+struct DecoderDeviceTest : testing::Test {
+  void SetUp() override {
+    if (test_device().is_cuda() && compat::cuda_plugin() == nullptr) GTEST_SKIP() << "no GPU";
+  }
+};
+
+ModelInputs on_device(ModelInputs inputs) {
+  for (at::Tensor* tensor : {&inputs.input_ids, &inputs.attention_mask, &inputs.labels}) {
+    if (tensor->defined()) *tensor = tensor->to(test_device());
+  }
+  return inputs;
+}
+
+double relative_error(const at::Tensor& found, const at::Tensor& exact) {
+  const at::Tensor wanted = exact.to(at::kDouble);
+  return ((found.cpu().to(at::kDouble) - wanted).norm() / wanted.norm()).item<double>();
+}
+
+TEST_F(DecoderDeviceTest, LossAndGradientsAreThoseOfTheCpu) {
+  for (const std::string type : {"gpt2", "llama", "t5"}) {
+    for (const bool padded : {false, true}) {
+      SCOPED_TRACE(type + (padded ? " padded" : ""));
+      ModelInputs inputs = padded ? left_padded({random_words(1, 16), random_words(1, 9, 2)})
+                                  : ModelInputs{.input_ids = random_words(2, 16)};
+      inputs.labels = random_words(2, 16, 3);
+      const auto model = wide_model(type);
+      const auto other = wide_model(type);
+      other->to(test_device());
+      for (const bool loss_only : {false, true}) {
+        model->zero_grad();
+        other->zero_grad();
+        const at::Tensor wanted = model->forward(inputs).loss;
+        wanted.backward();
+        const at::Tensor found = other->forward(on_device(inputs), {.loss_only = loss_only}).loss;
+        found.backward();
+        EXPECT_NEAR(found.item<double>(), wanted.item<double>(), 1e-3);
+        for (const auto& parameter : model->named_parameters()) {
+          const at::Tensor gradient = other->named_parameters()[parameter.key()].grad();
+          EXPECT_LT(relative_error(gradient, parameter.value().grad()), 5e-3) << parameter.key();
+        }
+      }
+    }
+  }
+}
+
+TEST_F(DecoderDeviceTest, Gpt2InBfloat16WithFlatParametersHasTheGradientsOfFloat32) {
+  const ModelInputs inputs{.input_ids = random_words(2, 32), .labels = random_words(2, 32, 3)};
+  const auto model = wide_model("gpt2");
+  const at::Tensor wanted = model->forward(inputs).loss;
+  wanted.backward();
+  const auto other = wide_model("gpt2");
+  other->to(test_device());
+  FlatParameters flat(*other);
+  flat.zero_grad();
+  const at::Tensor found = other->forward(on_device(inputs), {.loss_only = true}).loss;
+  found.backward();
+  flat.collect_gradients();
+  EXPECT_NEAR(found.item<double>(), wanted.item<double>(), 0.02 * wanted.item<double>());
+  for (const auto& parameter : model->named_parameters()) {
+    const at::Tensor gradient = other->named_parameters()[parameter.key()].grad();
+    EXPECT_EQ(gradient.scalar_type(), at::kFloat) << parameter.key();
+    EXPECT_LT(relative_error(gradient, parameter.value().grad()), 0.1) << parameter.key();
+  }
+}
+
+TEST_F(DecoderDeviceTest, TextsAreThoseOfTheCpu) {
+  for (const std::string type : {"gpt2", "llama", "t5"}) {
+    SCOPED_TRACE(type);
+    const ModelInputs prompts = left_padded({random_words(1, 8), random_words(1, 5, 2)});
+    const transformers::GenerationOptions options{
+        .max_new_tokens = 10, .min_new_tokens = 10, .decoder_start_token_id = 0};
+    const auto model = wide_model(type);
+    const at::Tensor wanted = generate(*model, prompts, options);
+    model->to(test_device());
+    EXPECT_TRUE(at::equal(generate(*model, on_device(prompts), options).cpu(), wanted));
+  }
+}
+
+}  // namespace
+}  // namespace accelerate::test
