@@ -77,11 +77,12 @@ Findings check_fp16(Accelerator& accelerator) {
   return {.detail = "autocast and scaled losses on " + accelerator.device().str()};
 }
 
-// What programs of this set-up train in: one that this machine has not fails here as it would there.
+// What programs of this set-up train in: one that this machine has not fails here as it would
+// there.
 Findings check_configured(Accelerator& accelerator) {
   expect_training(accelerator);
-  return {.detail = "mixed precision " + accelerator.mixed_precision().name() + " on " +
-                    accelerator.device().str()};
+  return {.detail = "mixed precision " + std::string(accelerator.mixed_precision().name()) +
+                    " on " + accelerator.device().str()};
 }
 
 // Nothing: what the environment says.

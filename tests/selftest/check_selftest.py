@@ -100,7 +100,7 @@ class Selftest(unittest.TestCase):
                 lines[failed[0] + 1 + rank],
                 f"      rank {rank} of {PROCESSES}: expected that the main process can write to /nowhere",
             )
-        summary = "23 passed, 1 skipped, 1 failed in " if skipped else "24 passed, 1 failed in "
+        summary = "24 passed, 1 skipped, 1 failed in " if skipped else "25 passed, 1 failed in "
         self.assertTrue(lines[-1].startswith(summary), lines[-1])
         self.assertNotIn("\x1b", result.stdout)
 
