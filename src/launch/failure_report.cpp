@@ -22,20 +22,31 @@ std::string signal_name(int signal) {
   return name != nullptr ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
 }
 
-// "rank 2", "ranks 0 and 2", "ranks 0, 2 and 3", "ranks 0 to 6".
-std::string describe_ranks(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  if (ranks.size() == 1) return "rank " + std::to_string(ranks.front());
-  const bool contiguous = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
-  if (contiguous && ranks.size() > 3) {
-    return "ranks " + std::to_string(ranks.front()) + " to " + std::to_string(ranks.back());
+// "2", "0 and 2", "0, 2 and 3", "0 to 6", "0 to 41 and 43 to 99". Runs of more than three are cut
+// short.
+std::string describe_numbers(std::vector<int> numbers) {
+  std::sort(numbers.begin(), numbers.end());
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin < numbers.size();) {
+    size_t end = begin + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    const bool is_long = end - begin > 3;
+    if (is_long) {
+      parts.push_back(std::to_string(numbers[begin]) + " to " + std::to_string(numbers[end - 1]));
+    }
+    for (size_t i = begin; !is_long && i < end; ++i) parts.push_back(std::to_string(numbers[i]));
+    begin = end;
   }
-  std::string text = "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += std::to_string(ranks[i]);
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
+    text += parts[i];
   }
   return text;
+}
+
+std::string describe_ranks(const std::vector<int>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + describe_numbers(ranks);
 }
 
 std::string were(size_t count) { return count == 1 ? " was " : " were "; }
@@ -77,6 +88,36 @@ void append_others(std::string& report, const LaunchOutcome& outcome) {
   if (!killed.empty()) {
     report += "  " + describe_ranks(killed) + " did not stop within " +
               describe_duration(outcome.grace) + " and" + were(killed.size()) + "killed\n";
+  }
+}
+
+// Those that failed after the first, each way to end on one line: hundreds fail alike.
+void append_later_failures(std::string& report, const LaunchOutcome& outcome) {
+  const bool has_cause = outcome.lost_machine.empty();
+  const WorkerEnd* first = has_cause ? outcome.first_failure() : nullptr;
+  std::vector<const WorkerEnd*> failed;
+  for (const WorkerEnd& end : outcome.ends) {
+    if (end.fate == WorkerFate::kFailed && &end != first) failed.push_back(&end);
+  }
+  while (!failed.empty()) {
+    const WorkerEnd& next = *failed.front();
+    std::vector<int> ranks;
+    for (const WorkerEnd* end : failed) {
+      if (end->wait_status == next.wait_status) ranks.push_back(end->rank);
+    }
+    report += "  then " +
+              (outcome.workers == kRanks ? describe_ranks(ranks)
+                                         : outcome.workers + " " + describe_numbers(ranks)) +
+              " " + describe_status(next.wait_status);
+    if (first != nullptr) {
+      report +=
+          ", " +
+          describe_duration(std::max(next.after - first->after, std::chrono::milliseconds(0))) +
+          " later";
+    }
+    report += "\n";
+    std::erase_if(failed,
+                  [&](const WorkerEnd* end) { return end->wait_status == next.wait_status; });
   }
 }
 
@@ -211,19 +252,7 @@ std::string failure_consequences(const LaunchOutcome& outcome) {
   if (outcome.succeeded() || is_told_already(outcome)) return "";
   const WorkerEnd* first = outcome.first_failure();
   std::string report;
-  for (const WorkerEnd& end : outcome.ends) {
-    const bool is_cause = &end == first && outcome.lost_machine.empty();
-    if (end.fate != WorkerFate::kFailed || is_cause) continue;
-    report += "  then " + outcome.workers + " " + std::to_string(end.rank) + " " +
-              describe_status(end.wait_status);
-    if (outcome.lost_machine.empty()) {
-      report +=
-          ", " +
-          describe_duration(std::max(end.after - first->after, std::chrono::milliseconds(0))) +
-          " later";
-    }
-    report += "\n";
-  }
+  append_later_failures(report, outcome);
   if (outcome.workers == kRanks) append_others(report, outcome);
   const bool could_not_reach =
       outcome.has_agents && first != nullptr && first->wait_status == W_EXITCODE(kSshFailed, 0);

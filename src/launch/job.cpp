@@ -16,6 +16,7 @@
 #include "launch/main_control.h"
 #include "launch/member_control.h"
 #include "launch/mpirun_command.h"
+#include "launch/network.h"
 #include "launch/remote_plan.h"
 #include "launch/shell_words.h"
 #include "launch/worker_environment.h"
@@ -176,7 +177,10 @@ LaunchPlan through_mpirun(LaunchPlan plan, const std::vector<Host>& hosts) {
   std::vector<std::string> names = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
                                     "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"};
   for (const auto& [name, value] : setting_variables(plan)) names.push_back(name);
-  plan.command = mpirun_command(plan, find_mpi_kind(mpirun), hosts, mpirun, names);
+  const MpiKind kind = find_mpi_kind(mpirun);
+  plan.command = mpirun_command(plan, kind, hosts, mpirun, names);
+  const bool is_here = hosts.empty() || (hosts.size() == 1 && is_own_address(address_of(hosts[0])));
+  plan.signals_go_to_children = kind == MpiKind::kOpenMpi && is_here;
   plan.prefix_output = false;
   plan.num_processes = plan.num_machines = 1;
   return plan;

@@ -56,6 +56,7 @@ class JobRunner {
   void obey(const Order& order);
   void start(const Order& order);
   void start_workers(const Order& order);
+  std::string starter_name(int place) const;
   void report_failed_start(const Error& error);
   void wait_for_events();
   int poll_timeout() const;
@@ -154,10 +155,18 @@ void JobRunner::start_workers(const Order& order) {
                          .main_port = order.main_port},
                  GroupSurroundings{sinks_, guard_, inbox_.original_mask()});
   if (!plan_.debug) return;
+  const bool starts_ranks = plan_.launcher == LauncherKind::kLocal;
   for (const auto& [rank, pid] : group_->pids()) {
-    sinks_[1].enqueue("accelerate launch: rank " + std::to_string(rank) + " is process " +
-                      std::to_string(pid) + " on " + host_name() + "\n");
+    const std::string who = starts_ranks ? "rank " + std::to_string(rank) : starter_name(rank);
+    sinks_[1].enqueue("accelerate launch: " + who + " is process " + std::to_string(pid) + " on " +
+                      host_name() + "\n");
   }
+}
+
+// "mpirun", "ssh to machine 1"
+std::string JobRunner::starter_name(int place) const {
+  if (plan_.launcher == LauncherKind::kSsh) return "ssh to machine " + std::to_string(place);
+  return plan_.launcher == LauncherKind::kSlurm ? "srun" : "mpirun";
 }
 
 void JobRunner::report_failed_start(const Error& error) {

@@ -95,6 +95,9 @@ struct LaunchPlan {
   std::vector<std::vector<std::string>> programs{};
   std::vector<std::string> inputs{};
   std::vector<std::string> led_to{};  // the machine that each of them is for
+  // The worker is an mpirun that grants its ranks no time to stop: a stop signal goes to them, its
+  // children, and it ends after them. Set by run_job().
+  bool signals_go_to_children = false;
   // This launcher was started by another, which shows the output of all machines in one place.
   bool is_agent = false;
 

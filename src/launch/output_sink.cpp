@@ -7,8 +7,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 namespace accelerate::launch {
+namespace {
+
+// Says so where errors go, unless that would block.
+void tell_loss(int reason) {
+  const std::string text = std::string("accelerate launch: the output cannot be written: ") +
+                           std::strerror(reason) + "; the job goes on, the rest of it is lost\n";
+  pollfd descriptor{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&descriptor, 1, 0) <= 0) return;
+  // Where errors cannot be written either, nobody can be told.
+  [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
 
 OutputSink::OutputSink(int fd) : fd_(fd), max_piece_(PIPE_BUF) {
   struct stat status {};
@@ -33,6 +47,7 @@ void OutputSink::write_some() {
     if (errno == EAGAIN || errno == EINTR) return;
     // A full disk must not stop a training run; a reader that left should (as SIGPIPE would).
     state_ = errno == EPIPE ? State::kBroken : State::kDiscarding;
+    if (state_ == State::kDiscarding && fd_ != STDERR_FILENO) tell_loss(errno);
     queue_.clear();
     written_ = 0;
     return;

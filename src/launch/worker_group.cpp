@@ -277,8 +277,10 @@ void WorkerGroup::send(int signal, Audience audience) {
   if (plan_.launcher == LauncherKind::kSlurm && signal == SIGINT) signal = SIGTERM;
   for (Worker& worker : workers_) {
     if (audience == Audience::kOtherGroups && !worker.process.has_own_group()) continue;
-    const bool over_lifeline = worker.lifeline && signal != SIGKILL && signal != SIGSTOP &&
-                               signal != SIGCONT && !worker.process.is_reaped();
+    const bool is_stop = signal != SIGKILL && signal != SIGSTOP && signal != SIGCONT;
+    if (is_stop && plan_.signals_go_to_children && worker.process.send_to_children(signal))
+      continue;
+    const bool over_lifeline = worker.lifeline && is_stop && !worker.process.is_reaped();
     if (!over_lifeline) {
       worker.process.send(signal);
       continue;

@@ -6,9 +6,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "accelerate/errors.h"
 #include "launch/command_line.h"
+#include "launch/folder_entries.h"
 
 namespace accelerate::launch {
 namespace {
@@ -103,6 +105,16 @@ void WorkerProcess::confirm_started(const std::string& program) {
 
 void WorkerProcess::send(int signal) const {
   if (!reaped_) kill(own_group_ ? -pid_ : pid_, signal);
+}
+
+bool WorkerProcess::send_to_children(int signal) const {
+  if (reaped_) return false;
+  bool found = false;
+  for (const auto& thread : folder_entries("/proc/" + std::to_string(pid_) + "/task")) {
+    std::ifstream children(thread / "children");
+    for (pid_t child; children >> child;) found = kill(child, signal) == 0 || found;
+  }
+  return found;
 }
 
 int WorkerProcess::reap() {

@@ -44,6 +44,9 @@ class WorkerProcess {
   // Nothing happens once it was reaped.
   void send(int signal) const;
 
+  // Sends `signal` to what the worker itself has started; false if there is nothing of that.
+  bool send_to_children(int signal) const;
+
   // The worker is a zombie: kills what it left in its group, then takes its wait status. In this
   // order the number of the group cannot belong to someone else yet.
   int reap();

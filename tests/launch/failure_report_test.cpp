@@ -36,6 +36,18 @@ TEST(FailureReport, NamesTheFirstFailureItsLastLinesAndTheFateOfTheOthers) {
   EXPECT_EQ(outcome.exit_code(), 3);
 }
 
+TEST(FailureReport, ManyThatFailAlikeAreOneLine) {
+  LaunchOutcome outcome;
+  for (int rank = 0; rank < 100; ++rank) {
+    outcome.ends.push_back(end_of(rank, exited(rank == 42 ? 7 : 1), WorkerFate::kFailed,
+                                  milliseconds(rank == 42 ? 10 : 20 + rank)));
+  }
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 42 of 100 exited with status 7 after 10 ms (pid 1042)\n"
+            "  it wrote nothing\n"
+            "  then ranks 0 to 41 and 43 to 99 exited with status 1, 10 ms later\n");
+}
+
 TEST(FailureReport, ExplainsASignal) {
   LaunchOutcome outcome;
   outcome.ends = {end_of(0, exited(0), WorkerFate::kSucceeded),

@@ -62,6 +62,7 @@ TEST_F(Starters, DebugShowsTheVeryCommandThatRuns) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const std::string line = after("accelerate launch: ", result.err);
   EXPECT_THAT(line, HasSubstr("node-agent"));
+  EXPECT_THAT(result.err, HasSubstr("accelerate launch: srun is process "));
   ASSERT_EQ(std::system((line + " > /dev/null").c_str()), 0) << line;
   const std::vector<std::string> told = records();
   ASSERT_THAT(told, SizeIs(2));
