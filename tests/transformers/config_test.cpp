@@ -149,6 +149,9 @@ TEST(ModelConfig, NamesTheKeyItsValueAndWhatItShouldBe) {
               HasSubstr("\"f\" is an object; it should be a list of texts"));
   EXPECT_THAT(said([&] { (void)config.probability("g", 0); }),
               HasSubstr("\"g\" is 1.5; it should be a number from 0 to 1"));
+  EXPECT_THAT(said([&] { (void)config.non_negative("a", 1); }),
+              HasSubstr("\"a\" is -5; it should be a number that is 0 or more"));
+  EXPECT_EQ(config.non_negative("g", 0), 1.5);
   EXPECT_THAT(said([&] { (void)config.flag("h"); }),
               HasSubstr("\"h\" is 0; it should be true or false"));
   EXPECT_THAT(said([&] { (void)config.number("i"); }), HasSubstr("...\"; it should be a number"));

@@ -1,5 +1,6 @@
 // config.json as somebody who wishes us ill writes it: an error, never a crash, a hang or memory
 // without end.
+#include <accelerate/safetensors.h>
 #include <accelerate/transformers/auto_model.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transformers/checkpoints.h"
@@ -97,6 +99,20 @@ void load_or_refuse(ModelTask task, const std::string& folder, const std::string
   }
 }
 
+// Then the model has something to initialise.
+void drop_a_matrix(const fs::path& weights) {
+  NamedTensors rest;
+  bool dropped = false;
+  for (const auto& item : load_state_dict(weights)) {
+    if (!dropped && item.value().dim() == 2) {
+      dropped = true;
+    } else {
+      rest.insert(item.key(), item.value().clone());
+    }
+  }
+  save_safetensors(weights, rest);
+}
+
 long peak_kilobytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -125,6 +141,7 @@ TEST_F(HostileConfig, SettingsThatFilesNeedNotHaveAreTakenOrRefused) {
   for (const Case& each : cases()) {
     const CheckpointFolder folder;
     transformers::save_pretrained(*random_model(each.task, each.config), folder.path());
+    drop_a_matrix(folder.path() / "model.safetensors");
     const json good = json::parse(read_file(folder.path() / "config.json"));
     for (const char* key : {"num_labels",
                             "id2label",
@@ -151,6 +168,7 @@ TEST_F(HostileConfig, SettingsThatFilesNeedNotHaveAreTakenOrRefused) {
                             "eos_token_id",
                             "decoder_start_token_id",
                             "initializer_range",
+                            "initializer_factor",
                             "position_embedding_type",
                             "partial_rotary_factor",
                             "attention_bias",
@@ -196,6 +214,28 @@ TEST_F(HostileConfig, ANewModelThatNoMemoryHoldsIsRefused) {
   config.set("hidden_size", int64_t{4096});
   EXPECT_THAT(error_from<DataError>([&] { make_model(ModelTask::kBase, config); }),
               HasSubstr("bytes of memory"));
+}
+
+TEST_F(HostileConfig, ANewModelOfEndlessThinLayersIsRefused) {
+  ModelConfig config = small_bert();
+  for (const char* key :
+       {"vocab_size", "hidden_size", "num_attention_heads", "intermediate_size"}) {
+    config.set(key, int64_t{1});
+  }
+  config.set("num_hidden_layers", int64_t{2147483647});
+  EXPECT_THAT(error_from<DataError>([&] { make_model(ModelTask::kBase, config); }),
+              HasSubstr("more than 131072 tensors"));
+}
+
+TEST_F(HostileConfig, RandomValuesOfANegativeWidthAreRefused) {
+  for (Case& each : cases()) {
+    for (const char* key : {"initializer_range", "initializer_factor"}) {
+      each.config.set(key, -1.0);
+    }
+    EXPECT_THAT(error_from<DataError>([&] { make_model(each.task, each.config); }),
+                HasSubstr("is -1.0; it should be a number that is 0 or more"))
+        << each.config.model_type();
+  }
 }
 
 TEST_F(HostileConfig, QuantisedWeightsAreRefusedByName) {

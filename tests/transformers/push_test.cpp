@@ -12,8 +12,6 @@
 namespace accelerate::test {
 namespace {
 
-using testing::Contains;
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -101,6 +99,50 @@ TEST_F(PushToHub, PushesToABranchOfItsOwn) {
   EXPECT_EQ(at_remote("for-each-ref --format='%(refname)'"), "refs/heads/feature/one\n");
 }
 
+TEST_F(PushToHub, PushesWhatRulesOfGitWouldLeaveOut) {
+  const fs::path home = root_.path() / "home";
+  write_file(home / ".gitconfig", "[core]\n excludesFile = " + (home / "ignored").string() +
+                                      "\n attributesFile = " + (home / "attributes").string());
+  write_file(home / "ignored", "*.safetensors\n");
+  write_file(home / "attributes", "* text=auto eol=lf\n");
+  write_file(folder() / ".gitignore", "*\n");
+  write_file(folder() / "notes.txt", "one\r\n");
+  output_of("git init --quiet '" + (folder() / "inner").string() + "'");
+  write_file(folder() / "inner" / "data.txt", "of another repository");
+  const Variable variable("HOME", home.string());
+  push_to_hub(folder(), remote_path());
+  EXPECT_EQ(at_remote("ls-tree -r --name-only main"),
+            ".gitattributes\n.gitignore\nconfig.json\ninner/data.txt\nmodel.safetensors\n"
+            "notes.txt\n");
+  EXPECT_EQ(at_remote("show main:notes.txt"), "one\r\n");
+}
+
+TEST_F(PushToHub, TakesTheWholeFolderWhereverTheProgramIs) {
+  fs::create_directories(folder() / "inside");
+  write_file(folder() / "inside" / "more.txt", "more");
+  const fs::path here = fs::current_path();
+  fs::current_path(folder() / "inside");
+  push_to_hub("..", "../../remote repo.git");
+  fs::current_path(here);
+  EXPECT_EQ(at_remote("ls-tree -r --name-only main"),
+            ".gitattributes\nconfig.json\ninside/more.txt\nmodel.safetensors\n");
+}
+
+TEST_F(PushToHub, PushesWhatLinksOfASnapshotLeadToAndNoOthers) {
+  const fs::path snapshot = root_.path() / "models--org--name" / "snapshots" / "abc";
+  fs::create_directories(snapshot);
+  for (const std::string& name : names_in(folder())) {
+    fs::create_symlink(folder() / name, snapshot / name);
+  }
+  push_to_hub(snapshot, remote_path());
+  EXPECT_EQ(at_remote("show main:config.json"), read_file(folder() / "config.json"));
+  EXPECT_THAT(at_remote("show main:model.safetensors"),
+              StartsWith("version https://git-lfs.github.com/spec/v1\noid sha256:"));
+  fs::create_symlink("/etc/passwd", folder() / "mine.txt");
+  EXPECT_THAT(error_from<UsageError>([&] { push_to_hub(folder(), remote_path()); }),
+              HasSubstr("\"mine.txt\" is a link out of the folder"));
+}
+
 TEST_F(PushToHub, ExplainsWhatGitSaidIfItFails) {
   const std::string nowhere = (root_.path() / "nowhere.git").string();
   const std::string said = error_from<CheckpointError>([&] { push_to_hub(folder(), nowhere); });
@@ -130,7 +172,7 @@ TEST_F(PushToHub, SaysWhichProgramIsMissing) {
               "UsageError: pushing needs the program git, which is not there\n  at   "
               "push_to_hub()\n  try  install it: apt-get install git");
   }
-  write_file(programs / "git", "#!/bin/sh\n[ \"$1\" = --version ]\n");
+  write_file(programs / "git", "#!/bin/sh\n[ \"$3\" = --version ]\n");
   fs::permissions(programs / "git", fs::perms::owner_all);
   const Variable path("PATH", programs.string());
   EXPECT_THAT(error_from<UsageError>([&] { push_to_hub(folder(), remote_path()); }),

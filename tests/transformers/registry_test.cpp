@@ -4,13 +4,14 @@
 #include <torch/torch.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "transformers/checkpoints.h"
 
 namespace accelerate::test {
 namespace {
 
-using testing::ElementsAre;
 using transformers::Architecture;
 using transformers::AutoModelForTokenClassification;
 using transformers::ForwardOptions;
@@ -73,6 +74,40 @@ TEST_F(Registry, OneTypeHasOneModelForATask) {
                UsageError);
   EXPECT_THROW(transformers::register_architecture<Tagger>("bert", ModelTask::kBase, "Mine"),
                UsageError);
+}
+
+// Two names in the files, one parameter in the model, and no way to have two.
+class TiedTagger : public Tagger {
+ public:
+  using Tagger::Tagger;
+  std::vector<std::pair<std::string, std::string>> tied_weights() const override {
+    return {{"copy.weight", "embed.weight"}};
+  }
+};
+
+TEST_F(Registry, TiedTensorsThatDifferAreRefusedWhereTheyCannotBeUntied) {
+  transformers::register_architecture<TiedTagger>("tied-tagger", ModelTask::kTokenClassification,
+                                                  "TiedTagger");
+  const CheckpointFolder folder;
+  ModelConfig config = ModelConfig::from_json(kConfig);
+  config.set("model_type", "tied-tagger");
+  const auto model = AutoModelForTokenClassification::from_config(config);
+  transformers::save_pretrained(*model, folder.path());
+  const fs::path weights = folder.path() / "model.safetensors";
+  NamedTensors tensors;
+  for (const auto& item : load_state_dict(weights)) {
+    tensors.insert(item.key(), item.value().clone());
+  }
+  tensors.insert("copy.weight", tensors["embed.weight"].clone());
+  save_safetensors(weights, tensors);
+  expect_same_state(*AutoModelForTokenClassification::from_pretrained(folder.text()), *model);
+  tensors["copy.weight"].add_(1);
+  save_safetensors(weights, tensors);
+  EXPECT_EQ(error_from<CheckpointError>(
+                [&] { AutoModelForTokenClassification::from_pretrained(folder.text()); }),
+            "CheckpointError: \"embed.weight\" and \"copy.weight\" are one tensor in this model, "
+            "but have different values in the files\n  at   " +
+                weights.string() + "\n  try  take one of them out of the files");
 }
 
 }  // namespace

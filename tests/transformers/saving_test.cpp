@@ -114,6 +114,16 @@ TEST(SavePretrained, GivesEachFileToTheFunctionOfTheCaller) {
   EXPECT_THAT(names_in(folder.path()), ElementsAre("config.json", "model.safetensors"));
 }
 
+TEST(SavePretrained, SaysWhatCannotBeReplaced) {
+  const CheckpointFolder folder;
+  write_file(folder.path() / "generation_config.json" / "inside", "a folder that is not empty");
+  EXPECT_EQ(error_from<CheckpointError>([&] {
+              save_pretrained(*random_model(ModelTask::kBase, small_bert()), folder.path());
+            }),
+            "CheckpointError: the model cannot be saved: Directory not empty\n  at   " +
+                (folder.path() / "generation_config.json").string());
+}
+
 TEST(SavePretrained, RefusesAFileForAFolder) {
   const CheckpointFolder folder;
   write_file(folder.path() / "file", "");

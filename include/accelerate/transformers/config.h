@@ -54,6 +54,8 @@ class ModelConfig {
   int64_t size(std::string_view key, int64_t otherwise) const;
   double number(std::string_view key) const;
   double number(std::string_view key, double otherwise) const;
+  // A number that is 0 or more.
+  double non_negative(std::string_view key, double otherwise) const;
   // A number from 0 to 1.
   double probability(std::string_view key, double otherwise) const;
   std::string text(std::string_view key) const;

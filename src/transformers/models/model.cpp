@@ -15,7 +15,7 @@ void PretrainedModel::initialise(const std::string& name, at::Tensor parameter) 
   } else if (parameter.dim() < 2) {
     parameter.fill_(1);
   } else {
-    parameter.normal_(0.0, config_.number("initializer_range", 0.02));
+    parameter.normal_(0.0, config_.non_negative("initializer_range", 0.02));
   }
 }
 

@@ -74,7 +74,16 @@ std::vector<std::string> untie_what_differs(PretrainedModel& model, const Checkp
   const ModelStateDict stored = load_state_dict(checkpoint.weights.checkpoint,
                                                 {.follow_links = checkpoint.weights.follow_links});
   for (const KeyPlan::BothOfTied& pair : plan.both_of_tied) {
-    if (differ(pair, stored) && model.untie(pair.other)) untied.push_back(pair.other);
+    if (!differ(pair, stored)) continue;
+    if (!model.untie(pair.other)) {
+      throw CheckpointError(
+          {.what = files::in_quotes(pair.own_in_files) + " and " +
+                   files::in_quotes(pair.other_in_files) +
+                   " are one tensor in this model, but have different values in the files",
+           .where = checkpoint.weights.checkpoint.string(),
+           .hint = "take one of them out of the files"});
+    }
+    untied.push_back(pair.other);
   }
   return untied;
 }

@@ -132,6 +132,12 @@ double ModelConfig::number(std::string_view key, double otherwise) const {
   return found == nullptr ? otherwise : number_of(*document_, key, *found);
 }
 
+double ModelConfig::non_negative(std::string_view key, double otherwise) const {
+  const double value = number(key, otherwise);
+  if (value < 0) document_->refuse(key, *document_->find(key), "a number that is 0 or more");
+  return value;
+}
+
 double ModelConfig::probability(std::string_view key, double otherwise) const {
   const json* found = document_->find(key);
   if (found == nullptr) return otherwise;

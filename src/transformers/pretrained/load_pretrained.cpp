@@ -26,12 +26,16 @@ void deliver(const PretrainedReport& report, const PretrainedOptions& options) {
   if (is_first && !report.message.empty()) log(LogLevel::kWarning, report.message);
 }
 
+// More than a model of a thousand layers has; beyond that the layers themselves are what costs.
+constexpr int64_t kMostNewTensors = 1 << 17;
+
 // What this machine can hold.
 AllocationPlan new_model_allocation(const ModelConfig& config) {
   const at::ScalarType dtype = config.dtype().value_or(at::kFloat);
   const int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return {.dtype = dtype,
           .most_elements = bytes / static_cast<int64_t>(c10::elementSize(dtype)),
+          .most_tensors = kMostNewTensors,
           .where = config.name(),
           .limit_reason = "this machine has " + std::to_string(bytes) + " bytes of memory"};
 }

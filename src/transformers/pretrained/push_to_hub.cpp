@@ -1,8 +1,7 @@
+#include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -12,7 +11,8 @@
 #include "accelerate/transformers/pretrained.h"
 #include "files/json_text.h"
 #include "files/shard_index.h"
-#include "transformers/pretrained/run_program.h"
+#include "transformers/pretrained/hub_cache.h"
+#include "transformers/pretrained/push_repository.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -38,137 +38,6 @@ void write_text(const fs::path& path, const std::string& text) {
   if (!file) throw CheckpointError({.what = "the file cannot be written", .where = path.string()});
 }
 
-// Made by mkdtemp, gone with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "push_to_hub.XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) {
-      throw CheckpointError(
-          {.what = "no temporary folder can be made: " + std::generic_category().message(errno),
-           .where = name});
-    }
-    path_ = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
-// "https://user:secret@host/x" -> "user:secret@": not for messages.
-std::string secret_of(const std::string& remote) {
-  const size_t begin = remote.find("://");
-  if (begin == remote.npos) return {};
-  const size_t end = remote.find('@', begin);
-  const size_t slash = remote.find('/', begin + 3);
-  if (end == remote.npos || end > slash) return {};
-  return remote.substr(begin + 3, end + 1 - begin - 3);
-}
-
-std::string without(std::string text, const std::string& secret) {
-  if (secret.empty()) return text;
-  for (size_t at = text.find(secret); at != text.npos; at = text.find(secret)) {
-    text.erase(at, secret.size());
-  }
-  return text;
-}
-
-// git with a repository in a temporary folder and the user's folder as its work tree: the folder
-// itself gets no .git.
-class Repository {
- public:
-  Repository(const fs::path& folder, std::string remote)
-      : folder_(folder), remote_(std::move(remote)), secret_(secret_of(remote_)) {}
-
-  // The output. Throws CheckpointError with what git said if it fails.
-  std::string git(std::vector<std::string> arguments) {
-    const ProgramResult result = try_git(arguments);
-    if (result.exit_code == 0) return result.output;
-    std::string output = without(result.output, secret_);
-    if (output.size() > kMostOutput) output.erase(0, output.size() - kMostOutput);
-    while (output.ends_with('\n')) output.pop_back();
-    throw CheckpointError({.what = "git " + arguments.front() + " failed: " + output,
-                           .where = without(remote_, secret_)});
-  }
-
-  ProgramResult try_git(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "git");
-    Program program{.arguments = std::move(arguments)};
-    program.environment = {{"GIT_DIR", (home_.path() / "git").string()},
-                           {"GIT_WORK_TREE", folder_.string()},
-                           {"GIT_INDEX_FILE", std::nullopt},
-                           {"GIT_OBJECT_DIRECTORY", std::nullopt},
-                           {"GIT_NAMESPACE", std::nullopt},
-                           {"GIT_COMMON_DIR", std::nullopt},
-                           {"GIT_ALTERNATE_OBJECT_DIRECTORIES", std::nullopt},
-                           {"GIT_LFS_SKIP_SMUDGE", "1"},
-                           // Nobody is there to answer.
-                           {"GIT_TERMINAL_PROMPT", "0"},
-                           {"LC_ALL", "C.UTF-8"}};
-    std::optional<ProgramResult> result = run_program(program);
-    if (!result) missing_program("git");
-    return std::move(*result);
-  }
-
-  void check_programs() {
-    git({"--version"});
-    if (try_git({"lfs", "version"}).exit_code != 0) missing_program("git-lfs");
-  }
-
-  void open(const std::string& branch) {
-    if (try_git({"check-ref-format", "--branch", branch}).exit_code != 0) {
-      throw UsageError({.what = in_quotes(branch) + " cannot be the name of a branch",
-                        .where = "PushOptions::branch"});
-    }
-    git({"init", "--quiet"});
-    // Nothing that the user has set for repositories of his own is to act here.
-    git({"config", "core.hooksPath", "/dev/null"});
-    git({"config", "core.autocrlf", "false"});
-    git({"config", "filter.lfs.process", "git-lfs filter-process"});
-    git({"config", "filter.lfs.clean", "git-lfs clean -- %f"});
-    git({"config", "filter.lfs.smudge", "git-lfs smudge --skip -- %f"});
-    git({"config", "filter.lfs.required", "true"});
-    if (try_git({"config", "user.email"}).exit_code != 0) {
-      git({"config", "user.name", "accelerate"});
-      git({"config", "user.email", "accelerate@localhost"});
-    }
-    git({"remote", "add", "--", "origin", remote_});
-    git({"symbolic-ref", "HEAD", "refs/heads/" + branch});
-  }
-
-  // Begins with what the branch of the remote has, if there is one.
-  void fetch(const std::string& branch) {
-    if (git({"ls-remote", "--heads", "origin", "refs/heads/" + branch}).empty()) return;
-    git({"fetch", "--quiet", "--depth=1", "--no-tags", "origin", "refs/heads/" + branch});
-    git({"update-ref", "HEAD", "FETCH_HEAD"});
-    git({"read-tree", "HEAD"});
-  }
-
-  fs::path scratch_file() const { return home_.path() / "scratch"; }
-  fs::path attributes_file() const { return home_.path() / "git" / "info" / "attributes"; }
-
- private:
-  static constexpr size_t kMostOutput = 2000;
-
-  [[noreturn]] void missing_program(const std::string& name) const {
-    throw UsageError({.what = "pushing needs the program " + name + ", which is not there",
-                      .where = "push_to_hub()",
-                      .hint = "install it: apt-get install " + name});
-  }
-
-  fs::path folder_;
-  std::string remote_;
-  std::string secret_;
-  TemporaryFolder home_;
-};
-
 std::vector<std::string> lines_of(const std::string& text, char end) {
   std::vector<std::string> lines;
   size_t begin = 0;
@@ -181,7 +50,7 @@ std::vector<std::string> lines_of(const std::string& text, char end) {
 }
 
 // Weights of an earlier model that the folder has no more; what else the remote holds stays.
-void drop_earlier_weights(Repository& repository, const fs::path& folder) {
+void drop_earlier_weights(const PushRepository& repository, const fs::path& folder) {
   for (const std::string& name : lines_of(repository.git({"ls-files", "-z"}), '\0')) {
     const bool is_weights = files::is_model_file(name, "model", ".safetensors") ||
                             files::is_model_file(name, "pytorch_model", ".bin");
@@ -192,8 +61,88 @@ void drop_earlier_weights(Repository& repository, const fs::path& folder) {
   }
 }
 
+struct PushedFile {
+  std::string name{};      // in the folder
+  fs::path link_target{};  // of a link; empty: it is a file itself
+};
+
+bool is_inside(const fs::path& folder, const fs::path& path) {
+  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return end == folder.end();
+}
+
+// Every file, whatever rules of git would leave out, and those of repositories inside of it. Links
+// count as what they lead to, if that is in the folder or the folder is a snapshot of the hub.
+std::vector<PushedFile> files_to_push(const fs::path& folder) {
+  const auto refuse = [&](const fs::path& path, const char* what) {
+    throw UsageError({.what = in_quotes(path.lexically_relative(folder).string()) + what,
+                      .where = folder.string(),
+                      .hint = "copy what is meant into the folder, or take it out"});
+  };
+  const bool is_snapshot = is_hub_snapshot(folder);
+  std::vector<PushedFile> found;
+  for (fs::recursive_directory_iterator each(folder), end; each != end; ++each) {
+    const fs::path& path = each->path();
+    if (path.filename() == ".git") {
+      each.disable_recursion_pending();
+      continue;
+    }
+    const std::string name = path.lexically_relative(folder).generic_string();
+    if (each->is_symlink()) {
+      std::error_code error;
+      const fs::path target = fs::canonical(path, error);
+      if (error) refuse(path, " is a link that leads nowhere");
+      if (!fs::is_regular_file(target)) refuse(path, " is a link to something else than a file");
+      if (!is_snapshot && !is_inside(fs::canonical(folder), target)) {
+        refuse(path, " is a link out of the folder");
+      }
+      found.push_back({name, target});
+    } else if (each->is_regular_file()) {
+      found.push_back({name, {}});
+    } else if (!each->is_directory()) {
+      refuse(path, " is no file");
+    }
+  }
+  return found;
+}
+
+std::string object_of(const PushRepository& repository, const std::vector<std::string>& arguments) {
+  std::vector<std::string> words{"hash-object", "-w"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::string object = repository.git(words);
+  while (object.ends_with('\n')) object.pop_back();
+  return object;
+}
+
+void add_object(const PushRepository& repository, const std::string& object,
+                const std::string& name) {
+  repository.git({"update-index", "--add", "--cacheinfo", "100644," + object + "," + name});
+}
+
+void add_files(const PushRepository& repository, const std::vector<PushedFile>& files) {
+  constexpr size_t kNamesOfACall = 200;
+  std::vector<std::string> words;
+  const auto flush = [&] {
+    if (words.empty()) return;
+    words.insert(words.begin(), {"update-index", "--add", "--"});
+    repository.git(words);
+    words.clear();
+  };
+  for (const PushedFile& file : files) {
+    if (file.link_target.empty()) {
+      words.push_back(file.name);
+      if (words.size() == kNamesOfACall) flush();
+    } else {
+      add_object(repository,
+                 object_of(repository, {"--path=" + file.name, "--", file.link_target.string()}),
+                 file.name);
+    }
+  }
+  flush();
+}
+
 // Into the tree alone: the user's folder is only read.
-void add_attributes(Repository& repository) {
+void add_attributes(const PushRepository& repository) {
   std::string text;
   if (ProgramResult found = repository.try_git({"show", ":.gitattributes"}); found.exit_code == 0) {
     text = std::move(found.output);
@@ -207,15 +156,15 @@ void add_attributes(Repository& repository) {
     if (!known) text += line + '\n';
   }
   write_text(repository.scratch_file(), text);
-  std::string object = repository.git(
-      {"hash-object", "-w", "--no-filters", "--", repository.scratch_file().string()});
-  while (object.ends_with('\n')) object.pop_back();
-  repository.git({"update-index", "--add", "--cacheinfo", "100644," + object + ",.gitattributes"});
+  add_object(repository,
+             object_of(repository, {"--no-filters", "--", repository.scratch_file().string()}),
+             ".gitattributes");
 }
 
 }  // namespace
 
-void push_to_hub(const fs::path& folder, const std::string& remote, const PushOptions& options) {
+void push_to_hub(const fs::path& folder, const std::string& remote,
+                 const PushOptions& options) try {
   std::error_code error;
   if (!fs::is_directory(folder, error)) {
     throw UsageError({.what = "there is no such folder to push", .where = folder.string()});
@@ -227,15 +176,15 @@ void push_to_hub(const fs::path& folder, const std::string& remote, const PushOp
   }
   // A path is meant from here, not from where git runs.
   const bool is_path = fs::is_directory(remote, error);
-  Repository repository(fs::absolute(folder), is_path ? fs::canonical(remote).string() : remote);
-  repository.check_programs();
+  const PushRepository repository(fs::absolute(folder),
+                                  is_path ? fs::canonical(remote).string() : remote);
   repository.open(options.branch);
   repository.fetch(options.branch);
   drop_earlier_weights(repository, folder);
   // Counts before the attributes of the tree: what is large goes to git-lfs in any case.
   fs::create_directories(repository.attributes_file().parent_path());
   write_text(repository.attributes_file(), attribute_lines());
-  repository.git({"add", "--ignore-removal", "--", "."});
+  add_files(repository, files_to_push(fs::absolute(folder)));
   add_attributes(repository);
   const bool has_parent =
       repository.try_git({"rev-parse", "--verify", "--quiet", "HEAD"}).exit_code == 0;
@@ -245,6 +194,9 @@ void push_to_hub(const fs::path& folder, const std::string& remote, const PushOp
   repository.git({"commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", options.message});
   repository.git({"lfs", "push", "origin", options.branch});
   repository.git({"push", "--quiet", "--no-verify", "origin", "HEAD:refs/heads/" + options.branch});
+} catch (const std::system_error& error) {
+  throw CheckpointError({.what = std::string("the folder cannot be pushed: ") + error.what(),
+                         .where = folder.string()});
 }
 
 }  // namespace accelerate::transformers

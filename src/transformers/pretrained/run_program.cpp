@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,10 +113,12 @@ std::optional<ProgramResult> run_program(const Program& program) {
   std::vector<std::string> arguments = program.arguments;
   std::vector<std::string> variables = environment_of(program);
   Pipe output = open_pipe();
+  const Descriptor errors(memfd_create("standard error", MFD_CLOEXEC));
+  if (errors.get() < 0) fail("memfd_create");
   FileActions actions;
   actions.open_empty(STDIN_FILENO);
   actions.connect(output.write.get(), STDOUT_FILENO);
-  actions.connect(output.write.get(), STDERR_FILENO);
+  actions.connect(errors.get(), STDERR_FILENO);
   pid_t process = 0;
   const int error = posix_spawnp(&process, arguments.front().c_str(), actions.get(), nullptr,
                                  pointers_to(arguments).data(), pointers_to(variables).data());
@@ -124,6 +127,8 @@ std::optional<ProgramResult> run_program(const Program& program) {
   output.write.close();
   ProgramResult result{.output = read_all(output.read.get())};
   result.exit_code = wait_for(process);
+  if (lseek(errors.get(), 0, SEEK_SET) != 0) fail("lseek");
+  result.errors = read_all(errors.get());
   return result;
 }
 

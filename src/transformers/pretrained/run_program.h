@@ -10,7 +10,8 @@ namespace accelerate::transformers {
 
 struct ProgramResult {
   int exit_code = 0;     // 128 and the number of the signal, if one ended it
-  std::string output{};  // of both streams, in the order in which it came
+  std::string output{};  // what it wrote to its standard output
+  std::string errors{};  // and to its standard error
 };
 
 struct Program {

@@ -116,7 +116,7 @@ void complete_index(const PretrainedModel& model, const fs::path& folder) {
 }  // namespace
 
 void save_pretrained(const PretrainedModel& model, const fs::path& folder,
-                     const SavePretrainedOptions& options) {
+                     const SavePretrainedOptions& options) try {
   if (!options.is_main_process) return;
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
@@ -142,8 +142,12 @@ void save_pretrained(const PretrainedModel& model, const fs::path& folder,
     write_text(folder / "generation_config.json",
                (is_empty ? generation_settings_of(model.config()) : own).to_json());
   } else {
-    fs::remove(folder / "generation_config.json", error);
+    fs::remove(folder / "generation_config.json");
   }
+} catch (const fs::filesystem_error& error) {
+  throw CheckpointError(
+      {.what = "the model cannot be saved: " + error.code().message(),
+       .where = error.path1().empty() ? folder.string() : error.path1().string()});
 }
 
 }  // namespace accelerate::transformers
