@@ -20,8 +20,8 @@ class OutputSink {
 
   // Writes one piece if that does not block: our other stream may be the same pipe and have filled
   // it since poll said POLLOUT. Where the kernel refuses to say, it may block. The piece ends with
-  // a whole line where it can. A failed write drops the queue for good; on standard
-  // error that is told, unless it is the one that fails.
+  // a whole line where it can. A failed write drops the queue for good; on standard error
+  // that is told, unless it is the one that fails.
   void write_some();
 
   int fd() const { return fd_; }

@@ -94,6 +94,20 @@ class Usage(ProgramTest):
                 )  # fmt: skip
                 self.assertEqual((result.returncode, result.stderr), (1, "error: the output cannot be written\n"))
 
+    def test_a_job_whose_output_cannot_be_written_goes_on_and_says_so(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run(
+                [PROGRAM, "launch", "--cpu", "sh", "-c", "echo lost; sleep 0.2; echo lost; touch went_on"],
+                stdout=full, stderr=subprocess.PIPE, text=True, timeout=DEADLINE_S, cwd=self.folder,
+                env=clean_environment(self.folder),
+            )  # fmt: skip
+        self.assertEqual(
+            (result.returncode, result.stderr),
+            (0, "accelerate launch: the output cannot be written: No space left on device; the job goes on, the rest "
+                "of it is lost\n"),
+        )  # fmt: skip
+        self.assertTrue((self.folder / "went_on").exists())
+
     def test_a_time_of_the_self_test_is_looked_at_before_anything_starts(self):
         for text in ("abc", "0", "-1", "1.5"):
             with self.subTest(text=text):
