@@ -1,5 +1,6 @@
 // Decoders on the device named by ACCELERATE_TEST_DEVICE, beside the CPU; without one, the CPU.
 #include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
 #include <accelerate/flat_parameters.h>
 #include <accelerate/transformers/generation.h>
 #include <gtest/gtest.h>
@@ -93,6 +94,47 @@ TEST_F(DecoderDeviceTest, Gpt2InBfloat16WithFlatParametersHasTheGradientsOfFloat
     const at::Tensor gradient = other->named_parameters()[parameter.key()].grad();
     EXPECT_EQ(gradient.scalar_type(), at::kFloat) << parameter.key();
     EXPECT_LT(relative_error(gradient, parameter.value().grad()), 0.1) << parameter.key();
+  }
+}
+
+// Half precision in the operators that take it, while this lives.
+class Autocast {
+ public:
+  Autocast() { at::autocast::set_autocast_enabled(test_device().type(), true); }
+  ~Autocast() {
+    at::autocast::set_autocast_enabled(test_device().type(), false);
+    at::autocast::clear_cache();
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+};
+
+TEST_F(DecoderDeviceTest, UnderAutocastTheLossIsNearlyThatOfFloat32) {
+  at::autocast::set_autocast_dtype(test_device().type(), at::kBFloat16);
+  for (const std::string type : {"gpt2", "llama", "t5"}) {
+    for (const bool padded : {false, true}) {
+      SCOPED_TRACE(type + (padded ? " padded" : ""));
+      ModelInputs inputs = padded ? left_padded({random_words(1, 16), random_words(1, 9, 2)})
+                                  : ModelInputs{.input_ids = random_words(2, 16)};
+      inputs.labels = random_words(2, 16, 3);
+      const auto model = wide_model(type);
+      const at::Tensor wanted = model->forward(inputs).loss;
+      wanted.backward();
+      const auto other = wide_model(type);
+      other->to(test_device());
+      at::Tensor found;
+      {
+        const Autocast autocast;
+        found = other->forward(on_device(inputs)).loss;
+      }
+      found.backward();
+      EXPECT_NEAR(found.item<double>(), wanted.item<double>(), 0.02 * wanted.item<double>());
+      for (const auto& parameter : model->named_parameters()) {
+        const at::Tensor gradient = other->named_parameters()[parameter.key()].grad();
+        EXPECT_EQ(gradient.scalar_type(), at::kFloat) << parameter.key();
+        EXPECT_LT(relative_error(gradient, parameter.value().grad()), 0.15) << parameter.key();
+      }
+    }
   }
 }
 

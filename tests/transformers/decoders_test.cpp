@@ -102,6 +102,27 @@ TEST(Decoders, ATiedHeadIsOneParameterAndBecomesTwoWhereFilesHaveTwo) {
   }
 }
 
+TEST(Decoders, T5MayHaveTablesOfItsOwnForEncoderAndDecoder) {
+  const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
+  const ModelInputs inputs{.input_ids = random_words(1, 4),
+                           .decoder_input_ids = random_words(1, 4)};
+  const at::NoGradGuard no_gradient;
+  const at::Tensor shared = model->named_parameters()["shared.weight"];
+  const at::Tensor before = model->forward(inputs).logits;
+  for (const std::string name : {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}) {
+    const at::Tensor last = model->forward(inputs).logits;
+    ASSERT_TRUE(model->untie(name));
+    EXPECT_FALSE(model->untie(name));
+    at::Tensor own = model->named_parameters()[name];
+    own.copy_(shared);
+    EXPECT_TRUE(at::equal(model->forward(inputs).logits, last));
+    own.add_(1);
+    EXPECT_GT(largest(model->forward(inputs).logits - last), 1e-3);
+  }
+  ASSERT_EQ(model->tied_weights().size(), 1U);
+  EXPECT_EQ(model->tied_weights()[0].first, "lm_head.weight");
+}
+
 TEST(Decoders, AHeadThatIsNotTiedIsRegistered) {
   for (const std::string type : {"gpt2", "llama"}) {
     ModelConfig config = small_decoder(type);
@@ -263,6 +284,41 @@ TEST(Decoders, ATextLongerThanTheTableOfPositionsIsRefused) {
 TEST(Decoders, T5AsksForWhatItsDecoderIsToSay) {
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
   EXPECT_THROW((void)model->forward({.input_ids = random_words(1, 3)}), UsageError);
+}
+
+TEST(Decoders, InputsThatDoNotFitAreRefused) {
+  const at::Tensor ids = random_words(2, 5);
+  const std::vector<std::pair<ModelInputs, std::string>> wrong{
+      {{}, " was called without input_ids"},
+      {{.input_ids = ids[0]}, "input_ids has 1 dimensions, not [batch, positions]"},
+      {{.input_ids = ids, .attention_mask = at::ones({1, 5}, at::kLong)},
+       "attention_mask must have a row for each of the 2 texts and a column for each of the 5 "
+       "positions, old and new"},
+      {{.input_ids = ids, .position_ids = at::zeros({2, 7}, at::kLong)},
+       "position_ids must have the shape of input_ids"},
+      {{.input_ids = ids, .token_type_ids = at::zeros({2, 1}, at::kLong)},
+       "token_type_ids must have the shape of input_ids"},
+      {{.input_ids = ids, .labels = at::zeros({2, 4}, at::kLong)},
+       "labels must have the shape of input_ids"}};
+  for (const std::string type : {"gpt2", "llama"}) {
+    const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
+    for (const auto& [inputs, message] : wrong) {
+      try {
+        (void)model->forward(inputs);
+        ADD_FAILURE() << message;
+      } catch (const UsageError& error) {
+        EXPECT_TRUE(error.message().ends_with(message)) << error.message();
+      }
+    }
+    EXPECT_THROW((void)model->forward({.input_ids = ids, .labels = ids}, {.logits_to_keep = 1}),
+                 UsageError);
+  }
+  const auto gpt2 = random_decoder(ModelTask::kCausalLm, small_gpt2());
+  EXPECT_THROW((void)gpt2->forward({.input_ids = ids, .position_ids = at::full({2, 5}, 32)}),
+               UsageError);
+  const auto t5 = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
+  EXPECT_THROW((void)t5->forward({.decoder_input_ids = ids}), UsageError);
+  EXPECT_THROW((void)t5->forward({.input_ids = ids, .decoder_input_ids = ids[0]}), UsageError);
 }
 
 void expect_refused(ModelConfig config, const char* key, transformers::ConfigValue value,

@@ -104,6 +104,56 @@ TEST(Generation, ItRunsInEvalModeWithoutGradientsAndPutsTheModeBack) {
   EXPECT_FALSE(model.is_training());
 }
 
+TEST(Generation, AFrozenPartOfATrainedModelStaysFrozen) {
+  const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
+  model->train();
+  const auto body = model->named_children()["transformer"];
+  body->eval();
+  (void)generate(*model, {.input_ids = random_words(1, 3)}, {.max_new_tokens = 2});
+  EXPECT_TRUE(model->is_training());
+  EXPECT_FALSE(body->is_training());
+  model->eval();
+  body->train();  // with dropout, were it left like that
+  const at::Tensor first = generate(*model, {.input_ids = random_words(1, 3)},
+                                    {.max_new_tokens = 20, .min_new_tokens = 20});
+  EXPECT_TRUE(at::equal(first, generate(*model, {.input_ids = random_words(1, 3)},
+                                        {.max_new_tokens = 20, .min_new_tokens = 20})));
+  EXPECT_TRUE(body->is_training());
+}
+
+TEST(Generation, WhatIsCalledWithTokensIsOutsideOfIt) {
+  FixedModel model = counting_model();
+  GenerationOptions options{.max_new_tokens = 2};
+  options.on_tokens = [&](const at::Tensor& tokens) {
+    EXPECT_FALSE(tokens.is_inference());
+    EXPECT_FALSE(at::InferenceMode::is_enabled());
+    EXPECT_TRUE(at::GradMode::is_enabled());
+    tokens.fill_(30);  // its own
+    return true;
+  };
+  EXPECT_THAT(rows_of(generate(model, texts_of({{1}}), options)),
+              ElementsAre(ElementsAre(1, 2, 3)));
+  options.on_tokens = [&](const at::Tensor&) {
+    EXPECT_FALSE(at::GradMode::is_enabled());
+    return true;
+  };
+  const at::NoGradGuard no_gradient;
+  (void)generate(model, texts_of({{1}}), options);
+}
+
+TEST(Generation, LongTextsGrowAndALimitFarAwayCostsNothing) {
+  FixedModel model = counting_model(1000);
+  const at::Tensor found = generate(
+      model, texts_of({{1}}), {.max_new_tokens = int64_t{2000000000}, .eos_token_ids = {{900}}});
+  EXPECT_TRUE(at::equal(found[0], at::arange(1, 901, at::kLong)));
+  const auto llama = random_decoder(ModelTask::kCausalLm, small_llama());
+  const std::vector<at::Tensor> prompts{random_words(1, 3), random_words(1, 9, 2)};
+  const GenerationOptions options{.max_new_tokens = 300, .min_new_tokens = 300};
+  const at::Tensor together = generate(*llama, left_padded(prompts), options);
+  const at::Tensor alone = generate(*llama, {.input_ids = prompts[0]}, options);
+  EXPECT_TRUE(at::equal(together[0].slice(0, 6), alone[0]));
+}
+
 TEST(Generation, EachStepGivesTheModelTheNewTokenAloneIfThereIsACache) {
   FixedModel model = counting_model();
   (void)generate(model, texts_of({{1, 2, 3}}), {.max_new_tokens = 3});
@@ -185,6 +235,32 @@ TEST(Generation, ADecoderStartsWithItsTokenAndLooksAtTheEncoder) {
   EXPECT_TRUE(at::equal(go_on, both));
 }
 
+TEST(Generation, WhatADecoderHasSaidMayBePadded) {
+  const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
+  const at::Tensor ids = random_words(1, 6);
+  const at::Tensor said = at::cat({at::zeros({1, 1}, at::kLong), random_words(1, 3, 7)}, 1);
+  at::Tensor mask = at::ones_like(said);
+  mask[0][1] = 0;
+  ModelInputs inputs{.input_ids = ids, .decoder_input_ids = said, .decoder_attention_mask = mask};
+  for (const bool use_cache : {true, false}) {
+    const at::Tensor found = generate(
+        *model, inputs, {.max_new_tokens = 4, .min_new_tokens = 4, .use_cache = use_cache});
+    at::Tensor wanted = said;
+    for (int64_t i = 0; i < 4; ++i) {
+      const at::NoGradGuard no_gradient;
+      const at::Tensor logits =
+          model
+              ->forward({.input_ids = ids,
+                         .decoder_input_ids = wanted,
+                         .decoder_attention_mask = at::cat({mask, at::ones({1, i}, at::kLong)}, 1)})
+              .logits.select(1, -1);
+      logits.select(1, 1).fill_(-1e9);  // the EOS
+      wanted = at::cat({wanted, logits.argmax(1, true)}, 1);
+    }
+    EXPECT_TRUE(at::equal(found, wanted));
+  }
+}
+
 void expect_refused(PretrainedModel& model, const ModelInputs& inputs,
                     const GenerationOptions& options, const std::string& message) {
   try {
@@ -221,6 +297,73 @@ TEST(Generation, WhatMakesNoSenseIsRefused) {
   expect_refused(model, prompt, {.pad_token_id = -1},
                  "pad_token_id is -1, but tokens are not negative");
   expect_refused(model, {}, {}, "input_ids must be int64 [batch, positions], and not empty");
+}
+
+TEST(Generation, WhatTheFileSaysWronglyIsAnErrorOfTheFile) {
+  const ModelInputs prompt = texts_of({{1, 2}});
+  const auto refused = [&](const char* key, transformers::ConfigValue value) -> std::string {
+    FixedModel model = counting_model();
+    model.generation_config() =
+        ModelConfig::from_json(R"({"do_sample": true})", "generation_config.json");
+    model.generation_config().set(key, std::move(value));
+    try {
+      (void)generate(model, prompt, {});
+      return "nothing was thrown";
+    } catch (const DataError& error) {
+      return error.message();
+    }
+  };
+  EXPECT_EQ(refused("temperature", 0.0),
+            "'temperature' in generation_config.json is 0, but must be above 0");
+  EXPECT_EQ(refused("top_k", int64_t{-2}),
+            "'top_k' in generation_config.json is -2, but must be 0, for all tokens, or more");
+  EXPECT_EQ(refused("top_p", 2.0),
+            "'top_p' in generation_config.json is 2, but must be above 0 and at most 1");
+  EXPECT_EQ(refused("max_new_tokens", std::numeric_limits<int64_t>::max()),
+            "'max_new_tokens' in generation_config.json is 9223372036854775807, but a text has at "
+            "most 2147483647 tokens");
+  EXPECT_EQ(refused("max_length", int64_t{1000000000000}),
+            "'max_length' in generation_config.json is 1000000000000, but a text has at most "
+            "2147483647 tokens");
+  EXPECT_EQ(refused("min_new_tokens", std::numeric_limits<int64_t>::max()),
+            "'min_new_tokens' in generation_config.json is 9223372036854775807, but a text has at "
+            "most 2147483647 tokens");
+  // As in files that are around: there is no such token.
+  EXPECT_EQ(refused("pad_token_id", int64_t{-1}), "nothing was thrown");
+  EXPECT_EQ(refused("eos_token_id", int64_t{-1}), "nothing was thrown");
+  EXPECT_EQ(refused("top_p", 0.0), "nothing was thrown");
+}
+
+TEST(Generation, WhatIsNotFollowedIsSaidOnce) {
+  FixedModel model = counting_model();
+  model.generation_config().set("num_beams", int64_t{4});
+  model.generation_config().set("min_p", 0.1);
+  model.generation_config().set("typical_p", 1.0);  // as if it were not there
+  testing::internal::CaptureStderr();
+  (void)generate(model, texts_of({{1}}), {.max_new_tokens = 1});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr(": num_beams min_p\n"));
+  testing::internal::CaptureStderr();
+  (void)generate(model, texts_of({{1}}), {.max_new_tokens = 1});
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST(Generation, TheEndOfTheTableOfPositionsIsAnErrorThatSaysSo) {
+  const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
+  const GenerationOptions options{.max_new_tokens = 40, .min_new_tokens = 40};
+  expect_refused(*model, left_padded({random_words(1, 4), random_words(1, 6)}), options,
+                 "the text has reached the end of the model's table of 32 positions");
+  expect_refused(*model, {.input_ids = random_words(1, 4)}, options,
+                 "a text of 33 tokens is too long: the model has a table of 32 positions");
+}
+
+TEST(Generation, WhatADecoderHasSaidMustFitTheBatch) {
+  const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
+  const at::Tensor ids = random_words(3, 4);
+  expect_refused(*model, {.input_ids = ids, .decoder_input_ids = random_words(1, 4)}, {},
+                 "decoder_input_ids must be int64 [batch, positions] for the batch of input_ids, "
+                 "and not empty");
+  expect_refused(*model, {.input_ids = ids, .decoder_attention_mask = at::ones({3, 1}, at::kLong)},
+                 {}, "decoder_attention_mask must have the shape of decoder_input_ids");
 }
 
 TEST(Generation, PaddingOnTheRightIsRefused) {

@@ -14,8 +14,9 @@ namespace accelerate::transformers {
 
 // What is not set here comes from the model's generation_config(), else is as noted.
 struct GenerationOptions {
+  // 20 if neither length is set, but not beyond the last position that the model knows.
   std::optional<int64_t> max_new_tokens{};
-  std::optional<int64_t> max_length{};         // prompt included; 20 if neither is set
+  std::optional<int64_t> max_length{};         // prompt included
   std::optional<int64_t> min_new_tokens{};     // 0: until then no EOS
   std::optional<bool> do_sample{};             // false: the best token each time
   std::optional<double> temperature{};         // 1
@@ -28,15 +29,16 @@ struct GenerationOptions {
   // The same seed gives the same texts. Unset: the default generator of the device.
   std::optional<uint64_t> seed{};
   bool use_cache = true;
-  // Called after each step with the new tokens, [batch] on the CPU; false stops.
+  // Called after each step with the new tokens, [batch] on the CPU, which it may keep; false stops.
   std::function<bool(const at::Tensor& tokens)> on_tokens{};
 };
 
 // Continues the texts of `inputs` (input_ids, and attention_mask where they are padded, on the left
 // for models without an encoder). Returns prompts with what follows, [batch, longest] of int64; of
 // models with an encoder what the decoder said, its start token included. A text that has reached
-// its EOS is filled with the pad token. In eval() mode, without gradients; the mode is put back.
-// Throws UsageError for a model that cannot, options that make no sense and padding on the right.
+// its EOS is filled with the pad token. In eval() mode, without gradients; the modes of all modules
+// are put back. Throws UsageError for a model that cannot, options that make no sense and padding
+// on the right, DataError for a generation_config.json that makes no sense.
 at::Tensor generate(PretrainedModel& model, const ModelInputs& inputs,
                     const GenerationOptions& options = {});
 

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,15 +20,31 @@ namespace {
 
 // Room that a cache gets at once; longer texts make it grow.
 constexpr int64_t kMostRoom = 4096;
+// Columns that texts get beyond those they have; longer ones make them grow.
+constexpr int64_t kFirstColumns = 256;
 
-// The model in eval() mode, and back.
+// `kept` with `wanted` columns, of which the first `used` are those it had.
+at::Tensor widened(const at::Tensor& kept, int64_t used, int64_t wanted) {
+  at::Tensor wider = at::empty({kept.size(0), wanted}, kept.options());
+  wider.slice(1, 0, used).copy_(kept.slice(1, 0, used));
+  return wider;
+}
+
+// The model in eval() mode, and each of its modules back in the mode it had.
 class EvalMode {
  public:
   explicit EvalMode(PretrainedModel& model) : model_(model), was_training_(model.is_training()) {
-    if (was_training_) model_.eval();
+    for (const auto& module : model.modules(/*include_self=*/false)) {
+      modes_.emplace_back(module, module->is_training());
+    }
+    model.eval();
   }
   ~EvalMode() {
     if (was_training_) model_.train();
+    // Parents come before their children, which follow them and are then set themselves.
+    for (const auto& [module, training] : modes_) {
+      if (module->is_training() != training) module->train(training);
+    }
   }
   EvalMode(const EvalMode&) = delete;
   EvalMode& operator=(const EvalMode&) = delete;
@@ -34,12 +52,18 @@ class EvalMode {
  private:
   PretrainedModel& model_;
   const bool was_training_;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_{};
 };
 
 std::optional<at::Generator> generator_of(const std::optional<uint64_t>& seed,
                                           const at::Tensor& like) {
   if (!seed) return std::nullopt;
-  at::Generator own = at::globalContext().defaultGenerator(like.device()).clone();
+  at::Generator usual = at::globalContext().defaultGenerator(like.device());
+  at::Generator own;
+  {
+    const std::lock_guard lock(usual.mutex());
+    own = usual.clone();
+  }
   own.set_current_seed(*seed);
   return own;
 }
@@ -67,12 +91,25 @@ void check_prompt(const ModelInputs& inputs) {
     throw UsageError(
         {.what = "attention_mask must have the shape of input_ids", .where = "generate"});
   }
+  const at::Tensor& said = inputs.decoder_input_ids;
+  if (said.defined() && (said.dim() != 2 || said.size(0) != ids.size(0) || said.numel() == 0 ||
+                         said.scalar_type() != at::kLong)) {
+    throw UsageError({.what = "decoder_input_ids must be int64 [batch, positions] for the batch of "
+                              "input_ids, and not empty",
+                      .where = "generate"});
+  }
+  const at::Tensor& mask = inputs.decoder_attention_mask;
+  if (mask.defined() && (!said.defined() || mask.sizes() != said.sizes())) {
+    throw UsageError({.what = "decoder_attention_mask must have the shape of decoder_input_ids",
+                      .where = "generate"});
+  }
 }
 
 // One call of generate(): the texts so far and what the next step needs.
 class Run {
  public:
-  Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options);
+  Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options,
+      bool had_gradients);
 
   at::Tensor texts();
 
@@ -86,27 +123,32 @@ class Run {
   at::Tensor next_tokens();
   // Puts pad tokens where texts have ended and returns whether any goes on.
   bool finish_tokens(at::Tensor& tokens);
+  // Adds a column.
+  void append(const at::Tensor& tokens);
   at::Tensor seen() const { return sequences_.slice(1, 0, length_); }
 
   PretrainedModel& model_;
   const GenerationOptions& options_;
+  const bool had_gradients_;  // outside
   ModelInputs inputs_;
   GenerationSettings settings_{};
   std::optional<at::Generator> generator_{};
   KeyValueCache cache_;
   ForwardOptions forward_{};
-  at::Tensor sequences_{};  // [batch, max_length]; `length_` columns are filled
+  at::Tensor sequences_{};  // [batch, columns]; `length_` of them are filled
   at::Tensor mask_{};       // the same shape; undefined where nothing is padded
   at::Tensor positions_{};  // of the tokens that the model is given; undefined: from 0 on
   int64_t length_ = 0;
   int64_t processed_ = 0;  // columns that are in the cache
+  int64_t highest_ = 0;    // of positions_, where they are defined
   std::vector<char> ended_{};
   FactoredLogits* factored_ = nullptr;
   std::optional<BestToken> best_{};
 };
 
-Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options)
-    : model_(model), options_(options), inputs_(inputs) {
+Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOptions& options,
+         bool had_gradients)
+    : model_(model), options_(options), had_gradients_(had_gradients), inputs_(inputs) {
   check_prompt(inputs);
   const bool decoder = model.is_encoder_decoder();
   const at::Tensor& given = inputs.decoder_input_ids;
@@ -114,7 +156,8 @@ Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOpti
   settings_ = generation_settings(model, options, length_);
   inputs_.labels = at::Tensor();
   const at::Tensor& ids = inputs.input_ids;
-  sequences_ = at::empty({ids.size(0), settings_.max_length}, ids.options());
+  sequences_ = at::empty({ids.size(0), std::min(settings_.max_length, length_ + kFirstColumns)},
+                         ids.options());
   ended_.assign(static_cast<size_t>(ids.size(0)), 0);
   generator_ = generator_of(options.seed, ids);
   if (options.use_cache) {
@@ -149,12 +192,17 @@ void Run::start_decoder(const at::Tensor& encoder_mask) {
     seen().fill_(*settings_.decoder_start_token_id);
   }
   forward_.encoder_last_hidden_state = model_.encode(inputs_);
+  if (inputs_.decoder_attention_mask.defined()) {
+    mask_ = at::ones(sequences_.sizes(), sequences_.options().dtype(at::kBool));
+    mask_.slice(1, 0, length_).copy_(inputs_.decoder_attention_mask);
+  }
 }
 
 void Run::start_prompt(const at::Tensor& mask) {
   seen().copy_(inputs_.input_ids);
   inputs_.attention_mask = at::Tensor();
   positions_ = inputs_.position_ids;
+  if (positions_.defined()) highest_ = positions_.max().item<int64_t>();
   if (!mask.defined()) return;
   if (!mask.select(1, -1).all().item<bool>()) {
     throw UsageError({.what = "a prompt is padded on the right: the text would go on after the "
@@ -166,14 +214,22 @@ void Run::start_prompt(const at::Tensor& mask) {
   mask_.slice(1, 0, length_).copy_(mask);
   if (!positions_.defined()) {
     positions_ = (mask.to(at::kLong).cumsum(1) - 1).clamp_min_(0);
+    highest_ = positions_.max().item<int64_t>();
   }
 }
 
 void Run::prepare_inputs() {
+  if (positions_.defined() && factored_ != nullptr && highest_ >= factored_->most_positions()) {
+    throw UsageError({.what = "the text has reached the end of the model's table of " +
+                              std::to_string(factored_->most_positions()) + " positions",
+                      .where = "generate",
+                      .hint = "generate fewer tokens, or shorten the prompts"});
+  }
   const int64_t first = options_.use_cache ? processed_ : 0;
   const at::Tensor tokens = sequences_.slice(1, first, length_);
   if (model_.is_encoder_decoder()) {
     inputs_.decoder_input_ids = tokens;
+    if (mask_.defined()) inputs_.decoder_attention_mask = mask_.slice(1, 0, length_);
   } else {
     inputs_.input_ids = tokens;
     if (mask_.defined()) inputs_.attention_mask = mask_.slice(1, 0, length_);
@@ -188,6 +244,7 @@ void Run::count_inputs() {
     return options_.use_cache ? next : at::cat({columns, next}, 1);
   };
   if (positions_.defined()) positions_ = followed_by(positions_, 1);
+  ++highest_;
   if (inputs_.token_type_ids.defined()) {
     inputs_.token_type_ids = followed_by(inputs_.token_type_ids, 0);
   }
@@ -225,14 +282,31 @@ bool Run::finish_tokens(at::Tensor& tokens) {
   return goes_on;
 }
 
+void Run::append(const at::Tensor& tokens) {
+  if (length_ == sequences_.size(1)) {
+    const int64_t wanted = std::min(settings_.max_length, 2 * length_);
+    sequences_ = widened(sequences_, length_, wanted);
+    if (mask_.defined()) {
+      mask_ = widened(mask_, length_, wanted);
+      mask_.slice(1, length_).fill_(true);
+    }
+  }
+  sequences_.select(1, length_).copy_(tokens);
+  ++length_;
+}
+
 at::Tensor Run::texts() {
   bool goes_on = true;
   while (goes_on && length_ < settings_.max_length) {
     at::Tensor tokens = next_tokens();
     goes_on = finish_tokens(tokens);
-    sequences_.select(1, length_).copy_(tokens);
-    ++length_;
-    if (options_.on_tokens && !options_.on_tokens(tokens)) break;
+    append(tokens);
+    if (options_.on_tokens) {
+      // What is called there is not part of this, and may do as it likes.
+      const at::InferenceMode no_inference(false);
+      const at::AutoGradMode gradients(had_gradients_);
+      if (!options_.on_tokens(tokens.clone())) break;
+    }
   }
   return seen().clone();
 }
@@ -242,10 +316,11 @@ at::Tensor Run::texts() {
 at::Tensor generate(PretrainedModel& model, const ModelInputs& inputs,
                     const GenerationOptions& options) {
   const EvalMode eval(model);
+  const bool gradients = at::GradMode::is_enabled();
   at::Tensor found;
   {
     const at::InferenceMode inference;
-    found = Run(model, inputs, options).texts();
+    found = Run(model, inputs, options, gradients).texts();
   }
   // Outside of inference mode the result can be used like any other tensor.
   return found.clone();

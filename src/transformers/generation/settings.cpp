@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
@@ -13,21 +18,40 @@ namespace {
 
 constexpr int64_t kDefaultNewTokens = 20;
 constexpr int64_t kDefaultTopK = 50;
+constexpr int64_t kMostLength = std::numeric_limits<int32_t>::max();
+
+// A setting and whether the caller gave it: what is wrong with it is an error of the caller, or of
+// the file.
+template <class Value>
+struct Setting {
+  const char* name;
+  Value value;
+  bool given;
+};
 
 template <class Value>
-[[noreturn]] void refuse(const char* name, Value value, const char* what,
+[[noreturn]] void refuse(const Setting<Value>& setting, const ModelConfig& file, const char* what,
                          const std::string& hint = {}) {
   std::ostringstream text;
-  text << name << " is " << value << ", but " << what;
-  throw UsageError({.what = text.str(), .where = "generate", .hint = hint});
+  if (setting.given) {
+    text << setting.name << " is " << setting.value << ", but " << what;
+    throw UsageError({.what = text.str(), .where = "generate", .hint = hint});
+  }
+  text << "'" << setting.name << "' in " << file.name() << " is " << setting.value << ", but "
+       << what;
+  throw DataError({.what = text.str(), .hint = hint});
 }
 
-std::optional<int64_t> configured_integer(const ModelConfig& config, const char* key) {
-  return config.has(key) ? std::optional(config.integer(key)) : std::nullopt;
+Setting<double> number_of(const char* name, const std::optional<double>& option,
+                          const ModelConfig& file) {
+  return {name, option ? *option : file.number(name, 1.0), option.has_value()};
 }
 
-double number_of(const std::optional<double>& option, const ModelConfig& config, const char* key) {
-  return option ? *option : config.number(key, 1.0);
+std::optional<Setting<int64_t>> integer_of(const char* name, const std::optional<int64_t>& option,
+                                           const ModelConfig& file) {
+  if (option) return Setting<int64_t>{name, *option, true};
+  if (file.has(name)) return Setting<int64_t>{name, file.integer(name), false};
+  return std::nullopt;
 }
 
 // The length up to which the model knows positions; 0: not known.
@@ -35,68 +59,132 @@ int64_t known_positions(const ModelConfig& config) {
   return config.integer("max_position_embeddings", config.integer("n_positions", 0));
 }
 
+// `count` tokens after the prompt.
+int64_t length_with(const Setting<int64_t>& count, int64_t least, int64_t prompt_length,
+                    const ModelConfig& file) {
+  if (count.value < least) {
+    refuse(count, file, least == 0 ? "must be 0 or more" : "must be at least 1");
+  }
+  if (count.value > kMostLength - prompt_length) {
+    refuse(count, file, "a text has at most 2147483647 tokens");
+  }
+  return prompt_length + count.value;
+}
+
 int64_t max_length_of(const PretrainedModel& model, const GenerationOptions& options,
                       int64_t prompt_length) {
-  const ModelConfig& configured = model.generation_config();
-  auto new_tokens = options.max_new_tokens;
-  auto length = options.max_length;
-  if (!new_tokens && !length) {
-    new_tokens = configured_integer(configured, "max_new_tokens");
-    length = configured_integer(configured, "max_length");
+  const ModelConfig& file = model.generation_config();
+  const bool given = options.max_new_tokens || options.max_length;
+  const ModelConfig nothing;
+  const ModelConfig& looked_at = given ? nothing : file;
+  if (const auto count = integer_of("max_new_tokens", options.max_new_tokens, looked_at)) {
+    return length_with(*count, 1, prompt_length, file);
   }
-  if (new_tokens) {
-    if (*new_tokens <= 0) refuse("max_new_tokens", *new_tokens, "must be at least 1");
-    return prompt_length + *new_tokens;
-  }
-  if (length) {
-    if (*length <= prompt_length) {
-      refuse("max_length", *length,
-             "the prompt alone is as long as that: nothing would be generated",
+  if (const auto length = integer_of("max_length", options.max_length, looked_at)) {
+    if (length->value <= prompt_length) {
+      refuse(*length, file, "the prompt alone is as long as that: nothing would be generated",
              "set max_new_tokens instead, which does not count the prompt");
     }
-    return *length;
+    if (length->value > kMostLength) {
+      refuse(*length, file, "a text has at most 2147483647 tokens");
+    }
+    return length->value;
   }
   const int64_t known = known_positions(model.config());
   const int64_t usual = prompt_length + kDefaultNewTokens;
   return known > prompt_length ? std::min(usual, known) : usual;
 }
 
-void check_tokens(const GenerationSettings& settings) {
+int64_t min_length_of(const GenerationOptions& options, const ModelConfig& file,
+                      int64_t prompt_length) {
+  const auto count = integer_of("min_new_tokens", options.min_new_tokens, file);
+  return count ? length_with(*count, 0, prompt_length, file) : file.integer("min_length", 0);
+}
+
+// Those of the file that are no tokens stand for none, as -1 does in some.
+void choose_tokens_of(GenerationSettings& settings, const GenerationOptions& options,
+                      const ModelConfig& file) {
+  settings.eos_token_ids =
+      options.eos_token_ids ? *options.eos_token_ids : file.integers("eos_token_id");
   for (const int64_t token : settings.eos_token_ids) {
-    if (token < 0) refuse("eos_token_ids", token, "tokens are not negative");
+    if (token < 0 && options.eos_token_ids) {
+      refuse(Setting<int64_t>{"eos_token_ids", token, true}, file, "tokens are not negative");
+    }
   }
-  if (settings.pad_token_id && *settings.pad_token_id < 0) {
-    refuse("pad_token_id", *settings.pad_token_id, "tokens are not negative");
+  std::erase_if(settings.eos_token_ids, [](int64_t token) { return token < 0; });
+  const auto choose = [&](const char* name, const std::optional<int64_t>& option) {
+    const auto chosen = integer_of(name, option, file);
+    if (chosen && chosen->value < 0 && chosen->given) {
+      refuse(*chosen, file, "tokens are not negative");
+    }
+    return chosen && chosen->value >= 0 ? std::optional(chosen->value) : std::nullopt;
+  };
+  settings.pad_token_id = choose("pad_token_id", options.pad_token_id);
+  if (!settings.pad_token_id && !settings.eos_token_ids.empty()) {
+    settings.pad_token_id = settings.eos_token_ids.front();
+  }
+  settings.decoder_start_token_id =
+      choose("decoder_start_token_id", options.decoder_start_token_id);
+  if (!settings.decoder_start_token_id) {
+    settings.decoder_start_token_id = choose("bos_token_id", std::nullopt);
   }
 }
 
-void check_sampling(const GenerationSettings& settings) {
-  if (!(settings.repetition_penalty > 0)) {
-    refuse("repetition_penalty", settings.repetition_penalty, "must be above 0");
-  }
+void choose_sampling(GenerationSettings& settings, const GenerationOptions& options,
+                     const ModelConfig& file) {
+  settings.do_sample = options.do_sample.value_or(file.flag("do_sample", false));
+  const auto penalty = number_of("repetition_penalty", options.repetition_penalty, file);
+  if (!(penalty.value > 0)) refuse(penalty, file, "must be above 0");
+  settings.repetition_penalty = penalty.value;
   if (!settings.do_sample) return;
-  if (!(settings.temperature > 0) || !std::isfinite(settings.temperature)) {
-    refuse("temperature", settings.temperature, "must be above 0",
+  const auto temperature = number_of("temperature", options.temperature, file);
+  if (!(temperature.value > 0) || !std::isfinite(temperature.value)) {
+    refuse(temperature, file, "must be above 0",
            "leave do_sample out for the best token each time");
   }
-  if (settings.top_k < 0) refuse("top_k", settings.top_k, "must be 0, for all tokens, or more");
-  if (!(settings.top_p > 0) || settings.top_p > 1) {
-    refuse("top_p", settings.top_p, "must be above 0 and at most 1");
-  }
+  settings.temperature = temperature.value;
+  const auto top_k = integer_of("top_k", options.top_k, file);
+  if (top_k && top_k->value < 0) refuse(*top_k, file, "must be 0, for all tokens, or more");
+  settings.top_k = top_k ? top_k->value : kDefaultTopK;
+  const auto top_p = number_of("top_p", options.top_p, file);
+  // Python takes 0, which leaves the best token: files may have it.
+  const bool positive = top_p.given ? top_p.value > 0 : top_p.value >= 0;
+  if (!positive || top_p.value > 1) refuse(top_p, file, "must be above 0 and at most 1");
+  settings.top_p = top_p.value;
 }
 
-// Says what the model's own settings ask for and is not done here.
-void warn_of_unknown_ways(const ModelConfig& configured) {
-  if (configured.integer("num_beams", 1) > 1) {
-    log(LogLevel::kWarning,
-        "generate(): the model's generation_config asks for beam search, which is not "
-        "offered: it goes on with one token at a time");
+// Says, once for each list of them, which settings of the model's file change what Python does and
+// are not followed here.
+void warn_of_unknown_ways(const ModelConfig& file) {
+  const auto not_usual = [&](const std::map<std::string, double>& usual) {
+    std::string names;
+    for (const auto& [name, value] : usual) {
+      if (file.has(name) && file.number(name) != value) names += " " + name;
+    }
+    return names;
+  };
+  std::string names = not_usual({{"encoder_no_repeat_ngram_size", 0},
+                                 {"encoder_repetition_penalty", 1},
+                                 {"epsilon_cutoff", 0},
+                                 {"eta_cutoff", 0},
+                                 {"guidance_scale", 1},
+                                 {"no_repeat_ngram_size", 0},
+                                 {"num_beams", 1},
+                                 {"num_return_sequences", 1},
+                                 {"typical_p", 1}});
+  for (const std::string name :
+       {"bad_words_ids", "begin_suppress_tokens", "exponential_decay_length_penalty",
+        "forced_bos_token_id", "forced_eos_token_id", "max_time", "min_p", "sequence_bias",
+        "stop_strings", "suppress_tokens"}) {
+    if (file.has(name)) names += " " + name;
   }
-  if (configured.integer("no_repeat_ngram_size", 0) > 0) {
-    log(LogLevel::kWarning,
-        "generate(): no_repeat_ngram_size of the model's generation_config is not "
-        "followed");
-  }
+  if (names.empty()) return;
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard lock(mutex);
+  if (!said.insert(names).second) return;
+  log(LogLevel::kWarning,
+      "generate() does not follow these settings of " + file.name() + ":" + names);
 }
 
 }  // namespace
@@ -109,35 +197,13 @@ GenerationSettings generation_settings(const PretrainedModel& model,
                       .where = "generate",
                       .hint = "load it by AutoModelForCausalLM or AutoModelForSeq2SeqLM"});
   }
-  const ModelConfig& configured = model.generation_config();
-  warn_of_unknown_ways(configured);
+  const ModelConfig& file = model.generation_config();
+  warn_of_unknown_ways(file);
   GenerationSettings settings;
   settings.max_length = max_length_of(model, options, prompt_length);
-  const auto least = options.min_new_tokens ? options.min_new_tokens
-                                            : configured_integer(configured, "min_new_tokens");
-  if (least && *least < 0) refuse("min_new_tokens", *least, "must be 0 or more");
-  settings.min_length = least ? prompt_length + *least : configured.integer("min_length", 0);
-  settings.do_sample = options.do_sample.value_or(configured.flag("do_sample", false));
-  settings.temperature = number_of(options.temperature, configured, "temperature");
-  settings.top_k = options.top_k ? *options.top_k : configured.integer("top_k", kDefaultTopK);
-  settings.top_p = number_of(options.top_p, configured, "top_p");
-  settings.repetition_penalty =
-      number_of(options.repetition_penalty, configured, "repetition_penalty");
-  settings.eos_token_ids =
-      options.eos_token_ids ? *options.eos_token_ids : configured.integers("eos_token_id");
-  settings.pad_token_id =
-      options.pad_token_id ? options.pad_token_id : configured_integer(configured, "pad_token_id");
-  if (!settings.pad_token_id && !settings.eos_token_ids.empty()) {
-    settings.pad_token_id = settings.eos_token_ids.front();
-  }
-  settings.decoder_start_token_id =
-      options.decoder_start_token_id
-          ? options.decoder_start_token_id
-          : configured_integer(configured, configured.has("decoder_start_token_id")
-                                               ? "decoder_start_token_id"
-                                               : "bos_token_id");
-  check_tokens(settings);
-  check_sampling(settings);
+  settings.min_length = min_length_of(options, file, prompt_length);
+  choose_tokens_of(settings, options, file);
+  choose_sampling(settings, options, file);
   return settings;
 }
 

@@ -23,7 +23,8 @@ struct GenerationSettings {
 };
 
 // From the options, else the model's generation_config(), else the defaults, for prompts of that
-// many positions. Throws UsageError for a model that cannot generate and values that make no sense.
+// many positions. Throws UsageError for a model that cannot generate and values that make no sense,
+// DataError where those are in the file.
 GenerationSettings generation_settings(const PretrainedModel& model,
                                        const GenerationOptions& options, int64_t prompt_length);
 

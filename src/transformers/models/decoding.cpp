@@ -24,13 +24,35 @@ at::Tensor next_labels(const at::Tensor& labels) {
 
 }  // namespace
 
+void check_new_text(const ModelInputs& inputs, int64_t past, const std::string& model) {
+  const at::Tensor& ids = inputs.input_ids;
+  if (!ids.defined()) throw UsageError({.what = model + " was called without input_ids"});
+  if (ids.dim() != 2) {
+    throw UsageError({.what = "input_ids has " + std::to_string(ids.dim()) +
+                              " dimensions, not [batch, positions]",
+                      .hint = "a single text is a batch of one: unsqueeze(0)"});
+  }
+  const at::Tensor& mask = inputs.attention_mask;
+  const int64_t all = past + ids.size(1);
+  if (mask.defined() && (mask.dim() != 2 || mask.size(0) != ids.size(0) || mask.size(1) != all)) {
+    throw UsageError({.what = "attention_mask must have a row for each of the " +
+                              std::to_string(ids.size(0)) + " texts and a column for each of the " +
+                              std::to_string(all) + " positions, old and new"});
+  }
+  const at::Tensor& positions = inputs.position_ids;
+  const bool of_one = positions.defined() && positions.dim() == 2 && positions.size(0) == 1 &&
+                      positions.size(1) == ids.size(1);
+  if (positions.defined() && !of_one && positions.sizes() != ids.sizes()) {
+    throw UsageError({.what = "position_ids must have the shape of input_ids"});
+  }
+  if (inputs.token_type_ids.defined() && inputs.token_type_ids.sizes() != ids.sizes()) {
+    throw UsageError({.what = "token_type_ids must have the shape of input_ids"});
+  }
+}
+
 AttendOptions causal_attention(int64_t queries, int64_t past, const at::Tensor& mask,
                                c10::Device device) {
   AttendOptions options;
-  if (mask.defined() && (mask.dim() != 2 || mask.size(1) != past + queries)) {
-    throw UsageError({.what = "attention_mask must have a column for each of the " +
-                              std::to_string(past + queries) + " positions, old and new"});
-  }
   const bool padded = mask.defined() && !without_padding(mask);
   if (padded && queries == 1) {
     options.mask = padding_mask(mask);
@@ -64,19 +86,32 @@ bool LanguageHead::untie(torch::nn::Module& owner, const std::string& name) {
   return true;
 }
 
-ModelOutput LanguageHead::next_token(ModelOutput body, const ModelInputs& inputs,
-                                     const ForwardOptions& options) const {
-  at::Tensor features = std::move(body.last_hidden_state);
-  body.last_hidden_state = at::Tensor();
-  if (options.loss_only && inputs.labels.defined()) {
-    body.loss = ops::linear_cross_entropy(features, weight(), next_labels(inputs.labels));
-    return body;
+void LanguageHead::score(ModelOutput& output, at::Tensor features, const at::Tensor& labels,
+                         const ForwardOptions& options) const {
+  if (options.loss_only && labels.defined()) {
+    output.loss = ops::linear_cross_entropy(features, weight(), labels);
+    return;
   }
   if (options.logits_to_keep > 0 && options.logits_to_keep < features.size(1)) {
+    if (labels.defined()) {
+      throw UsageError({.what = "a loss needs the logits of all positions, not of the last " +
+                                std::to_string(options.logits_to_keep)});
+    }
     features = features.slice(1, features.size(1) - options.logits_to_keep);
   }
-  body.logits = at::linear(features, weight());
-  if (inputs.labels.defined()) body.loss = causal_lm_loss(body.logits, inputs.labels);
+  output.logits = at::linear(features, weight());
+  if (labels.defined()) output.loss = token_loss(output.logits, labels);
+}
+
+ModelOutput LanguageHead::next_token(ModelOutput body, const ModelInputs& inputs,
+                                     const ForwardOptions& options) const {
+  const at::Tensor features = std::move(body.last_hidden_state);
+  body.last_hidden_state = at::Tensor();
+  if (inputs.labels.defined() && inputs.labels.sizes() != features.sizes().slice(0, 2)) {
+    throw UsageError({.what = "labels must have the shape of input_ids"});
+  }
+  score(body, features, inputs.labels.defined() ? next_labels(inputs.labels) : at::Tensor(),
+        options);
   return body;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "transformers/models/layers.h"
 
 namespace accelerate::transformers {
+
+// Throws UsageError unless there are input_ids [batch, positions], a mask for them and `past`
+// others of the same texts, and numbers of their shape. `model` is for the message.
+void check_new_text(const ModelInputs& inputs, int64_t past, const std::string& model);
 
 // How `queries` new positions that follow `past` others look at all of them. `mask` covers all of
 // them and may be undefined. On the CPU a mask without padding counts as none; on a GPU its values
@@ -29,6 +34,8 @@ class FactoredLogits {
   virtual const at::Tensor& output_matrix() const = 0;
   // The features of the last position of each text, [batch, width].
   virtual at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) = 0;
+  // Positions of the model's table; the largest number if it has none.
+  virtual int64_t most_positions() const { return std::numeric_limits<int64_t>::max(); }
 };
 
 // The matrix that makes scores of features: that of the embedding, or one of its own.
@@ -42,7 +49,11 @@ class LanguageHead {
   std::vector<std::pair<std::string, std::string>> tied_weights(const std::string& name) const;
   bool untie(torch::nn::Module& owner, const std::string& name);
 
-  // Logits and the loss of the next token at each position, from the last_hidden_state of `body`.
+  // Puts logits into `output`, and the loss if there are labels; `labels` are those of the
+  // positions themselves. Where the options ask for the loss alone there are no logits.
+  void score(ModelOutput& output, at::Tensor features, const at::Tensor& labels,
+             const ForwardOptions& options) const;
+  // The same for the last_hidden_state of `body`, where each position predicts the next one.
   ModelOutput next_token(ModelOutput body, const ModelInputs& inputs,
                          const ForwardOptions& options) const;
 

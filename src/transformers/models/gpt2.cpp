@@ -19,25 +19,25 @@ class Gpt2WithHead : public PretrainedModel {
  public:
   explicit Gpt2WithHead(const ModelConfig& config)
       : PretrainedModel(config),
-        transformer(register_module("transformer", std::make_shared<Gpt2Model>(config))) {}
+        transformer_(register_module("transformer", std::make_shared<Gpt2Model>(config))) {}
 
   std::string base_model_prefix() const override { return "transformer"; }
   void initialise(const std::string& name, at::Tensor parameter) const override {
-    transformer->initialise(name, parameter);
+    transformer_->initialise(name, parameter);
   }
 
  protected:
-  const std::shared_ptr<Gpt2Model> transformer;
+  const std::shared_ptr<Gpt2Model> transformer_;
 };
 
 class Gpt2LmHeadModel : public Gpt2WithHead, public FactoredLogits {
  public:
   explicit Gpt2LmHeadModel(const ModelConfig& config)
       : Gpt2WithHead(config),
-        head_(*this, transformer->embedding(), config.flag("tie_word_embeddings", true)) {}
+        head_(*this, transformer_->embedding(), config.flag("tie_word_embeddings", true)) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
-    return head_.next_token(transformer->forward(inputs, options), inputs, options);
+    return head_.next_token(transformer_->forward(inputs, options), inputs, options);
   }
   std::string architecture() const override { return "GPT2LMHeadModel"; }
   bool can_generate() const override { return true; }
@@ -47,8 +47,9 @@ class Gpt2LmHeadModel : public Gpt2WithHead, public FactoredLogits {
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
   const at::Tensor& output_matrix() const override { return head_.weight(); }
   at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
-    return transformer->forward(inputs, options).last_hidden_state.select(1, -1);
+    return transformer_->forward(inputs, options).last_hidden_state.select(1, -1);
   }
+  int64_t most_positions() const override { return transformer_->positions(); }
 
  private:
   LanguageHead head_;
@@ -58,11 +59,11 @@ class Gpt2ForSequenceClassification : public Gpt2WithHead {
  public:
   explicit Gpt2ForSequenceClassification(const ModelConfig& config)
       : Gpt2WithHead(config),
-        score_(register_module("score", Linear(transformer->width(), config.num_labels(), false))) {
-  }
+        score_(
+            register_module("score", Linear(transformer_->width(), config.num_labels(), false))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
-    return classify_last_token(transformer->forward(inputs, options), score_, config(), inputs);
+    return classify_last_token(transformer_->forward(inputs, options), score_, config(), inputs);
   }
   std::string architecture() const override { return "GPT2ForSequenceClassification"; }
 
@@ -76,10 +77,10 @@ class Gpt2ForTokenClassification : public Gpt2WithHead {
       : Gpt2WithHead(config),
         dropout_(token_head_dropout(config)),
         classifier_(
-            register_module("classifier", Linear(transformer->width(), config.num_labels()))) {}
+            register_module("classifier", Linear(transformer_->width(), config.num_labels()))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
-    ModelOutput body = transformer->forward(inputs, options);
+    ModelOutput body = transformer_->forward(inputs, options);
     body.last_hidden_state = drop_out(body.last_hidden_state, dropout_, is_training());
     return classify_tokens(std::move(body), classifier_, inputs);
   }

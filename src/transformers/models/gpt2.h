@@ -51,6 +51,7 @@ class Gpt2Model : public PretrainedModel {
   void initialise(const std::string& name, at::Tensor parameter) const override;
 
   const Embedding& embedding() const { return wte_; }
+  int64_t positions() const { return wpe_->weight.size(0); }
   int64_t width() const { return wte_->weight.size(1); }
 
  private:

@@ -101,20 +101,23 @@ void Gpt2Model::initialise(const std::string& name, at::Tensor parameter) const 
   // Less for what is added to the residual stream: as many times as there are branches.
   const double scale = 1 / std::sqrt(2.0 * static_cast<double>(blocks_.size()));
   const at::NoGradGuard no_gradient;
-  parameter.normal_(0.0, config().number("initializer_range", 0.02) * scale);
+  parameter.normal_(0.0, config().non_negative("initializer_range", 0.02) * scale);
 }
 
 at::Tensor Gpt2Model::embed(const ModelInputs& inputs, int64_t past) const {
-  const int64_t end = past + inputs.input_ids.size(1);
-  if (!inputs.position_ids.defined() && end > wpe_->weight.size(0)) {
+  const at::Tensor& positions = inputs.position_ids;
+  int64_t end = past + inputs.input_ids.size(1);
+  // On a GPU nobody reads them here: they must be in the table.
+  if (positions.defined()) end = positions.is_cpu() ? positions.max().item<int64_t>() + 1 : 0;
+  if (end > wpe_->weight.size(0)) {
     throw UsageError({.what = "a text of " + std::to_string(end) +
                               " tokens is too long: the model has a table of " +
                               std::to_string(wpe_->weight.size(0)) + " positions",
                       .hint = "truncate the text, or generate fewer tokens"});
   }
   at::Tensor x;
-  if (inputs.position_ids.defined()) {
-    x = wte_->forward(inputs.input_ids) + wpe_->forward(inputs.position_ids);
+  if (positions.defined()) {
+    x = wte_->forward(inputs.input_ids) + wpe_->forward(positions);
   } else if (past > 0) {
     x = wte_->forward(inputs.input_ids) + wpe_->weight.slice(0, past, end);
   } else {
@@ -167,11 +170,12 @@ std::tuple<at::Tensor, at::Tensor> Gpt2Model::add_and_norm(const at::Tensor& sum
 
 ModelOutput Gpt2Model::forward(const ModelInputs& inputs, const ForwardOptions& options) {
   const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
+  check_new_text(inputs, past, architecture());
   const AttendOptions attend_options = causal_attention(
       inputs.input_ids.size(1), past, inputs.attention_mask, inputs.input_ids.device());
   ModelOutput output;
   at::Tensor sum = embed(inputs, past);
-  const LayerNorm& first = blocks_.empty() ? ln_f_ : blocks_.front()->ln_1;
+  const LayerNorm& first = blocks_.front()->ln_1;
   at::Tensor x = ops::layer_norm(sum, first->weight, first->bias, first->eps);
   for (size_t layer = 0; layer < blocks_.size(); ++layer) {
     if (options.output_hidden_states) output.hidden_states.push_back(sum);

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -45,8 +46,10 @@ int64_t head_width_of(const ModelConfig& config) {
 
 // The token without a gradient, -1 if there is none.
 int64_t padding_of(const ModelConfig& config) {
-  const int64_t padding = config.integer("pad_token_id", -1);
-  if (padding >= config.size("vocab_size", 32000)) {
+  const int64_t vocabulary = config.size("vocab_size", 32000);
+  int64_t padding = config.integer("pad_token_id", -1 - vocabulary);
+  if (padding < 0) padding = std::max<int64_t>(padding + vocabulary, -1);  // from the end
+  if (padding >= vocabulary) {
     throw DataError({.what = "'pad_token_id' in " + config.name() + " is " +
                              std::to_string(padding) + ", which is no token of the vocabulary"});
   }
@@ -153,6 +156,7 @@ class LlamaModel : public PretrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
     const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
+    check_new_text(inputs, past, architecture());
     const int64_t count = inputs.input_ids.size(1);
     ModelOutput output;
     at::Tensor x = embed_tokens_->forward(inputs.input_ids);
@@ -197,25 +201,25 @@ class LlamaWithHead : public PretrainedModel {
  public:
   explicit LlamaWithHead(const ModelConfig& config)
       : PretrainedModel(config),
-        model(register_module("model", std::make_shared<LlamaModel>(config))) {}
+        model_(register_module("model", std::make_shared<LlamaModel>(config))) {}
 
   std::string base_model_prefix() const override { return "model"; }
   void initialise(const std::string& name, at::Tensor parameter) const override {
-    model->initialise(name, parameter);
+    model_->initialise(name, parameter);
   }
 
  protected:
-  const std::shared_ptr<LlamaModel> model;
+  const std::shared_ptr<LlamaModel> model_;
 };
 
 class LlamaForCausalLm : public LlamaWithHead, public FactoredLogits {
  public:
   explicit LlamaForCausalLm(const ModelConfig& config)
       : LlamaWithHead(config),
-        head_(*this, model->embedding(), config.flag("tie_word_embeddings", false)) {}
+        head_(*this, model_->embedding(), config.flag("tie_word_embeddings", false)) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
-    return head_.next_token(model->forward(inputs, options), inputs, options);
+    return head_.next_token(model_->forward(inputs, options), inputs, options);
   }
   std::string architecture() const override { return "LlamaForCausalLM"; }
   bool can_generate() const override { return true; }
@@ -225,7 +229,7 @@ class LlamaForCausalLm : public LlamaWithHead, public FactoredLogits {
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
   const at::Tensor& output_matrix() const override { return head_.weight(); }
   at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
-    return model->forward(inputs, options).last_hidden_state.select(1, -1);
+    return model_->forward(inputs, options).last_hidden_state.select(1, -1);
   }
 
  private:
@@ -239,7 +243,7 @@ class LlamaForSequenceClassification : public LlamaWithHead {
         score_(register_module("score", Linear(width_of(config), config.num_labels(), false))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
-    return classify_last_token(model->forward(inputs, options), score_, config(), inputs);
+    return classify_last_token(model_->forward(inputs, options), score_, config(), inputs);
   }
   std::string architecture() const override { return "LlamaForSequenceClassification"; }
 
@@ -255,7 +259,7 @@ class LlamaForTokenClassification : public LlamaWithHead {
         score_(register_module("score", Linear(width_of(config), config.num_labels()))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
-    ModelOutput body = model->forward(inputs, options);
+    ModelOutput body = model_->forward(inputs, options);
     body.last_hidden_state = drop_out(body.last_hidden_state, dropout_, is_training());
     return classify_tokens(std::move(body), score_, inputs);
   }

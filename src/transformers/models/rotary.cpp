@@ -165,14 +165,25 @@ std::pair<at::Tensor, at::Tensor> Rotary::at(int64_t first, int64_t count, const
   return {part(cosine), part(sine)};
 }
 
+at::Tensor Rotary::frequencies(int64_t length, const at::Tensor& like) {
+  const std::lock_guard lock(mutex_);
+  const bool fits = frequencies_.defined() && frequencies_.device() == like.device();
+  if (fits && options_.type != "dynamic") return frequencies_;
+  const at::InferenceMode no_inference(false);
+  frequencies_ = rotary_frequencies(options_, length).to(like.device());
+  return frequencies_;
+}
+
 std::pair<at::Tensor, at::Tensor> Rotary::at(const at::Tensor& positions, const at::Tensor& like) {
-  const bool read = positions.device().is_cpu() || options_.type == "dynamic";
-  const int64_t length = read ? positions.max().item<int64_t>() + 1 : options_.positions;
-  const auto [cosine, sine] = table(length, like);
-  const auto part = [&](const at::Tensor& all) {
-    return at::embedding(all, positions).unsqueeze(1);
+  const int64_t length =
+      options_.type == "dynamic" ? positions.max().item<int64_t>() + 1 : options_.positions;
+  const at::Tensor angles =
+      positions.to(at::kFloat).unsqueeze(-1) * frequencies(length, like).unsqueeze(0);
+  const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);
+  const auto scaled = [&](const at::Tensor& values) {
+    return (values * options_.attention_factor).to(like.scalar_type());
   };
-  return {part(cosine), part(sine)};
+  return {scaled(both.cos()), scaled(both.sin())};
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {

@@ -41,15 +41,19 @@ class Rotary {
   // {cosine, sine} for the positions from `first` on, [1, 1, count, width], of the type and on the
   // device of `like`.
   std::pair<at::Tensor, at::Tensor> at(int64_t first, int64_t count, const at::Tensor& like);
-  // For positions [batch, count]: [batch, 1, count, width]. Their values are read on the CPU, and
-  // for the type dynamic; else they must be below `positions` of the options.
+  // For positions [batch, count]: [batch, 1, count, width]. Their values are read for the type
+  // dynamic alone.
   std::pair<at::Tensor, at::Tensor> at(const at::Tensor& positions, const at::Tensor& like);
 
  private:
   std::pair<at::Tensor, at::Tensor> table(int64_t length, const at::Tensor& like);
 
+  // Frequencies for texts of that length on the device of `like`.
+  at::Tensor frequencies(int64_t length, const at::Tensor& like);
+
   const RotaryOptions options_;
   std::mutex mutex_{};
+  at::Tensor frequencies_{};      // on the device where they were wanted last
   at::Tensor cosine_{}, sine_{};  // [positions, width]
   int64_t length_ = 0;            // of the text they were made for, type dynamic
 };

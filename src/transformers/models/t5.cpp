@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "accelerate/ops.h"
 #include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/decoding.h"
@@ -15,6 +14,9 @@
 
 namespace accelerate::transformers {
 namespace {
+
+constexpr const char* kEncoderTokens = "encoder.embed_tokens.weight";
+constexpr const char* kDecoderTokens = "decoder.embed_tokens.weight";
 
 // The decoder sees of each label those before it: a start token, then all but the last.
 at::Tensor shifted_right(const at::Tensor& labels, const ModelConfig& config) {
@@ -36,13 +38,27 @@ class T5Model : public PretrainedModel {
   std::string architecture() const override { return "T5Model"; }
   std::string base_model_prefix() const override { return "transformer"; }
   std::vector<std::pair<std::string, std::string>> tied_weights() const override {
-    return {{"encoder.embed_tokens.weight", "shared.weight"},
-            {"decoder.embed_tokens.weight", "shared.weight"}};
+    std::vector<std::pair<std::string, std::string>> names;
+    if (encoder_tokens_.is_empty()) names.emplace_back(kEncoderTokens, "shared.weight");
+    if (decoder_tokens_.is_empty()) names.emplace_back(kDecoderTokens, "shared.weight");
+    return names;
+  }
+  bool untie(const std::string& name) override {
+    const bool encoder = name == kEncoderTokens;
+    Embedding& own = encoder ? encoder_tokens_ : decoder_tokens_;
+    if ((!encoder && name != kDecoderTokens) || !own.is_empty()) return false;
+    T5Stack& stack = encoder ? encoder_ : decoder_;
+    const auto shape = shared_->weight.sizes();
+    own = stack->register_module("embed_tokens", Embedding(shape[0], shape[1]));
+    return true;
   }
   std::vector<std::string> keep_in_fp32_modules() const override { return {"wo"}; }
   bool is_encoder_decoder() const override { return true; }
   at::Tensor encode(const ModelInputs& inputs) override {
-    return encoder_->forward(shared_->forward(inputs.input_ids), {.mask = inputs.attention_mask});
+    check_new_text({.input_ids = inputs.input_ids, .attention_mask = inputs.attention_mask}, 0,
+                   architecture());
+    const Embedding& tokens = encoder_tokens_.is_empty() ? shared_ : encoder_tokens_;
+    return encoder_->forward(tokens->forward(inputs.input_ids), {.mask = inputs.attention_mask});
   }
   void initialise(const std::string& name, at::Tensor parameter) const override;
 
@@ -58,10 +74,11 @@ class T5Model : public PretrainedModel {
 
   Embedding shared_;
   T5Stack encoder_, decoder_;
+  Embedding encoder_tokens_{nullptr}, decoder_tokens_{nullptr};  // where they are not shared
 };
 
 void T5Model::initialise(const std::string& name, at::Tensor parameter) const {
-  const double factor = config().number("initializer_factor", 1.0);
+  const double factor = config().non_negative("initializer_factor", 1.0);
   const at::NoGradGuard no_gradient;
   if (name.ends_with("bias")) {
     parameter.zero_();
@@ -77,7 +94,8 @@ void T5Model::initialise(const std::string& name, at::Tensor parameter) const {
     deviation *= root(shared_->weight.size(1));
   } else if (name.ends_with(".q.weight")) {
     deviation *= root(parameter.size(1) * config().size("d_kv", 64));
-  } else if (!name.ends_with("shared.weight") && !name.ends_with("lm_head.weight")) {
+  } else if (!name.ends_with("shared.weight") && !name.ends_with("lm_head.weight") &&
+             !name.ends_with("embed_tokens.weight")) {
     deviation *= root(parameter.size(1));
   }
   parameter.normal_(0.0, deviation);
@@ -92,12 +110,15 @@ ModelOutput T5Model::decode(const ModelInputs& inputs, const ForwardOptions& opt
     throw UsageError(
         {.what = architecture() + " needs decoder_input_ids, or labels to make them of"});
   }
+  check_new_text({.input_ids = decoded, .attention_mask = inputs.decoder_attention_mask},
+                 options.cache != nullptr ? options.cache->length() : 0, architecture());
   ModelOutput output;
   output.encoder_last_hidden_state = options.encoder_last_hidden_state.defined()
                                          ? options.encoder_last_hidden_state
                                          : encode(inputs);
+  const Embedding& tokens = decoder_tokens_.is_empty() ? shared_ : decoder_tokens_;
   output.last_hidden_state = decoder_->forward(
-      shared_->forward(decoded),
+      tokens->forward(decoded),
       {.mask = inputs.decoder_attention_mask,
        .encoded = output.encoder_last_hidden_state,
        .encoded_mask = inputs.attention_mask,
@@ -122,7 +143,9 @@ class T5ForConditionalGeneration : public T5Model, public FactoredLogits {
     for (auto& pair : head_.tied_weights("shared.weight")) names.push_back(std::move(pair));
     return names;
   }
-  bool untie(const std::string& name) override { return head_.untie(*this, name); }
+  bool untie(const std::string& name) override {
+    return head_.untie(*this, name) || T5Model::untie(name);
+  }
   const at::Tensor& output_matrix() const override { return head_.weight(); }
   at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
     return scaled(decode(inputs, options).last_hidden_state.select(1, -1));
@@ -140,17 +163,9 @@ class T5ForConditionalGeneration : public T5Model, public FactoredLogits {
 ModelOutput T5ForConditionalGeneration::forward(const ModelInputs& inputs,
                                                 const ForwardOptions& options) {
   ModelOutput output = decode(inputs, options);
-  at::Tensor features = scaled(output.last_hidden_state);
+  const at::Tensor features = scaled(output.last_hidden_state);
   output.last_hidden_state = at::Tensor();
-  if (options.loss_only && inputs.labels.defined()) {
-    output.loss = ops::linear_cross_entropy(features, head_.weight(), inputs.labels);
-    return output;
-  }
-  if (options.logits_to_keep > 0 && options.logits_to_keep < features.size(1)) {
-    features = features.slice(1, features.size(1) - options.logits_to_keep);
-  }
-  output.logits = at::linear(features, head_.weight());
-  if (inputs.labels.defined()) output.loss = token_loss(output.logits, inputs.labels);
+  head_.score(output, features, inputs.labels, options);
   return output;
 }
 

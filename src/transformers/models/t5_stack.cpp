@@ -15,10 +15,12 @@
 namespace accelerate::transformers {
 namespace {
 
-// Float16 ends at 65,504: sums that leave its range are brought back into it.
+// Float16 ends at 65,504: where a sum has left its range, all are brought a little below its end.
 at::Tensor within_range(const at::Tensor& x) {
-  constexpr double kMost = 65504.0 - 1000.0;
-  return x.scalar_type() == at::kHalf ? at::clamp(x, -kMost, kMost) : x;
+  if (x.scalar_type() != at::kHalf) return x;
+  constexpr double kMost = 65504.0;
+  const at::Tensor limit = kMost - 1000.0 * at::isinf(x).any().to(x.scalar_type());
+  return at::min(at::max(x, -limit), limit);
 }
 
 // In half precision what follows a norm is in it too, though sums may be float32: a feed-forward
