@@ -124,10 +124,11 @@ JobGuard::~JobGuard() {
   waitpid(pid_, nullptr, 0);
 }
 
-void JobGuard::child_reaped(pid_t pid) {
-  if (pid != pid_) return;
+bool JobGuard::child_reaped(pid_t pid) {
+  if (pid != pid_) return false;
   pid_ = -1;
   to_guard_.reset();
+  return true;
 }
 
 void JobGuard::tell(const Word& word) {

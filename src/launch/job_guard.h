@@ -36,8 +36,8 @@ class JobGuard {
   void forget(pid_t pgid) { tell({-pgid, Manner::kKill}); }
 
   // The child `pid` was reaped. If it was the guard, its number may belong to someone else from now
-  // on: the job runs without a guard.
-  void child_reaped(pid_t pid);
+  // on: the job runs without a guard, and this is true.
+  bool child_reaped(pid_t pid);
 
  private:
   struct Word {

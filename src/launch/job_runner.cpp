@@ -290,7 +290,11 @@ void JobRunner::reap_children() {
     if (group_ && group_->reap(info.si_pid)) continue;
     // An orphan that a worker left to us, a child from before the job, or the guard.
     waitpid(info.si_pid, nullptr, WNOHANG);
-    guard_.child_reaped(info.si_pid);
+    if (guard_.child_reaped(info.si_pid) && !plan_.quiet) {
+      sinks_[1].enqueue(
+          "accelerate launch: its guard, process " + std::to_string(info.si_pid) +
+          ", was killed: if this launcher is killed too, what workers have started may stay\n");
+    }
     orphans_.child_reaped(info.si_pid);
   }
   if (group_) group_->stop_after_failure();

@@ -238,6 +238,8 @@ TEST_F(LauncherEnd, AProcessThatGotTheNumberOfALostGuardIsLeftAlone) {
   const pid_t number = guard();
   ASSERT_GT(number, 0);
   ASSERT_EQ(kill(number, SIGKILL), 0);
+  run->wait_for_error("accelerate launch: its guard, process " + std::to_string(number) +
+                      ", was killed: ");
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (kill(number, 0) == 0) {
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nobody reaped the guard";
