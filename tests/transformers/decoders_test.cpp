@@ -276,8 +276,7 @@ TEST(Decoders, ATextLongerThanTheTableOfPositionsIsRefused) {
     (void)model->forward({.input_ids = random_words(1, 33)});
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
-    EXPECT_EQ(error.message(),
-              "a text of 33 tokens is too long: the model has a table of 32 positions");
+    EXPECT_EQ(error.message(), "texts of 33 positions for GPT2Model, which has 32");
   }
 }
 
@@ -290,14 +289,14 @@ TEST(Decoders, InputsThatDoNotFitAreRefused) {
   const at::Tensor ids = random_words(2, 5);
   const std::vector<std::pair<ModelInputs, std::string>> wrong{
       {{}, " was called without input_ids"},
-      {{.input_ids = ids[0]}, "input_ids has 1 dimensions, not [batch, positions]"},
+      {{.input_ids = ids[0]}, "input_ids has the shape [5], not [batch, positions]"},
+      {{.input_ids = ids.slice(1, 0, 0)}, "input_ids has no tokens"},
       {{.input_ids = ids, .attention_mask = at::ones({1, 5}, at::kLong)},
-       "attention_mask must have a row for each of the 2 texts and a column for each of the 5 "
-       "positions, old and new"},
+       "attention_mask has the shape [1, 5], input_ids has [2, 5]"},
       {{.input_ids = ids, .position_ids = at::zeros({2, 7}, at::kLong)},
-       "position_ids must have the shape of input_ids"},
+       "position_ids has the shape [2, 7], input_ids has [2, 5]"},
       {{.input_ids = ids, .token_type_ids = at::zeros({2, 1}, at::kLong)},
-       "token_type_ids must have the shape of input_ids"},
+       "token_type_ids has the shape [2, 1], input_ids has [2, 5]"},
       {{.input_ids = ids, .labels = at::zeros({2, 4}, at::kLong)},
        "labels must have the shape of input_ids"}};
   for (const std::string type : {"gpt2", "llama"}) {
@@ -319,6 +318,10 @@ TEST(Decoders, InputsThatDoNotFitAreRefused) {
   const auto t5 = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
   EXPECT_THROW((void)t5->forward({.decoder_input_ids = ids}), UsageError);
   EXPECT_THROW((void)t5->forward({.input_ids = ids, .decoder_input_ids = ids[0]}), UsageError);
+  const at::Tensor one = ids.slice(0, 0, 1);
+  EXPECT_THROW((void)t5->forward({.input_ids = ids, .decoder_input_ids = one}), UsageError);
+  EXPECT_THROW((void)t5->forward({.input_ids = ids, .labels = ids, .decoder_input_ids = one}),
+               UsageError);
 }
 
 void expect_refused(ModelConfig config, const char* key, transformers::ConfigValue value,
@@ -346,6 +349,8 @@ TEST(Decoders, ConfigurationsThatMakeNoSenseAreRefusedByName) {
                  "'hidden_size' in config.json is 16, which 6 heads do not divide");
   expect_refused(small_llama(), "pad_token_id", int64_t{40},
                  "'pad_token_id' in config.json is 40, which is no token of the vocabulary");
+  expect_refused(small_gpt2(), "layer_norm_epsilon", -1.0,
+                 "\"layer_norm_epsilon\" is -1.0; it should be a number that is 0 or more");
   expect_refused(small_t5(), "relative_attention_num_buckets", int64_t{3},
                  "'relative_attention_num_buckets' in config.json must be at least 4, and half of "
                  "it below 'relative_attention_max_distance'");

@@ -353,7 +353,7 @@ TEST(Generation, TheEndOfTheTableOfPositionsIsAnErrorThatSaysSo) {
   expect_refused(*model, left_padded({random_words(1, 4), random_words(1, 6)}), options,
                  "the text has reached the end of the model's table of 32 positions");
   expect_refused(*model, {.input_ids = random_words(1, 4)}, options,
-                 "a text of 33 tokens is too long: the model has a table of 32 positions");
+                 "texts of 33 positions for GPT2Model, which has 32");
 }
 
 TEST(Generation, WhatADecoderHasSaidMustFitTheBatch) {

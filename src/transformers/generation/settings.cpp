@@ -153,8 +153,8 @@ void choose_sampling(GenerationSettings& settings, const GenerationOptions& opti
   settings.top_p = top_p.value;
 }
 
-// Says, once for each list of them, which settings of the model's file change what Python does and
-// are not followed here.
+// Says, once for each file, which of its settings change what Python does and are not followed
+// here.
 void warn_of_unknown_ways(const ModelConfig& file) {
   const auto not_usual = [&](const std::map<std::string, double>& usual) {
     std::string names;
@@ -179,12 +179,13 @@ void warn_of_unknown_ways(const ModelConfig& file) {
     if (file.has(name)) names += " " + name;
   }
   if (names.empty()) return;
+  const std::string text =
+      "generate() does not follow these settings of " + file.name() + ":" + names;
+  // Texts that were said, of the whole process: a program may load a model many times.
   static std::mutex mutex;
   static std::set<std::string> said;
   const std::lock_guard lock(mutex);
-  if (!said.insert(names).second) return;
-  log(LogLevel::kWarning,
-      "generate() does not follow these settings of " + file.name() + ":" + names);
+  if (said.insert(text).second) log(LogLevel::kWarning, text);
 }
 
 }  // namespace

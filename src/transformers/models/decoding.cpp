@@ -24,32 +24,6 @@ at::Tensor next_labels(const at::Tensor& labels) {
 
 }  // namespace
 
-void check_new_text(const ModelInputs& inputs, int64_t past, const std::string& model) {
-  const at::Tensor& ids = inputs.input_ids;
-  if (!ids.defined()) throw UsageError({.what = model + " was called without input_ids"});
-  if (ids.dim() != 2) {
-    throw UsageError({.what = "input_ids has " + std::to_string(ids.dim()) +
-                              " dimensions, not [batch, positions]",
-                      .hint = "a single text is a batch of one: unsqueeze(0)"});
-  }
-  const at::Tensor& mask = inputs.attention_mask;
-  const int64_t all = past + ids.size(1);
-  if (mask.defined() && (mask.dim() != 2 || mask.size(0) != ids.size(0) || mask.size(1) != all)) {
-    throw UsageError({.what = "attention_mask must have a row for each of the " +
-                              std::to_string(ids.size(0)) + " texts and a column for each of the " +
-                              std::to_string(all) + " positions, old and new"});
-  }
-  const at::Tensor& positions = inputs.position_ids;
-  const bool of_one = positions.defined() && positions.dim() == 2 && positions.size(0) == 1 &&
-                      positions.size(1) == ids.size(1);
-  if (positions.defined() && !of_one && positions.sizes() != ids.sizes()) {
-    throw UsageError({.what = "position_ids must have the shape of input_ids"});
-  }
-  if (inputs.token_type_ids.defined() && inputs.token_type_ids.sizes() != ids.sizes()) {
-    throw UsageError({.what = "token_type_ids must have the shape of input_ids"});
-  }
-}
-
 AttendOptions causal_attention(int64_t queries, int64_t past, const at::Tensor& mask,
                                c10::Device device) {
   AttendOptions options;

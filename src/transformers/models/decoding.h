@@ -15,9 +15,8 @@
 
 namespace accelerate::transformers {
 
-// Throws UsageError unless there are input_ids [batch, positions], a mask for them and `past`
-// others of the same texts, and numbers of their shape. `model` is for the message.
-void check_new_text(const ModelInputs& inputs, int64_t past, const std::string& model);
+// The number of positions of models that have no table of them.
+inline constexpr int64_t kNoTable = std::numeric_limits<int64_t>::max();
 
 // How `queries` new positions that follow `past` others look at all of them. `mask` covers all of
 // them and may be undefined. On the CPU a mask without padding counts as none; on a GPU its values
@@ -34,8 +33,7 @@ class FactoredLogits {
   virtual const at::Tensor& output_matrix() const = 0;
   // The features of the last position of each text, [batch, width].
   virtual at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) = 0;
-  // Positions of the model's table; the largest number if it has none.
-  virtual int64_t most_positions() const { return std::numeric_limits<int64_t>::max(); }
+  virtual int64_t most_positions() const { return kNoTable; }
 };
 
 // The matrix that makes scores of features: that of the embedding, or one of its own.

@@ -7,6 +7,7 @@
 #include "accelerate/errors.h"
 #include "transformers/models/decoding.h"
 #include "transformers/models/gpt2.h"
+#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -48,7 +49,9 @@ double scale_of(const ModelConfig& config, int64_t layer) {
   return scale;
 }
 
-double epsilon_of(const ModelConfig& config) { return config.number("layer_norm_epsilon", 1e-5); }
+double epsilon_of(const ModelConfig& config) {
+  return config.non_negative("layer_norm_epsilon", 1e-5);
+}
 
 at::Tensor product(const at::Tensor& x, const Conv1d& layer) {
   return ops::linear(x, layer->weight, {}, kInputsFirst);
@@ -105,21 +108,19 @@ void Gpt2Model::initialise(const std::string& name, at::Tensor parameter) const 
 }
 
 at::Tensor Gpt2Model::embed(const ModelInputs& inputs, int64_t past) const {
-  const at::Tensor& positions = inputs.position_ids;
-  int64_t end = past + inputs.input_ids.size(1);
+  const at::Tensor& places = inputs.position_ids;
   // On a GPU nobody reads them here: they must be in the table.
-  if (positions.defined()) end = positions.is_cpu() ? positions.max().item<int64_t>() + 1 : 0;
-  if (end > wpe_->weight.size(0)) {
-    throw UsageError({.what = "a text of " + std::to_string(end) +
-                              " tokens is too long: the model has a table of " +
-                              std::to_string(wpe_->weight.size(0)) + " positions",
-                      .hint = "truncate the text, or generate fewer tokens"});
+  if (places.defined() && places.is_cpu() && places.max().item<int64_t>() >= positions()) {
+    throw UsageError({.what = "position_ids has " + std::to_string(places.max().item<int64_t>()) +
+                              ", the model has a table of " + std::to_string(positions()) +
+                              " positions"});
   }
   at::Tensor x;
-  if (positions.defined()) {
-    x = wte_->forward(inputs.input_ids) + wpe_->forward(positions);
+  if (places.defined()) {
+    x = wte_->forward(inputs.input_ids) + wpe_->forward(places);
   } else if (past > 0) {
-    x = wte_->forward(inputs.input_ids) + wpe_->weight.slice(0, past, end);
+    x = wte_->forward(inputs.input_ids) +
+        wpe_->weight.slice(0, past, past + inputs.input_ids.size(1));
   } else {
     x = ops::embedding(inputs.input_ids, wte_->weight, wpe_->weight);
   }
@@ -170,7 +171,7 @@ std::tuple<at::Tensor, at::Tensor> Gpt2Model::add_and_norm(const at::Tensor& sum
 
 ModelOutput Gpt2Model::forward(const ModelInputs& inputs, const ForwardOptions& options) {
   const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
-  check_new_text(inputs, past, architecture());
+  check_text(inputs, positions(), architecture(), past);
   const AttendOptions attend_options = causal_attention(
       inputs.input_ids.size(1), past, inputs.attention_mask, inputs.input_ids.device());
   ModelOutput output;

@@ -15,6 +15,7 @@
 #include "transformers/models/decoding.h"
 #include "transformers/models/layers.h"
 #include "transformers/models/rotary.h"
+#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -56,7 +57,7 @@ int64_t padding_of(const ModelConfig& config) {
   return padding;
 }
 
-double epsilon_of(const ModelConfig& config) { return config.number("rms_norm_eps", 1e-6); }
+double epsilon_of(const ModelConfig& config) { return config.non_negative("rms_norm_eps", 1e-6); }
 
 // What all layers of one call share.
 struct LayerCall {
@@ -156,7 +157,7 @@ class LlamaModel : public PretrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
     const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
-    check_new_text(inputs, past, architecture());
+    check_text(inputs, kNoTable, architecture(), past);
     const int64_t count = inputs.input_ids.size(1);
     ModelOutput output;
     at::Tensor x = embed_tokens_->forward(inputs.input_ids);

@@ -44,8 +44,4 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
                                 kNoLabel);
 }
 
-at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels) {
-  return token_loss(logits.slice(1, 0, -1), labels.slice(1, 1));
-}
-
 }  // namespace accelerate::transformers

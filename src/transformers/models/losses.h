@@ -19,7 +19,5 @@ at::Tensor sequence_classification_loss(ModelConfig& config, const at::Tensor& l
                                         const at::Tensor& labels);
 // Cross entropy of [..., classes] with [...] labels of int64, of which -100 do not count.
 at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels);
-// Each position predicts the next one's label.
-at::Tensor causal_lm_loss(const at::Tensor& logits, const at::Tensor& labels);
 
 }  // namespace accelerate::transformers

@@ -11,6 +11,7 @@
 #include "transformers/models/decoding.h"
 #include "transformers/models/losses.h"
 #include "transformers/models/t5_stack.h"
+#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -55,8 +56,8 @@ class T5Model : public PretrainedModel {
   std::vector<std::string> keep_in_fp32_modules() const override { return {"wo"}; }
   bool is_encoder_decoder() const override { return true; }
   at::Tensor encode(const ModelInputs& inputs) override {
-    check_new_text({.input_ids = inputs.input_ids, .attention_mask = inputs.attention_mask}, 0,
-                   architecture());
+    check_text({.input_ids = inputs.input_ids, .attention_mask = inputs.attention_mask}, kNoTable,
+               architecture());
     const Embedding& tokens = encoder_tokens_.is_empty() ? shared_ : encoder_tokens_;
     return encoder_->forward(tokens->forward(inputs.input_ids), {.mask = inputs.attention_mask});
   }
@@ -110,12 +111,23 @@ ModelOutput T5Model::decode(const ModelInputs& inputs, const ForwardOptions& opt
     throw UsageError(
         {.what = architecture() + " needs decoder_input_ids, or labels to make them of"});
   }
-  check_new_text({.input_ids = decoded, .attention_mask = inputs.decoder_attention_mask},
-                 options.cache != nullptr ? options.cache->length() : 0, architecture());
+  const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
+  check_text({.input_ids = decoded, .attention_mask = inputs.decoder_attention_mask}, kNoTable,
+             architecture() + "'s decoder", past);
+  if (inputs.labels.defined() && inputs.labels.sizes() != decoded.sizes()) {
+    throw UsageError({.what = "labels must have the shape of decoder_input_ids"});
+  }
   ModelOutput output;
   output.encoder_last_hidden_state = options.encoder_last_hidden_state.defined()
                                          ? options.encoder_last_hidden_state
                                          : encode(inputs);
+  const at::Tensor& encoded = output.encoder_last_hidden_state;
+  const at::Tensor& mask = inputs.attention_mask;
+  if (encoded.size(0) != decoded.size(0) ||
+      (mask.defined() && mask.sizes() != encoded.sizes().slice(0, 2))) {
+    throw UsageError({.what = "the encoder's output, its attention_mask and decoder_input_ids are "
+                              "not of the same texts"});
+  }
   const Embedding& tokens = decoder_tokens_.is_empty() ? shared_ : decoder_tokens_;
   output.last_hidden_state = decoder_->forward(
       tokens->forward(decoded),

@@ -51,7 +51,7 @@ T5Options T5Options::from_config(const ModelConfig& config) {
   options.buckets = config.size("relative_attention_num_buckets", 32);
   options.most_distance = config.size("relative_attention_max_distance", 128);
   options.dropout = config.probability("dropout_rate", 0.1);
-  options.eps = config.number("layer_norm_epsilon", 1e-6);
+  options.eps = config.non_negative("layer_norm_epsilon", 1e-6);
   options.file = config.name();
   // An encoder's buckets are halved twice.
   if (options.buckets < 4 || options.most_distance <= options.buckets / 2) {

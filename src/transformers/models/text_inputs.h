@@ -9,9 +9,11 @@
 
 namespace accelerate::transformers {
 
-// Throws UsageError unless there are input_ids [batch, positions], not more than `positions` of
-// them, and masks and numbers of the same shape. `model` is for the message.
-void check_text(const ModelInputs& inputs, int64_t positions, const std::string& model);
+// Throws UsageError unless there are input_ids [batch, positions], at least one and with those in
+// the cache not more than `positions`, numbers of the same shape (those of positions may be of one
+// text for all), and a mask for them and the `past` ones before. `model` is for the message.
+void check_text(const ModelInputs& inputs, int64_t positions, const std::string& model,
+                int64_t past = 0);
 
 // The row of an embedding that stands for padding: pad_token_id, counted from the end if it is
 // negative; -1 if that is null or none in [0, rows).
