@@ -98,6 +98,10 @@ TEST(ModelConfig, TakesNullForAbsent) {
   EXPECT_FALSE(config.has("none"));
   EXPECT_FALSE(config.has("inside.none"));
   EXPECT_FALSE(config.has("none.deeper"));
+  EXPECT_TRUE(config.is_null("none"));
+  EXPECT_TRUE(config.is_null("inside.none"));
+  EXPECT_FALSE(config.is_null("inside.nothing"));
+  EXPECT_FALSE(config.is_null("none.deeper"));
   EXPECT_EQ(config.integer("none", 3), 3);
   EXPECT_EQ(config.text("inside.none", "x"), "x");
   EXPECT_EQ(error_from<DataError>([&] { (void)config.size("none"); }),
@@ -110,11 +114,12 @@ TEST(ModelConfig, SetsValuesInsideOfObjectsThatItMakes) {
   config.set("rope.theta", 5.5);
   config.set("hidden", int64_t{8});
   config.set("gone", nullptr);
+  config.set("ends", std::vector<int64_t>{1, 2});
   config.set("name", std::string("é"));
   const ModelConfig copy = config;
   config.set("hidden", int64_t{9});
   EXPECT_EQ(copy.to_json(), ModelConfig::from_json(R"({"rope": {"theta": 5.5}, "hidden": 8,
-                                                       "gone": null, "name": "é"})")
+                                                       "gone": null, "name": "é", "ends": [1, 2]})")
                                 .to_json());
   config.remove("rope.theta");
   config.remove("rope.nothing");
@@ -213,8 +218,12 @@ TEST(ModelConfig, KnowsLabelsByNameOrByNumber) {
       R"({"id2label": {"0": "a", "1": "b", "10": "k", "2": "c", "3": "d", "4": "e", "5": "f",
                        "6": "g", "7": "h", "8": "i", "9": "j"}})");
   EXPECT_THAT(config.labels(), ElementsAre("a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"));
+  EXPECT_THAT(config.to_json(), HasSubstr("\"8\": \"i\",\n    \"9\": \"j\",\n    \"10\": \"k\"\n"));
   config.set_num_labels(11);
   EXPECT_EQ(config.labels().front(), "a");
+  // As in Python, a number that contradicts the names counts.
+  config.set("num_labels", int64_t{3});
+  EXPECT_THAT(config.labels(), ElementsAre("LABEL_0", "LABEL_1", "LABEL_2"));
   config.set_num_labels(2);
   EXPECT_EQ(config.to_json(), ModelConfig::from_json(R"({"id2label": {"0": "LABEL_0", "1":
       "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}})")

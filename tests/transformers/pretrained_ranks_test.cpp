@@ -136,17 +136,38 @@ TEST_F(FromPretrainedOnRanks, AnErrorOfOneThatReceivesIsAnErrorOnAll) {
   run(3, [folder](const Rank& rank) {
     Accelerator accelerator(on_cpu());
     save_on_first(rank, folder, ModelTask::kBase, small_bert());
-    // A device that no test has.
-    const c10::Device device = rank.rank == 2 ? c10::Device(c10::kXPU, 0) : c10::Device(c10::kCPU);
-    const PretrainedOptions options{.device = device, .broadcast = &accelerator.communicator()};
-    if (rank.rank == 2) {
-      EXPECT_ANY_THROW(AutoModel::from_pretrained(folder.string(), options));
-    } else {
-      EXPECT_THAT(error_from<CheckpointError>(
-                      [&] { AutoModel::from_pretrained(folder.string(), options); }),
-                  StartsWith("[rank 2 of 3]"));
-    }
+    // It is made on all ranks but the last.
+    transformers::register_architecture(
+        {.model_type = "odd", .task = ModelTask::kBase, .name = "Odd", .make = [&](auto& config) {
+           if (rank.rank == 2) throw DataError({.what = "not here"});
+           return transformers::registered_architectures().front().make(config);
+         }});
+    const PretrainedOptions options{.config = {{"model_type", "odd"}},
+                                    .broadcast = &accelerator.communicator()};
+    EXPECT_EQ(error_from<DataError>([&] { AutoModel::from_pretrained(folder.string(), options); }),
+              rank.rank == 2 ? "DataError: not here" : "[rank 2 of 3] DataError: not here");
     accelerator.communicator().barrier();
+  });
+}
+
+TEST_F(FromPretrainedOnRanks, RanksThatDisagreeAreToldBeforeAnythingIsSent) {
+  const fs::path folder = folder_.path();
+  run(2, [folder](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    save_on_first(rank, folder, ModelTask::kBase, small_bert());
+    PretrainedOptions options{.broadcast = &accelerator.communicator(), .report = [](auto&) {}};
+    PretrainedOptions other = options;
+    other.num_labels = 3;
+    PretrainedOptions elsewhere = options;
+    elsewhere.device = c10::Device(c10::kXPU, 0);
+    for (const PretrainedOptions& differing : {other, elsewhere}) {
+      EXPECT_THAT(error_from<UsageError>([&] {
+                    AutoModelForSequenceClassification::from_pretrained(
+                        folder.string(), rank.rank == 1 ? differing : options);
+                  }),
+                  HasSubstr("rank 1 loads the model for another task, with other options or on"));
+    }
+    AutoModelForSequenceClassification::from_pretrained(folder.string(), options);
   });
 }
 

@@ -180,6 +180,32 @@ TEST(FromPretrained, DoesNotTieWhatIsDifferentInTheFiles) {
   EXPECT_THAT(report.message, HasSubstr("so not tied: lm_head.weight"));
 }
 
+// All three are names of one parameter, and none is the one that it is registered by.
+TEST(FromPretrained, ComparesTheOtherNamesOfATiedParameterToo) {
+  const Saved saved(ModelTask::kSeq2SeqLm, small_t5());
+  saved.rename([](const std::string& name) {
+    return replaced(name, "shared.weight", "decoder.embed_tokens.weight");
+  });
+  NamedTensors tensors = saved.tensors();
+  const at::Tensor head = at::randn({40, 16});
+  tensors.insert("lm_head.weight", head);
+  saved.write(tensors);
+  PretrainedReport report;
+  const auto model = load<AutoModelForSeq2SeqLM>(saved, report);
+  EXPECT_TRUE(at::equal(get_state_dict(*model)["lm_head.weight"], head));
+  EXPECT_TRUE(
+      at::equal(get_state_dict(*model)["shared.weight"], tensors["decoder.embed_tokens.weight"]));
+  EXPECT_THAT(report.message, HasSubstr("so not tied: lm_head.weight"));
+}
+
+TEST(FromPretrained, RefusesADeviceThatIsNotThere) {
+  const Saved saved(ModelTask::kBase, small_bert());
+  PretrainedReport report;
+  EXPECT_THAT(error_from<UsageError>(
+                  [&] { load<AutoModel>(saved, report, {.device = c10::Device(c10::kXPU, 0)}); }),
+              HasSubstr("the device xpu:0 cannot be used: "));
+}
+
 TEST(FromPretrained, ListsTensorsOfAnotherSizeAndMakesNewOnesIfAllowed) {
   const Saved saved(ModelTask::kSequenceClassification, small_bert());
   PretrainedReport report;

@@ -28,6 +28,20 @@ std::string output_of(const std::string& command) {
   return text;
 }
 
+// The program works there for as long as the object lives.
+class WorkingFolder {
+ public:
+  explicit WorkingFolder(const fs::path& path) : before_(fs::current_path()) {
+    fs::current_path(path);
+  }
+  ~WorkingFolder() { fs::current_path(before_); }
+  WorkingFolder(const WorkingFolder&) = delete;
+  WorkingFolder& operator=(const WorkingFolder&) = delete;
+
+ private:
+  fs::path before_;
+};
+
 class PushToHub : public testing::Test {
  protected:
   void SetUp() override {
@@ -99,13 +113,15 @@ TEST_F(PushToHub, PushesToABranchOfItsOwn) {
   EXPECT_EQ(at_remote("for-each-ref --format='%(refname)'"), "refs/heads/feature/one\n");
 }
 
-TEST_F(PushToHub, PushesWhatRulesOfGitWouldLeaveOut) {
+TEST_F(PushToHub, PushesAllButWhatTheFolderItselfLeavesOut) {
   const fs::path home = root_.path() / "home";
   write_file(home / ".gitconfig", "[core]\n excludesFile = " + (home / "ignored").string() +
                                       "\n attributesFile = " + (home / "attributes").string());
   write_file(home / "ignored", "*.safetensors\n");
   write_file(home / "attributes", "* text=auto eol=lf\n");
-  write_file(folder() / ".gitignore", "*\n");
+  write_file(folder() / ".gitignore", ".env\n");
+  write_file(folder() / ".env", "secret");
+  write_file(folder() / ".cache" / "huggingface" / "x", "of the hub's programs");
   write_file(folder() / "notes.txt", "one\r\n");
   output_of("git init --quiet '" + (folder() / "inner").string() + "'");
   write_file(folder() / "inner" / "data.txt", "of another repository");
@@ -115,15 +131,24 @@ TEST_F(PushToHub, PushesWhatRulesOfGitWouldLeaveOut) {
             ".gitattributes\n.gitignore\nconfig.json\ninner/data.txt\nmodel.safetensors\n"
             "notes.txt\n");
   EXPECT_EQ(at_remote("show main:notes.txt"), "one\r\n");
+  // A file of the remote has become a folder here.
+  fs::remove(folder() / "notes.txt");
+  write_file(folder() / "notes.txt" / "two", "two");
+  push_to_hub(folder(), remote_path());
+  EXPECT_EQ(at_remote("show main:notes.txt/two"), "two");
+  write_file(folder() / ".gitignore", "*.safetensors\n");
+  EXPECT_THAT(
+      error_from<UsageError>([&] { push_to_hub(folder(), remote_path(), {.branch = "another"}); }),
+      HasSubstr("a .gitignore of the folder leaves out the weights \"model.safetensors\""));
 }
 
 TEST_F(PushToHub, TakesTheWholeFolderWhereverTheProgramIs) {
   fs::create_directories(folder() / "inside");
   write_file(folder() / "inside" / "more.txt", "more");
-  const fs::path here = fs::current_path();
-  fs::current_path(folder() / "inside");
-  push_to_hub("..", "../../remote repo.git");
-  fs::current_path(here);
+  {
+    const WorkingFolder inside(folder() / "inside");
+    push_to_hub("..", "../../remote repo.git");
+  }
   EXPECT_EQ(at_remote("ls-tree -r --name-only main"),
             ".gitattributes\nconfig.json\ninside/more.txt\nmodel.safetensors\n");
 }

@@ -72,6 +72,7 @@ TEST_F(Registry, OneTypeHasOneModelForATask) {
   EXPECT_THROW(transformers::register_architecture<Tagger>(
                    "tagger", ModelTask::kTokenClassification, "Another"),
                UsageError);
+  EXPECT_THROW(transformers::register_architecture(Architecture{.model_type = "x"}), UsageError);
   EXPECT_THROW(transformers::register_architecture<Tagger>("bert", ModelTask::kBase, "Mine"),
                UsageError);
 }

@@ -16,14 +16,16 @@ namespace accelerate::transformers {
 
 struct ConfigDocument;
 
-// A value that a setting can be given. nullptr: as if it were not there.
-using ConfigValue = std::variant<std::nullptr_t, bool, int64_t, double, std::string>;
+// A value that a setting can be given. nullptr is the null of JSON: as if it were not there, but
+// for the few settings of which is_null() asks.
+using ConfigValue =
+    std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>>;
 
 // Holds every key of the file, known or not, and writes them all back. Keys are names, or paths
 // such as "rope_parameters.rope_theta". A null counts as absent.
 //
-// A value: copies are independent. What is wrong with a value is a DataError that names the file,
-// the key and what it should be.
+// A value: copies are independent; one that was moved from can only be assigned to. What is wrong
+// with a setting is a DataError that names the file, the key and what it should be.
 class ModelConfig {
  public:
   // A config.json, or the folder that holds one. Throws DataError if it is missing or no object.

@@ -42,8 +42,9 @@ struct PretrainedOptions {
   c10::Device device = c10::kCPU;
   // A head of another size than the one in the files is newly initialised; false: an error.
   bool ignore_mismatched_sizes = false;
-  // Rank 0 of it reads the files and sends them to the others. Collective then: all ranks call, and
-  // an error of one is an error on all. Null: each reads for itself.
+  // Rank 0 of it reads the files and sends them to the others, which need not have them. Collective
+  // then: all ranks call with the same options and a device of the same kind, UsageError on all if
+  // not; an error of one is an error on all. Null: each reads for itself.
   Communicator* broadcast = nullptr;
   // Of a name on the hub: a branch, a tag or a commit.
   std::string revision = "main";

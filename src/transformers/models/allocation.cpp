@@ -44,10 +44,11 @@ at::Tensor AllocationGuard::make(at::IntArrayRef shape) {
   const int64_t elements = elements_of(shape);
   if (elements > most - elements_ || tensors_ >= plan_.most_tensors) {
     const bool too_many = tensors_ >= plan_.most_tensors;
+    const std::string& reason = too_many ? plan_.tensors_reason : plan_.elements_reason;
     throw DataError({.what = "the configuration asks for a model of more than " +
                              (too_many ? std::to_string(plan_.most_tensors) + " tensors"
                                        : std::to_string(most) + " parameters") +
-                             (plan_.limit_reason.empty() ? "" : ", " + plan_.limit_reason),
+                             (reason.empty() ? "" : ", " + reason),
                      .where = plan_.where,
                      .hint = "look at the sizes and numbers of layers in it"});
   }

@@ -23,9 +23,10 @@ struct AllocationPlan {
   // taken.
   int64_t most_elements = std::numeric_limits<int64_t>::max();
   int64_t most_tensors = std::numeric_limits<int64_t>::max();
-  // For the message: the file of the configuration, and what the limit comes from.
+  // For the message: the file of the configuration, and what the limits come from.
   std::string where{};
-  std::string limit_reason{};
+  std::string elements_reason{};
+  std::string tensors_reason{};
 };
 
 // While it lives, new_parameter() in this thread goes by the plan; beyond its limits it throws

@@ -1,6 +1,5 @@
 #include "transformers/pretrained/architecture_choice.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +36,16 @@ const char* auto_class_name(ModelTask task) {
   return "AutoModel";
 }
 
+std::string type_of_architectures(const std::vector<std::string>& names) {
+  const std::vector<Architecture> all = registered_architectures();
+  for (const std::string& name : names) {
+    for (const Architecture& each : all) {
+      if (each.name == name) return each.model_type;
+    }
+  }
+  return {};
+}
+
 Architecture choose_architecture(ModelTask task, const ModelConfig& config) {
   const std::vector<Architecture> all = registered_architectures();
   std::set<std::string> types;
@@ -44,9 +53,8 @@ Architecture choose_architecture(ModelTask task, const ModelConfig& config) {
   std::string type = config.text("model_type", "");
   if (!types.contains(type)) {
     // A model of a library that has its own name for a known architecture.
-    const std::vector<std::string> names = config.architectures();
-    for (const Architecture& each : all) {
-      if (std::ranges::find(names, each.name) != names.end()) type = each.model_type;
+    if (const std::string known = type_of_architectures(config.architectures()); !known.empty()) {
+      type = known;
     }
   }
   if (!types.contains(type)) {

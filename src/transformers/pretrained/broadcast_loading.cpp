@@ -77,9 +77,40 @@ std::string packed(const json& value) {
 
 json unpacked(const std::string& bytes) { return json::from_cbor(bytes); }
 
+// What must be the same on all ranks. The name of the model need not.
+std::string agreement_of(ModelTask task, const PretrainedOptions& options) {
+  json settings = json::object();
+  for (const auto& [key, value] : options.config) {
+    ModelConfig config;
+    config.set("value", value);
+    settings[key] = config.to_json();
+  }
+  return packed({{"task", static_cast<int>(task)},
+                 {"dtype", options.dtype ? static_cast<int>(*options.dtype) : -1},
+                 {"num_labels", options.num_labels.value_or(-1)},
+                 {"labels", options.labels},
+                 {"config", settings},
+                 {"ignore_mismatched_sizes", options.ignore_mismatched_sizes},
+                 {"device", static_cast<int>(options.device.type())}});
+}
+
+void check_agreement(ModelTask task, const PretrainedOptions& options) {
+  const std::vector<std::string> all =
+      options.broadcast->all_gather_bytes(agreement_of(task, options));
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all.front()) continue;
+    throw UsageError({.what = "rank " + std::to_string(rank) +
+                              " loads the model for another task, with other options or on another "
+                              "kind of device than rank 0",
+                      .where = "from_pretrained()",
+                      .hint = "give all ranks the same, or leave broadcast out"});
+  }
+}
+
 // The model on a rank that reads no files.
 LoadedModel receive_model(ModelTask task, const json& description,
                           const PretrainedOptions& options) {
+  check_device(options.device);
   const auto text = [&](const char* key) { return description.at(key).get<std::string>(); };
   const auto texts = [&](const char* key) {
     return description.at(key).get<std::vector<std::string>>();
@@ -115,6 +146,7 @@ LoadedModel receive_model(ModelTask task, const json& description,
 
 LoadedModel load_by_broadcast(ModelTask task, const std::string& name_or_folder,
                               const PretrainedOptions& options) {
+  check_agreement(task, options);
   Communicator& group = *options.broadcast;
   const bool reads = group.rank() == 0;
   LoadedModel loaded;

@@ -10,6 +10,7 @@
 #include "accelerate/model_files.h"
 #include "files/json_text.h"
 #include "transformers/pretrained/architecture_choice.h"
+#include "transformers/pretrained/dtype_names.h"
 #include "transformers/pretrained/generation_settings.h"
 #include "transformers/pretrained/key_names.h"
 #include "transformers/pretrained/loading_report.h"
@@ -22,19 +23,6 @@ namespace {
 constexpr int64_t kTimes = 4;
 constexpr int64_t kMoreElements = int64_t{1} << 28;
 constexpr int64_t kMoreTensors = 1 << 12;
-
-const char* dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kHalf:
-      return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kDouble:
-      return "float64";
-    default:
-      return "float32";
-  }
-}
 
 void apply(const PretrainedOptions& options, ModelConfig& config) {
   for (const auto& [key, value] : options.config) config.set(key, value);
@@ -52,9 +40,7 @@ void apply(const PretrainedOptions& options, ModelConfig& config) {
 }
 
 void check_dtype(at::ScalarType dtype) {
-  if (dtype == at::kFloat || dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kDouble) {
-    return;
-  }
+  if (name_of_dtype(dtype) != nullptr) return;
   throw UsageError(
       {.what = std::string("a model cannot be loaded in the type ") + c10::toString(dtype),
        .where = "PretrainedOptions::dtype",
@@ -112,6 +98,16 @@ bool is_inside(const std::string& parameter, const std::string& module) {
 
 }  // namespace
 
+void check_device(c10::Device device) {
+  try {
+    (void)at::empty({1}, at::TensorOptions().device(device));
+  } catch (const c10::Error& error) {
+    throw UsageError({.what = "the device " + device.str() +
+                              " cannot be used: " + error.what_without_backtrace(),
+                      .where = "PretrainedOptions::device"});
+  }
+}
+
 Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOptions& options) {
   Checkpoint checkpoint{.folder = find_pretrained(name_or_folder, options.revision)};
   checkpoint.config = ModelConfig::from_file(checkpoint.folder);
@@ -128,25 +124,32 @@ Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOp
                      : checkpoint.config.dtype() ? *checkpoint.config.dtype()
                                                  : checkpoint.weights.dtype().value_or(at::kFloat);
   checkpoint.config.remove("torch_dtype");
-  checkpoint.config.set("dtype", dtype_name(checkpoint.dtype));
+  checkpoint.config.set("dtype", name_of_dtype(checkpoint.dtype));
   return checkpoint;
 }
 
 AllocationPlan allocation_for(const Checkpoint& checkpoint, c10::Device device) {
   const int64_t elements = checkpoint.weights.elements();
   const auto tensors = static_cast<int64_t>(checkpoint.weights.tensors.size());
+  const std::string reason = "the files hold " + std::to_string(tensors) + " tensors with " +
+                             std::to_string(elements) + " parameters";
   return {.dtype = checkpoint.dtype,
           .device = device,
           .most_elements = kTimes * elements + kMoreElements,
           .most_tensors = kTimes * tensors + kMoreTensors,
           .where = checkpoint.config.name(),
-          .limit_reason = "the files hold " + std::to_string(tensors) + " tensors with " +
-                          std::to_string(elements) + " parameters"};
+          .elements_reason = reason,
+          .tensors_reason = reason};
 }
 
 std::shared_ptr<PretrainedModel> build_model(ModelTask task, const ModelConfig& config) {
   const Architecture architecture = choose_architecture(task, config);
-  return architecture.make(config);
+  std::shared_ptr<PretrainedModel> model = architecture.make(config);
+  if (model == nullptr) {
+    throw UsageError({.what = "the function that is registered for it makes no model",
+                      .where = architecture.name});
+  }
+  return model;
 }
 
 void settle_parameters(PretrainedModel& model, at::ScalarType dtype, c10::Device device) {

@@ -22,6 +22,9 @@ struct Checkpoint {
   at::ScalarType dtype = at::kFloat;
 };
 
+// Throws UsageError if nothing can be put there.
+void check_device(c10::Device device);
+
 // All but the tensors. Throws as load_pretrained() does.
 Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOptions& options);
 

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "accelerate/transformers/registry.h"
 #include "files/json_text.h"
 #include "files/mapped_file.h"
 #include "files/pickle_text.h"
+#include "transformers/pretrained/architecture_choice.h"
 #include "transformers/pretrained/config_document.h"
 #include "transformers/pretrained/config_json.h"
 
@@ -96,8 +96,11 @@ const std::string& ModelConfig::name() const { return document_->name; }
 
 bool ModelConfig::has(std::string_view key) const { return document_->find(key) != nullptr; }
 bool ModelConfig::is_null(std::string_view key) const {
-  const auto found = document_->root.find(std::string(key));
-  return found != document_->root.end() && found->is_null();
+  const size_t dot = key.rfind('.');
+  const json* parent = dot == key.npos ? &document_->root : document_->find(key.substr(0, dot));
+  if (parent == nullptr || !parent->is_object()) return false;
+  const auto found = parent->find(std::string(key.substr(dot == key.npos ? 0 : dot + 1)));
+  return found != parent->end() && found->is_null();
 }
 
 bool ModelConfig::flag(std::string_view key) const {
@@ -217,10 +220,7 @@ void ModelConfig::remove(std::string_view key) {
 
 std::string ModelConfig::model_type() const {
   if (has("model_type")) return text("model_type");
-  const std::vector<std::string> names = architectures();
-  for (const Architecture& architecture : registered_architectures()) {
-    if (!names.empty() && architecture.name == names.front()) return architecture.model_type;
-  }
+  if (const std::string type = type_of_architectures(architectures()); !type.empty()) return type;
   throw DataError({.what = "the configuration names neither a model_type nor an architecture that "
                            "is known here",
                    .where = document_->name,

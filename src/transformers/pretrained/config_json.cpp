@@ -1,5 +1,6 @@
 #include "transformers/pretrained/config_json.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -124,15 +125,32 @@ std::string python_float(double value) {
 
 std::string quoted(const std::string& text) { return json(text).dump(-1, ' ', true); }
 
-void write(const json& value, size_t indent, std::string& out) {
+bool is_less(const std::string& left, const std::string& right) {
+  return left.size() == right.size() ? left < right : left.size() < right.size();
+}
+
+// The members of an object in the order of their names; where those are numbers in Python, of
+// these.
+std::vector<json::const_iterator> members_of(const json& object, bool by_number) {
+  std::vector<json::const_iterator> members;
+  for (auto member = object.begin(); member != object.end(); ++member) members.push_back(member);
+  if (by_number) {
+    std::ranges::sort(members, [](const auto& left, const auto& right) {
+      return is_less(left.key(), right.key());
+    });
+  }
+  return members;
+}
+
+void write(const json& value, size_t indent, std::string& out, bool by_number = false) {
   const std::string line = "\n" + std::string(indent + 2, ' ');
   const std::string last = "\n" + std::string(indent, ' ');
   if (value.is_object() && !value.empty()) {
     out += '{';
     const char* between = "";
-    for (const auto& [key, item] : value.items()) {
-      out += between + line + quoted(key) + ": ";
-      write(item, indent + 2, out);
+    for (const auto& member : members_of(value, by_number)) {
+      out += between + line + quoted(member.key()) + ": ";
+      write(*member, indent + 2, out, indent == 0 && member.key() == "id2label");
       between = ",";
     }
     out += last + '}';

@@ -11,7 +11,8 @@ namespace accelerate::transformers {
 // refused. Throws DataError that names `where`.
 nlohmann::json parse_config(std::string_view text, const std::string& where);
 
-// The bytes of json.dumps(value, indent=2, sort_keys=True) of Python, and a newline.
+// The bytes of json.dumps(value, indent=2, sort_keys=True) of Python, and a newline. The keys of
+// id2label are whole numbers there, and sorted as such.
 std::string python_json(const nlohmann::json& value);
 
 // A value in a message: its text if it is short, else what kind it is.

@@ -1,5 +1,4 @@
 // The settings whose meaning is more than their value: the classes and the type of numbers.
-#include <array>
 #include <charconv>
 #include <set>
 #include <utility>
@@ -9,6 +8,7 @@
 #include "files/json_text.h"
 #include "files/pickle_text.h"
 #include "transformers/pretrained/config_document.h"
+#include "transformers/pretrained/dtype_names.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -25,17 +25,6 @@ int64_t checked_count(const ConfigDocument& document, int64_t count) {
   document.refuse("num_labels", count, "a whole number from 1 to " + std::to_string(kMostLabels));
 }
 
-struct DtypeName {
-  std::string_view name;
-  at::ScalarType dtype;
-};
-constexpr std::array kDtypes{
-    DtypeName{"float32", at::kFloat},     DtypeName{"float16", at::kHalf},
-    DtypeName{"bfloat16", at::kBFloat16}, DtypeName{"float64", at::kDouble},
-    DtypeName{"float", at::kFloat},       DtypeName{"half", at::kHalf},
-    DtypeName{"double", at::kDouble},
-};
-
 }  // namespace
 
 std::optional<at::ScalarType> ModelConfig::dtype() const {
@@ -43,27 +32,23 @@ std::optional<at::ScalarType> ModelConfig::dtype() const {
   const json* found = document_->find(key);
   if (found == nullptr) return std::nullopt;
   if (found->is_string()) {
-    std::string_view name = found->get_ref<const std::string&>();
-    if (name.starts_with("torch.")) name.remove_prefix(6);
-    for (const DtypeName& each : kDtypes) {
-      if (each.name == name) return each.dtype;
-    }
+    if (const auto dtype = dtype_of_name(found->get_ref<const std::string&>())) return dtype;
   }
   document_->refuse(key, *found, "\"float32\", \"float16\", \"bfloat16\" or \"float64\"");
 }
 
+// As in Python: a number that contradicts the names makes new names.
 std::vector<std::string> ModelConfig::labels() const {
   const json* names = document_->find("id2label");
-  std::vector<std::string> labels;
-  if (names == nullptr) {
-    const int64_t count = checked_count(*document_, integer("num_labels", 2));
-    for (int64_t i = 0; i < count; ++i) labels.push_back(default_label(i));
-    return labels;
-  }
   const char* should_be = "an object that gives numbers of classes their names";
-  if (!names->is_object() || names->empty()) document_->refuse("id2label", *names, should_be);
-  const int64_t count = checked_count(*document_, static_cast<int64_t>(names->size()));
+  if (names != nullptr && (!names->is_object() || names->empty())) {
+    document_->refuse("id2label", *names, should_be);
+  }
+  const auto named = static_cast<int64_t>(names == nullptr ? 2 : names->size());
+  const int64_t count = checked_count(*document_, integer("num_labels", named));
+  std::vector<std::string> labels;
   for (int64_t i = 0; i < count; ++i) labels.push_back(default_label(i));
+  if (names == nullptr || named != count) return labels;
   for (const auto& [key, value] : names->items()) {
     int64_t number = 0;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), number);
@@ -100,6 +85,7 @@ void ModelConfig::set_labels(const std::vector<std::string>& names) {
 
 void ModelConfig::set_num_labels(int64_t count) {
   checked_count(*document_, count);
+  document_->root.erase("num_labels");
   const json* names = document_->find("id2label");
   if (names != nullptr && static_cast<int64_t>(names->size()) == count) return;
   std::vector<std::string> labels;

@@ -102,9 +102,9 @@ KeyPlan plan_keys(const PretrainedModel& model, const ModelStateDict& state,
     if (is_first) continue;
     if (worse.distance < best->second.distance) std::swap(worse, best->second);
     if (worse.tensor->is_alias) continue;
-    if (worse.other.empty()) {
+    if (worse.other == best->second.other) {
       plan.unexpected.push_back(worse.tensor->name);
-    } else if (best->second.other.empty()) {
+    } else {
       plan.both_of_tied.push_back({.other_in_files = worse.tensor->name,
                                    .own_in_files = best->second.tensor->name,
                                    .other = worse.other});

@@ -37,13 +37,14 @@ AllocationPlan new_model_allocation(const ModelConfig& config) {
           .most_elements = bytes / static_cast<int64_t>(c10::elementSize(dtype)),
           .most_tensors = kMostNewTensors,
           .where = config.name(),
-          .limit_reason = "this machine has " + std::to_string(bytes) + " bytes of memory"};
+          .elements_reason = "this machine has " + std::to_string(bytes) + " bytes of memory"};
 }
 
 }  // namespace
 
 LoadedModel load_here(ModelTask task, const std::string& name_or_folder,
                       const PretrainedOptions& options) {
+  check_device(options.device);
   const Checkpoint checkpoint = read_checkpoint(name_or_folder, options);
   const AllocationGuard allocation(allocation_for(checkpoint, options.device));
   LoadedModel loaded{.model = build_model(task, checkpoint.config), .dtype = checkpoint.dtype};

@@ -101,6 +101,7 @@ void PushRepository::open(const std::string& branch) const {
   // Nothing that changes or leaves out files in repositories of the user's own is to act here.
   git({"config", "core.hooksPath", "/dev/null"});
   git({"config", "core.attributesFile", "/dev/null"});
+  git({"config", "core.excludesFile", "/dev/null"});
   git({"config", "core.autocrlf", "false"});
   git({"config", "core.fsmonitor", "false"});
   git({"config", "filter.lfs.process", "git-lfs filter-process"});

@@ -2,6 +2,7 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -23,6 +24,9 @@ using files::in_quotes;
 // What the hub keeps in git-lfs.
 constexpr std::array<const char*, 6> kLargeFiles{"*.safetensors", "*.bin",   "*.pt",
                                                  "*.pth",         "*.model", "tokenizer.json"};
+
+// A command line takes so many at least.
+constexpr size_t kNamesOfACall = 200;
 
 std::string attribute_lines() {
   std::string text;
@@ -49,13 +53,16 @@ std::vector<std::string> lines_of(const std::string& text, char end) {
   return lines;
 }
 
+bool is_weight_file(const std::string& name) {
+  return files::is_model_file(name, "model", ".safetensors") ||
+         files::is_model_file(name, "pytorch_model", ".bin");
+}
+
 // Weights of an earlier model that the folder has no more; what else the remote holds stays.
 void drop_earlier_weights(const PushRepository& repository, const fs::path& folder) {
   for (const std::string& name : lines_of(repository.git({"ls-files", "-z"}), '\0')) {
-    const bool is_weights = files::is_model_file(name, "model", ".safetensors") ||
-                            files::is_model_file(name, "pytorch_model", ".bin");
     std::error_code error;
-    if (is_weights && !fs::exists(folder / name, error)) {
+    if (is_weight_file(name) && !fs::exists(folder / name, error)) {
       repository.git({"update-index", "--force-remove", "--", name});
     }
   }
@@ -71,8 +78,9 @@ bool is_inside(const fs::path& folder, const fs::path& path) {
   return end == folder.end();
 }
 
-// Every file, whatever rules of git would leave out, and those of repositories inside of it. Links
-// count as what they lead to, if that is in the folder or the folder is a snapshot of the hub.
+// Every file, also those of repositories inside of it, but for what the hub's own programs keep
+// there. Links count as what they lead to, if that is in the folder or the folder is a snapshot of
+// the hub.
 std::vector<PushedFile> files_to_push(const fs::path& folder) {
   const auto refuse = [&](const fs::path& path, const char* what) {
     throw UsageError({.what = in_quotes(path.lexically_relative(folder).string()) + what,
@@ -83,11 +91,11 @@ std::vector<PushedFile> files_to_push(const fs::path& folder) {
   std::vector<PushedFile> found;
   for (fs::recursive_directory_iterator each(folder), end; each != end; ++each) {
     const fs::path& path = each->path();
-    if (path.filename() == ".git") {
+    const std::string name = path.lexically_relative(folder).generic_string();
+    if (path.filename() == ".git" || name == ".cache/huggingface") {
       each.disable_recursion_pending();
       continue;
     }
-    const std::string name = path.lexically_relative(folder).generic_string();
     if (each->is_symlink()) {
       std::error_code error;
       const fs::path target = fs::canonical(path, error);
@@ -106,6 +114,24 @@ std::vector<PushedFile> files_to_push(const fs::path& folder) {
   return found;
 }
 
+// Takes out what a .gitignore of the folder names, if the remote does not have it already. Rules of
+// the machine do not count. Throws UsageError where they would take the weights.
+void drop_ignored(const PushRepository& repository, const fs::path& folder,
+                  std::vector<PushedFile>& files) {
+  std::set<std::string> ignored;
+  const std::string listed = repository.git(
+      {"ls-files", "-z", "--others", "--ignored", "--exclude-per-directory=.gitignore"});
+  for (std::string& name : lines_of(listed, '\0')) ignored.insert(std::move(name));
+  for (const std::string& name : ignored) {
+    if (!is_weight_file(name)) continue;
+    throw UsageError(
+        {.what = "a .gitignore of the folder leaves out the weights " + in_quotes(name),
+         .where = folder.string(),
+         .hint = "take the rule out, or the file"});
+  }
+  std::erase_if(files, [&](const PushedFile& file) { return ignored.contains(file.name); });
+}
+
 std::string object_of(const PushRepository& repository, const std::vector<std::string>& arguments) {
   std::vector<std::string> words{"hash-object", "-w"};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -116,15 +142,15 @@ std::string object_of(const PushRepository& repository, const std::vector<std::s
 
 void add_object(const PushRepository& repository, const std::string& object,
                 const std::string& name) {
-  repository.git({"update-index", "--add", "--cacheinfo", "100644," + object + "," + name});
+  repository.git(
+      {"update-index", "--add", "--replace", "--cacheinfo", "100644," + object + "," + name});
 }
 
 void add_files(const PushRepository& repository, const std::vector<PushedFile>& files) {
-  constexpr size_t kNamesOfACall = 200;
   std::vector<std::string> words;
   const auto flush = [&] {
     if (words.empty()) return;
-    words.insert(words.begin(), {"update-index", "--add", "--"});
+    words.insert(words.begin(), {"update-index", "--add", "--replace", "--"});
     repository.git(words);
     words.clear();
   };
@@ -184,7 +210,9 @@ void push_to_hub(const fs::path& folder, const std::string& remote,
   // Counts before the attributes of the tree: what is large goes to git-lfs in any case.
   fs::create_directories(repository.attributes_file().parent_path());
   write_text(repository.attributes_file(), attribute_lines());
-  add_files(repository, files_to_push(fs::absolute(folder)));
+  std::vector<PushedFile> files = files_to_push(fs::absolute(folder));
+  drop_ignored(repository, folder, files);
+  add_files(repository, files);
   add_attributes(repository);
   const bool has_parent =
       repository.try_git({"rev-parse", "--verify", "--quiet", "HEAD"}).exit_code == 0;

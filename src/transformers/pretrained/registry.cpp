@@ -36,6 +36,12 @@ void add_own_models() {
 }  // namespace
 
 void register_architecture(Architecture architecture) {
+  if (architecture.model_type.empty() || architecture.name.empty() || !architecture.make) {
+    throw UsageError({.what =
+                          "an architecture needs a model_type, a name and a function that makes "
+                          "it",
+                      .where = "register_architecture()"});
+  }
   add_own_models();
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);

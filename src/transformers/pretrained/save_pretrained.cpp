@@ -15,6 +15,7 @@
 #include "files/replace_file.h"
 #include "files/shard_index.h"
 #include "transformers/pretrained/config_json.h"
+#include "transformers/pretrained/dtype_names.h"
 #include "transformers/pretrained/generation_settings.h"
 
 namespace accelerate::transformers {
@@ -28,19 +29,9 @@ void write_text(const fs::path& path, const std::string& text) {
                       [&](files::ByteSink& sink) { sink.write(std::as_bytes(std::span(text))); });
 }
 
-std::string saved_dtype(const PretrainedModel& model) {
+const char* saved_dtype(const PretrainedModel& model) {
   for (const at::Tensor& parameter : model.parameters()) {
-    if (!parameter.is_floating_point()) continue;
-    switch (parameter.scalar_type()) {
-      case at::kHalf:
-        return "float16";
-      case at::kBFloat16:
-        return "bfloat16";
-      case at::kDouble:
-        return "float64";
-      default:
-        return "float32";
-    }
+    if (const char* name = name_of_dtype(parameter.scalar_type()); name != nullptr) return name;
   }
   return "float32";
 }
@@ -49,10 +40,8 @@ ModelConfig saved_config(const PretrainedModel& model) {
   ModelConfig config = model.config();
   remove_generation_settings(config);
   // Files of today have the names of the labels in place of their number.
-  if (config.has("num_labels") && !config.has("id2label")) {
-    config.set_num_labels(config.num_labels());
-  }
-  for (const char* key : {"_name_or_path", "torch_dtype", "num_labels"}) config.remove(key);
+  if (config.has("num_labels")) config.set_num_labels(config.num_labels());
+  for (const char* key : {"_name_or_path", "torch_dtype"}) config.remove(key);
   config.set_texts("architectures", {model.architecture()});
   config.set("dtype", saved_dtype(model));
   return config;
