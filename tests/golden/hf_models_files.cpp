@@ -43,7 +43,8 @@ void check_saved_type(const RecordedModel& recorded, Differences&) {
 void check_nothing_to_report(const RecordedModel& recorded, Differences&) {
   std::vector<tf::PretrainedReport> reports;
   recorded.load({.report = [&](const tf::PretrainedReport& report) { reports.push_back(report); }});
-  for (const tf::PretrainedReport& report : reports) EXPECT_EQ(report.message, "");
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports.front().message, "");
 }
 
 [[maybe_unused]] const int kNames = register_model_tests("HfModelsNames", check_names);
