@@ -37,7 +37,7 @@ MAY_INCLUDE = {
     "selftest": [],
     "transformers/tokenizers": [],
     "transformers/models": [],
-    "transformers/text": ["transformers/tokenizers"],
+    "transformers/text": ["transformers/tokenizers", "files"],
     "transformers/pretrained": ["transformers/models", "files", "comm"],
     "transformers/generation": ["transformers/models"],
 }

@@ -25,7 +25,8 @@ at::Tensor embed(PretrainedModel& model, const PretrainedTokenizer& tokenizer,
                  const std::vector<std::string>& texts, c10::Device device) {
   constexpr size_t kAtOnce = 64;
   torch::NoGradGuard no_grad;
-  std::vector<at::Tensor> rows;
+  // A process may have got no text at all.
+  std::vector<at::Tensor> rows{torch::zeros({0, model.config().size("hidden_size")}, device)};
   for (size_t begin = 0; begin < texts.size(); begin += kAtOnce) {
     const size_t count = std::min(kAtOnce, texts.size() - begin);
     const ModelInputs inputs = send_to_device(
@@ -39,9 +40,7 @@ at::Tensor embed(PretrainedModel& model, const PretrainedTokenizer& tokenizer,
   return torch::cat(rows);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const Flags flags(argc, argv,
                     {{"--model", ".deps/minilm"},
                      {"--sayings", "/usr/share/games/fortunes"},
@@ -72,10 +71,18 @@ int main(int argc, char** argv) {
   }
   const std::vector<std::string> mine = accelerator.split_between_processes(texts);
   const at::Tensor all = torch::cat(accelerator.communicator().all_gather_ragged(embedded(mine)));
-  const auto [angles, places] = all.matmul(query[0]).topk(flags.integer("--nearest"));
+  const auto [angles, places] =
+      all.matmul(query[0]).topk(std::min(flags.integer("--nearest"), all.size(0)));
   accelerator.print(texts.size(), " sayings; nearest to: ", flags.text("--query"));
   for (int64_t i = 0; i < places.size(0); ++i) {
     accelerator.print(angles[i].item<float>(), "  ",
                       texts[static_cast<size_t>(places[i].item<int64_t>())]);
   }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program([&] { return run(argc, argv); });
 }

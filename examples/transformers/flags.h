@@ -61,3 +61,14 @@ class Flags {
   std::string program_;
   std::map<std::string, std::string> values_;
 };
+
+// Runs the program; what it throws is printed, and the status is 1.
+template <class Program>
+int run_program(Program program) {
+  try {
+    return program();
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
+}

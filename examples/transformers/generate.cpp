@@ -71,9 +71,7 @@ std::shared_ptr<PretrainedModel> load(const std::string& name, bool untrained, c
   return AutoModelForCausalLM::from_pretrained(name, {.device = device});
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const Flags flags(argc, argv,
                     {{"--model", "gpt2"},
                      {"--untrained", "0"},  // 1: random values instead of those of the folder
@@ -87,15 +85,18 @@ int main(int argc, char** argv) {
   Accelerator accelerator;
   torch::manual_seed(static_cast<uint64_t>(flags.integer("--seed")));
   auto tokenizer = AutoTokenizer::from_pretrained(flags.text("--model"));
-  if (!tokenizer.pad_token_id()) tokenizer.set_pad_token(tokenizer.special_tokens().eos.value());
+  if (!tokenizer.pad_token_id() && tokenizer.special_tokens().eos) {
+    tokenizer.set_pad_token(*tokenizer.special_tokens().eos);
+  }
   tokenizer.set_padding_side(TokenSide::kLeft);
   const auto model =
       load(flags.text("--model"), flags.integer("--untrained") != 0, accelerator.device());
 
-  GenerationOptions options{.max_new_tokens = flags.integer("--max_new_tokens"),
-                            .do_sample = flags.integer("--sample") != 0,
-                            .pad_token_id = tokenizer.pad_token_id(),
-                            .seed = static_cast<uint64_t>(flags.integer("--seed"))};
+  GenerationOptions options{
+      .max_new_tokens = flags.integer("--max_new_tokens"),
+      .do_sample = flags.integer("--sample") != 0,
+      .pad_token_id = tokenizer.pad_token_id(),
+      .seed = static_cast<uint64_t>(flags.integer("--seed") + accelerator.process_index())};
   if (*options.do_sample) {
     options.temperature = flags.number("--temperature");
     options.top_k = flags.integer("--top_k");
@@ -124,4 +125,11 @@ int main(int argc, char** argv) {
     texts = tokenizer.batch_decode(ids, {.skip_special_tokens = true});
   }
   for (const std::string& text : accelerator.gather_object(texts)) accelerator.print(text);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program([&] { return run(argc, argv); });
 }

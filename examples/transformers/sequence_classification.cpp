@@ -64,9 +64,7 @@ Metric evaluate(const Accelerator& accelerator, const Model& model, const Loader
   return metric;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   const Flags flags(argc, argv,
                     {{"--model", ".deps/minilm"},
                      {"--sayings", "/usr/share/games/fortunes"},
@@ -141,4 +139,10 @@ int main(int argc, char** argv) {
   const Metric again = evaluate(accelerator, reloaded, eval_dataloader);
   accelerator.print("reloaded: accuracy ", again.accuracy(), " F1 ", again.f1());
   return again.accuracy() == after.accuracy() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program([&] { return run(argc, argv); });
 }

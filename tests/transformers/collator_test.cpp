@@ -18,12 +18,6 @@ using transformers::ModelInputs;
 using transformers::TextLabel;
 using transformers::TextSample;
 
-at::Tensor rows(std::vector<std::vector<int64_t>> lists) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& list : lists) tensors.push_back(torch::tensor(list, torch::kInt64));
-  return torch::stack(tensors);
-}
-
 TextSample sample(std::vector<int64_t> ids, TextLabel label = {}) {
   TextSample result;
   result.input_ids = std::move(ids);
@@ -82,6 +76,9 @@ TEST(DataCollator, StacksNumbersOfAnyKind) {
   EXPECT_TRUE(lists.equal(torch::tensor({{1.0F, 0.0F}, {0.0F, 1.0F}})));
   EXPECT_EQ(complaint(collator, {sample({5}, int64_t{1}), sample({6}, 0.5)}),
             "samples 0 and 1 of a batch differ in the kind or number of their labels");
+  EXPECT_EQ(complaint(collator,
+                      {sample({5}, std::vector<float>{1, 0}), sample({6}, std::vector<float>{1})}),
+            "samples 0 and 1 of a batch differ in the kind or number of their labels");
   EXPECT_EQ(complaint(collator, {sample({5}), sample({6}), sample({6}, 0.5)}),
             "samples 0 and 2 of a batch differ in the kind or number of their labels");
 }
@@ -98,6 +95,16 @@ TEST(DataCollator, PadsTheLabelsOfTokensLikeTheTokens) {
   EXPECT_EQ(complaint(DataCollatorForTokenClassification(tokenizer),
                       {sample({5, 6}, std::vector<int64_t>{1})}),
             "sample 0 of a batch has 1 labels for 2 tokens");
+}
+
+TEST(DataCollator, LeavesLabelsOutWhereNoSampleHasThem) {
+  const auto tokenizer = words_tokenizer();
+  const std::vector<TextSample> samples{sample({5}), sample({6, 7})};
+  EXPECT_FALSE(DataCollatorForTokenClassification(tokenizer)(samples).labels.defined());
+  EXPECT_FALSE(DataCollatorForSeq2Seq(tokenizer)(samples).labels.defined());
+  EXPECT_EQ(complaint(DataCollatorForTokenClassification(tokenizer),
+                      {sample({5}, std::vector<int64_t>{1}), sample({6})}),
+            "sample 1 of a batch has no list of whole numbers as its label");
 }
 
 TEST(DataCollator, PadsTheOtherTextByItself) {

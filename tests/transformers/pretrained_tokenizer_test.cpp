@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/torch.h>
 
 #include "accelerate/errors.h"
@@ -17,12 +18,6 @@ using transformers::AutoTokenizer;
 using transformers::ModelInputs;
 using transformers::Padding;
 using transformers::PretrainedTokenizer;
-
-at::Tensor rows(std::vector<std::vector<int64_t>> lists) {
-  std::vector<at::Tensor> tensors;
-  for (const auto& list : lists) tensors.push_back(torch::tensor(list, torch::kInt64));
-  return torch::stack(tensors);
-}
 
 std::vector<std::string> tokens_of(const PretrainedTokenizer& tokenizer) {
   std::vector<std::string> tokens;
@@ -155,6 +150,7 @@ TEST(PretrainedTokenizer, NeedsAPadTokenOnlyForTextsOfDifferentLengths) {
   EXPECT_EQ(tokenizer.padding_side(), TokenSide::kLeft);
   EXPECT_TRUE(tokenizer({"one", "two"}).input_ids.equal(rows({{2, 5, 3}, {2, 6, 3}})));
   EXPECT_THROW(static_cast<void>(tokenizer({"one", "two two"})), UsageError);
+  EXPECT_THROW(static_cast<void>(tokenizer("one", {.pad_to_multiple_of = 8})), UsageError);
   tokenizer.set_pad_token("[SEP]");
   EXPECT_TRUE(tokenizer({"one", "two two"}).input_ids.equal(rows({{3, 2, 5, 3}, {2, 6, 6, 3}})));
   EXPECT_THROW(tokenizer.set_pad_token("<none>"), UsageError);
@@ -187,6 +183,8 @@ TEST(PretrainedTokenizer, RefusesSettingsThatMakeNoSense) {
       "expected a whole number that is not negative at tokenizer_config.json.model_max_length");
   EXPECT_EQ(complaint({{"pad_token", 7}}),
             "an object was expected at tokenizer_config.json.pad_token");
+  EXPECT_EQ(complaint({{"pad_token", ""}}),
+            "a token without a text at tokenizer_config.json.pad_token");
   EXPECT_EQ(complaint({{"added_tokens_decoder", {{"-1", {{"content", "x"}}}}}}),
             "expected an id as its name at tokenizer_config.json.added_tokens_decoder.-1");
   EXPECT_EQ(complaint(json::array()), "an object was expected at tokenizer_config.json");
@@ -230,6 +228,64 @@ TEST(PretrainedTokenizer, SavesAnOlderFolderWithATokenizerJson) {
   EXPECT_THAT(loaded.encode("Hellos").ids, ElementsAre(2, 5, 6, 3));
   EXPECT_TRUE(loaded.has_token_type_ids());
   EXPECT_EQ(loaded.pad_token_id(), 0);
+}
+
+TEST(PretrainedTokenizer, WritesATokenThatIsAddedAgainOnce) {
+  auto tokenizer = words_tokenizer();
+  const std::vector<AddedToken> more{{.content = "<tool>", .special = true},
+                                     {.content = "[PAD]", .normalized = false, .special = true},
+                                     {.content = ""}};
+  tokenizer.add_tokens(more);
+  tokenizer.add_tokens(more);
+  const ScratchFolder folder;
+  tokenizer.save_pretrained(folder.path());
+  std::ifstream file(folder.path() / "tokenizer.json");
+  const json saved = json::parse(file);
+  EXPECT_EQ(saved["added_tokens"].size(), 6U);
+  EXPECT_EQ(saved["added_tokens"][0]["content"], "[PAD]");
+  EXPECT_EQ(saved["added_tokens"][5]["id"], 14);
+}
+
+TEST(PretrainedTokenizer, ReadsOnlyRegularFilesThatLieInItsFolder) {
+  const ScratchFolder secret;
+  std::ofstream(secret.path() / "secret") << "a key";
+  const ScratchFolder folder;
+  folder.write("tokenizer.json", words_json());
+  const auto complaint = [&]() -> std::string {
+    try {
+      static_cast<void>(AutoTokenizer::from_pretrained(folder.path()));
+    } catch (const DataError& error) {
+      return error.message();
+    }
+    return "no error";
+  };
+  const std::filesystem::path link = folder.path() / "merges.txt";
+  std::filesystem::create_symlink(secret.path() / "secret", link);
+  EXPECT_THAT(complaint(), HasSubstr("a link leads out of the folder"));
+  std::filesystem::remove(link);
+  std::filesystem::create_symlink("tokenizer.json", link);
+  EXPECT_EQ(complaint(), "no error");
+  std::filesystem::remove(link);
+  ASSERT_EQ(mkfifo(link.c_str(), 0600), 0);
+  EXPECT_THAT(complaint(), HasSubstr("regular"));
+}
+
+TEST(PretrainedTokenizer, FollowsTheLinksOfASnapshotOfTheHub) {
+  const ScratchFolder cache;
+  const std::filesystem::path model = cache.path() / "models--me--words";
+  std::filesystem::create_directories(model / "blobs");
+  std::filesystem::create_directories(model / "snapshots" / "abc");
+  std::ofstream(model / "blobs" / "1") << words_json().dump();
+  std::filesystem::create_symlink("../../blobs/1", model / "snapshots" / "abc" / "tokenizer.json");
+  EXPECT_EQ(AutoTokenizer::from_pretrained((model / "snapshots" / "abc").string()).size(), 14);
+}
+
+TEST(PretrainedTokenizer, RefusesSettingsThatAreTooLong) {
+  const ScratchFolder folder;
+  folder.write("tokenizer.json", words_json());
+  folder.write("tokenizer_config.json", json{{"note", "x"}});
+  std::filesystem::resize_file(folder.path() / "tokenizer_config.json", (16 << 20) + 1);
+  EXPECT_THROW(static_cast<void>(AutoTokenizer::from_pretrained(folder.path())), DataError);
 }
 
 TEST(PretrainedTokenizer, NamesTheFileThatIsMissing) {

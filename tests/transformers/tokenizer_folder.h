@@ -1,6 +1,7 @@
 // A tokenizer for tests, as a folder: one token a word.
 #pragma once
 
+#include <torch/torch.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,10 +9,18 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "accelerate/transformers/pretrained_tokenizer.h"
 
 namespace accelerate::test {
+
+// Rows of equal length as a tensor.
+inline at::Tensor rows(const std::vector<std::vector<int64_t>>& lists) {
+  std::vector<at::Tensor> tensors;
+  for (const auto& list : lists) tensors.push_back(torch::tensor(list, torch::kInt64));
+  return torch::stack(tensors);
+}
 
 // An empty folder that goes away with the object.
 class ScratchFolder {

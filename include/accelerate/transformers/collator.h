@@ -114,7 +114,8 @@ class DataCollatorWithPadding {
   detail::TextPadder padder_;
 };
 
-// Labels are a list of whole numbers, one for each token; padded like the texts.
+// Labels are a list of whole numbers, one for each token; padded like the texts. All samples of a
+// batch have them, or none.
 class DataCollatorForTokenClassification {
  public:
   explicit DataCollatorForTokenClassification(const PretrainedTokenizer& tokenizer,
@@ -126,7 +127,8 @@ class DataCollatorForTokenClassification {
   detail::TextPadder padder_;
 };
 
-// Labels are the tokens of another text, of any length: padded by themselves.
+// Labels are the tokens of another text, of any length: padded by themselves. All samples of a
+// batch have them, or none.
 class DataCollatorForSeq2Seq {
  public:
   explicit DataCollatorForSeq2Seq(const PretrainedTokenizer& tokenizer,

@@ -68,6 +68,12 @@ at::Tensor stack_labels(const std::vector<TextSample>& samples) {
       samples.front().label);
 }
 
+bool has_labels(const std::vector<TextSample>& samples) {
+  return std::any_of(samples.begin(), samples.end(), [](const TextSample& sample) {
+    return !std::holds_alternative<std::monostate>(sample.label);
+  });
+}
+
 std::vector<TextSample> samples_of(const std::vector<Encoding>& encodings) {
   std::vector<TextSample> samples;
   samples.reserve(encodings.size());
@@ -97,6 +103,7 @@ ModelInputs DataCollatorWithPadding::operator()(const std::vector<Encoding>& enc
 ModelInputs DataCollatorForTokenClassification::operator()(
     const std::vector<TextSample>& samples) const {
   ModelInputs inputs = padder_.pad(samples);
+  if (!has_labels(samples)) return inputs;
   for (size_t i = 0; i < samples.size(); ++i) {
     const auto* list = std::get_if<std::vector<int64_t>>(&samples[i].label);
     if (list == nullptr || list->size() == samples[i].input_ids.size()) continue;
@@ -112,6 +119,7 @@ ModelInputs DataCollatorForTokenClassification::operator()(
 
 ModelInputs DataCollatorForSeq2Seq::operator()(const std::vector<TextSample>& samples) const {
   ModelInputs inputs = padder_.pad(samples);
+  if (!has_labels(samples)) return inputs;
   size_t longest = 0;
   for (const TextSample& sample : samples) {
     const auto* list = std::get_if<std::vector<int64_t>>(&sample.label);

@@ -64,7 +64,7 @@ std::optional<PaddingOptions> PretrainedTokenizer::padding_of(const TextOptions&
     return std::nullopt;
   }
   if (!pad_token_id()) {
-    if (!options.padding) return std::nullopt;
+    if (!options.padding && options.pad_to_multiple_of == 0) return std::nullopt;
     throw_no_pad_token("PretrainedTokenizer");
   }
   PaddingOptions result{.direction = options.padding_side.value_or(padding_side_),

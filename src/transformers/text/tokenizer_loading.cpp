@@ -3,6 +3,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/pretrained.h"
+#include "transformers/text/checkpoint_files.h"
 #include "transformers/text/tokenizer_files.h"
 #include "transformers/text/tokenizer_kinds.h"
 #include "transformers/tokenizers/json_fields.h"
@@ -17,6 +18,9 @@ using tokenizers::JsonFields;
 
 // What a token is written as: its text, or an object with that and how it is looked for.
 AddedToken read_token(const json& value, const std::string& where) {
+  if (value == "" || (value.is_object() && value.value("content", json()) == "")) {
+    throw DataError({.what = "a token without a text", .where = where});
+  }
   if (value.is_string()) {
     return {.content = value.get<std::string>(), .normalized = false, .special = true};
   }
@@ -60,26 +64,32 @@ std::shared_ptr<const PretrainedTokenizer::Files> PretrainedTokenizer::Files::re
     const std::filesystem::path& folder) {
   auto files = std::make_shared<Files>();
   files->folder = folder;
-  const auto exists = [&](const char* name) { return std::filesystem::exists(folder / name); };
-  const auto text = [&](const char* name) { return tokenizers::read_text_file(folder / name); };
-  const auto parse = [&](const char* name) {
-    json object = tokenizers::parse_json(text(name), (folder / name).string());
+  const auto parse = [&](const char* name, json& object) {
+    const auto text = read_checkpoint_file(folder, name, kMostBytesOfSettings);
+    if (!text) return;
+    object = tokenizers::parse_json(*text, (folder / name).string());
     if (!object.is_object()) {
       throw DataError({.what = "an object was expected", .where = (folder / name).string()});
     }
-    return object;
   };
-  std::optional<json> made;
-  if (!exists("tokenizer.json")) made = tokenizers::json_of_vocabulary_files(folder);
-  files->tokenizer = made ? made->dump() : text("tokenizer.json");
-  if (exists("tokenizer_config.json")) files->config = parse("tokenizer_config.json");
-  if (exists("special_tokens_map.json")) files->special = parse("special_tokens_map.json");
-  if (exists("config.json")) files->model = parse("config.json");
+  parse("tokenizer_config.json", files->config);
+  parse("special_tokens_map.json", files->special);
+  parse("config.json", files->model);
   for (const char* name :
        {"vocab.txt", "vocab.json", "merges.txt", "added_tokens.json", "spiece.model",
         "sentencepiece.bpe.model", "tokenizer.model", "chat_template.jinja"}) {
-    if (exists(name)) files->others[name] = text(name);
+    if (auto text = read_checkpoint_file(folder, name, kMostBytesOfVocabulary)) {
+      files->others[name] = std::move(*text);
+    }
   }
+  auto tokenizer = read_checkpoint_file(folder, "tokenizer.json", kMostBytesOfVocabulary);
+  if (!tokenizer) {
+    // Of files that were just looked at.
+    const auto made = tokenizers::json_of_vocabulary_files(folder);
+    // Says what is missing.
+    tokenizer = made ? made->dump() : tokenizers::read_text_file(folder / "tokenizer.json");
+  }
+  files->tokenizer = std::move(*tokenizer);
   return files;
 }
 

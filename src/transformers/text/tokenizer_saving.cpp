@@ -1,6 +1,8 @@
-#include <fstream>
+#include <algorithm>
+#include <span>
 
 #include "accelerate/errors.h"
+#include "files/replace_file.h"
 #include "transformers/text/tokenizer_files.h"
 #include "transformers/tokenizers/json_reading.h"
 
@@ -9,24 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-// Under another name first: a file that is there is replaced by a whole one or not at all.
 void write_file(const std::filesystem::path& file, const std::string& text) {
-  std::filesystem::path partial = file;
-  partial += ".partial";
-  {
-    std::ofstream stream(partial, std::ios::binary | std::ios::trunc);
-    stream << text;
-    stream.close();
-    if (!stream) {
-      throw CheckpointError({.what = "the file cannot be written", .where = partial.string()});
-    }
-  }
-  std::error_code error;
-  std::filesystem::rename(partial, file, error);
-  if (error) {
-    throw CheckpointError(
-        {.what = "the file cannot be written: " + error.message(), .where = file.string()});
-  }
+  files::replace_file(file,
+                      [&](files::ByteSink& sink) { sink.write(std::as_bytes(std::span(text))); });
 }
 
 std::string indented(const json& object) { return object.dump(2) + '\n'; }
@@ -71,7 +58,16 @@ void PretrainedTokenizer::save_pretrained(const std::filesystem::path& folder) c
     json& list = document["added_tokens"];
     if (list.is_null()) list = json::array();
     for (const AddedToken& token : added_) {
-      list.push_back(to_json(token, tokenizer_.token_to_id(token.content).value()));
+      const auto id = tokenizer_.token_to_id(token.content);
+      if (!id) continue;  // a token without a text, which is no token
+      const auto same = std::find_if(list.begin(), list.end(), [&](const json& other) {
+        return other.is_object() && other.value("content", "") == token.content;
+      });
+      if (same != list.end()) {
+        *same = to_json(token, *id);
+      } else {
+        list.push_back(to_json(token, *id));
+      }
     }
     tokenizer = indented(document);
   }

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <system_error>
 
 #include "accelerate/errors.h"
 #include "transformers/tokenizers/json_fields.h"
@@ -21,7 +22,12 @@ TokenSide read_side(const JsonFields& fields, const std::string& missing) {
 }  // namespace
 
 std::string read_text_file(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
+  std::error_code error;
+  // What is no file, such as a pipe, might never end.
+  const bool regular = std::filesystem::is_regular_file(file, error);
+  std::ifstream stream;
+  if (regular) stream.open(file, std::ios::binary);
+  if (!regular) stream.setstate(std::ios::failbit);
   std::ostringstream text;
   if (stream && stream.peek() != std::ifstream::traits_type::eof()) text << stream.rdbuf();
   if (!stream || !text) {
