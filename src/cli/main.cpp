@@ -1,9 +1,11 @@
 // The program `accelerate`: reads the command line and hands over to one command.
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 #include <string>
@@ -106,11 +108,19 @@ int run(std::vector<std::string> arguments) {
   return 0;
 }
 
-// A result that cannot be written is work that failed, as on a full disk.
+// As `accelerate ... | head` leaves it when it has seen enough.
+bool reader_is_gone() {
+  pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+// A result that cannot be written is work that failed, as on a full disk; that nobody wants the
+// rest of it is nothing to speak of.
 int with_output_written(int exit_code) {
   std::cout.flush();
   const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
   if (is_written) return exit_code;
+  if (reader_is_gone()) return kSignalExitCode + SIGPIPE;
   std::fprintf(stderr, "error: the output cannot be written\n");
   return exit_code == 0 ? 1 : exit_code;
 }
