@@ -157,6 +157,13 @@ class InteropTest(unittest.TestCase):
                 for file in first.iterdir():
                     self.assertEqual(file.read_bytes(), (second / file.name).read_bytes(), file.name)
 
+    def test_labels_are_sorted_by_their_number(self):
+        config = transformers.BertConfig(**BERT, num_labels=12)
+        transformers.BertForSequenceClassification(config).save_pretrained(self.folder / "first")
+        call("resave", "BertForSequenceClassification", self.folder / "first", self.folder / "again", "50GB")
+        first, again = (self.folder / name / "config.json" for name in ("first", "again"))
+        self.assertEqual(first.read_text(), again.read_text())
+
     def test_shards_of_python_are_read(self):
         for name in ("BertForMaskedLM", "T5ForConditionalGeneration"):
             model = new_model(name)
