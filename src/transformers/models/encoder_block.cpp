@@ -57,7 +57,12 @@ at::Tensor attend_first(const at::Tensor& query, const at::Tensor& key, const at
   if (mask.defined()) {
     scores = scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
   }
-  return packing.drop_out_attention(at::_safe_softmax(scores, -1), dropout).matmul(value);
+  // In float32 by name: under autocast on a GPU the operator would answer in it by itself, and its
+  // gradient then finds a type that it does not expect.
+  const at::ScalarType dtype = scores.scalar_type();
+  const at::Tensor weights =
+      at::_safe_softmax(dtype == at::kDouble ? scores : scores.to(at::kFloat), -1).to(dtype);
+  return packing.drop_out_attention(weights, dropout).matmul(value);
 }
 
 at::Tensor run_first(const EncoderBlock& block, const at::Tensor& x, const TextPacking& packing,
