@@ -103,8 +103,8 @@ TEST_F(HubCache, SaysWhereItLookedAndHowToGetTheModel) {
 }
 
 TEST_F(HubCache, RefusesNamesThatAreNone) {
-  for (const char* name : {"", "a/../b", "../x", "a/b/c", "a//b", "/nowhere/at/all", "a b",
-                           "org/na\nme", "a/."}) {
+  for (const char* name :
+       {"", "a/../b", "../x", "a/b/c", "a//b", "/nowhere/at/all", "a b", "org/na\nme", "a/."}) {
     EXPECT_THAT(error_from<DataError>([&] { find_pretrained(name); }),
                 HasSubstr("is no folder, and cannot be a name on the Hugging Face hub"))
         << name;
