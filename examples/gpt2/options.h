@@ -2,14 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <functional>
-#include <iostream>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "../command_line.h"
 #include "gpt2.h"
 
 struct Options {
@@ -41,7 +38,7 @@ inline Options parse_options(int argc, char** argv) {
   const auto number = [](double& to) {
     return [&to](const std::string& text) { to = std::stod(text); };
   };
-  const std::map<std::string, std::function<void(const std::string&)>> setters{
+  const OptionSetters setters{
       {"--data", [&](const std::string& text) { options.data.emplace_back(text); }},
       {"--model", [&](const std::string& text) { options.model = gpt2::config_named(text); }},
       {"--layers", integer(options.model.layers)},
@@ -65,29 +62,7 @@ inline Options parse_options(int argc, char** argv) {
       {"--capture", [&](const std::string& text) { options.capture = std::stoi(text) != 0; }},
       {"--checkpoint", [&](const std::string& text) { options.checkpoint = text; }},
   };
-  const auto refuse = [&](const std::string& what) {
-    std::cerr << argv[0] << ": " << what << "\n  known:";
-    for (const auto& [name, setter] : setters) std::cerr << " " << name;
-    std::cerr << "\n";
-    std::exit(2);
-  };
-  for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i];
-    std::string value;
-    if (const size_t equals = name.find('='); equals != std::string::npos) {
-      value = name.substr(equals + 1);
-      name.resize(equals);
-    } else if (i + 1 < argc) {
-      value = argv[++i];
-    }
-    const auto setter = setters.find(name);
-    if (setter == setters.end()) refuse("unknown option " + name);
-    try {
-      setter->second(value);
-    } catch (const std::exception&) {
-      refuse(name + " cannot be '" + value + "'");
-    }
-  }
-  if (options.data.empty()) refuse("--data is missing");
+  read_options(argc, argv, setters);
+  if (options.data.empty()) refuse_options(argv[0], "--data is missing", setters);
   return options;
 }
