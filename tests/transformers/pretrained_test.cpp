@@ -13,10 +13,13 @@
 namespace accelerate::test {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Lt;
 using testing::Not;
+using testing::SizeIs;
 using transformers::AutoModel;
 using transformers::AutoModelForCausalLM;
 using transformers::AutoModelForMaskedLM;
@@ -203,7 +206,8 @@ TEST(FromPretrained, RefusesADeviceThatIsNotThere) {
   PretrainedReport report;
   EXPECT_THAT(error_from<UsageError>(
                   [&] { load<AutoModel>(saved, report, {.device = c10::Device(c10::kXPU, 0)}); }),
-              HasSubstr("the device xpu:0 cannot be used: "));
+              AllOf(HasSubstr("the device xpu:0 cannot be used: "), Not(HasSubstr("backtrace")),
+                    SizeIs(Lt(300U))));
 }
 
 TEST(FromPretrained, ListsTensorsOfAnotherSizeAndMakesNewOnesIfAllowed) {
@@ -272,6 +276,7 @@ TEST(FromPretrained, ChangesSettingsBeforeTheModelIsMade) {
   EXPECT_EQ(report.unexpected_keys.size(), 16U);
   EXPECT_THAT(report.missing_keys, IsEmpty());
   EXPECT_THROW(load<AutoModel>(saved, report, {.num_labels = 3, .labels = {"a"}}), UsageError);
+  EXPECT_THROW(load<AutoModel>(saved, report, {.num_labels = 0}), UsageError);
 }
 
 TEST(FromPretrained, ReadsShardsAndArchives) {

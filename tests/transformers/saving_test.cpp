@@ -16,6 +16,7 @@ namespace {
 
 using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::Not;
 using testing::Pair;
 using transformers::save_pretrained;
@@ -112,6 +113,19 @@ TEST(SavePretrained, GivesEachFileToTheFunctionOfTheCaller) {
                   }});
   EXPECT_THAT(files, ElementsAre("model.safetensors"));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("config.json", "model.safetensors"));
+}
+
+TEST(SavePretrained, RefusesAFunctionThatWritesAnotherFormatUnderThatName) {
+  const CheckpointFolder folder;
+  const auto model = random_model(ModelTask::kBase, small_bert());
+  EXPECT_THAT(error_from<CheckpointError>([&] {
+                save_pretrained(
+                    *model, folder.path(),
+                    {.save_function = [](const NamedTensors& tensors, const fs::path& path) {
+                      accelerate::save(tensors, path);
+                    }});
+              }),
+              HasSubstr("what save_function has written is no safetensors file"));
 }
 
 TEST(SavePretrained, SaysWhatCannotBeReplaced) {

@@ -35,6 +35,11 @@ void apply(const PretrainedOptions& options, ModelConfig& config) {
     }
     config.set_labels(options.labels);
   } else if (options.num_labels) {
+    if (*options.num_labels < 1) {
+      throw UsageError(
+          {.what = "a model cannot have " + std::to_string(*options.num_labels) + " labels",
+           .where = "PretrainedOptions::num_labels"});
+    }
     config.set_num_labels(*options.num_labels);
   }
 }
@@ -102,8 +107,10 @@ void check_device(c10::Device device) {
   try {
     (void)at::empty({1}, at::TensorOptions().device(device));
   } catch (const c10::Error& error) {
+    // The rest of it tells those who build libtorch what to look at.
+    const std::string reason = error.what_without_backtrace();
     throw UsageError({.what = "the device " + device.str() +
-                              " cannot be used: " + error.what_without_backtrace(),
+                              " cannot be used: " + reason.substr(0, reason.find(". ")),
                       .where = "PretrainedOptions::device"});
   }
 }

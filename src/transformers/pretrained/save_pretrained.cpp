@@ -10,6 +10,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
+#include "accelerate/safetensors.h"
 #include "accelerate/transformers/pretrained.h"
 #include "files/model_folder.h"
 #include "files/replace_file.h"
@@ -61,6 +62,20 @@ void remove_other_weights(const fs::path& folder, const files::ShardPlan& plan) 
   for (const fs::path& path : stale) fs::remove(path);
 }
 
+// A function that writes in another format under that name would leave a folder that nothing reads.
+void require_safetensors(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return;  // it writes elsewhere
+  try {
+    const SafetensorsFile written(file);
+  } catch (const CheckpointError& problem) {
+    throw CheckpointError(
+        {.what = "what save_function has written is no safetensors file: " + problem.message(),
+         .where = file.string(),
+         .hint = "save(tensors, path, {.safe_serialization = true}) writes one"});
+  }
+}
+
 // With the caller's function for the files: it need not write them where they are expected at once,
 // so nothing is promised of the moments in between.
 void save_by_function(const PretrainedModel& model, const fs::path& folder,
@@ -82,6 +97,7 @@ void save_by_function(const PretrainedModel& model, const fs::path& folder,
       index.weight_map.emplace(name, shard.file);
     }
     options.save_function(part, folder / shard.file);
+    require_safetensors(folder / shard.file);
   }
   if (plan.is_sharded()) {
     write_text(folder / kSafetensorsFiles.index(), files::shard_index_text(index));

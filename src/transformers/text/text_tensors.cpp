@@ -10,11 +10,11 @@
 namespace accelerate::transformers {
 
 void throw_no_pad_token(const std::string& where) {
-  throw UsageError(
-      {.what = "texts of different lengths need padding, and the tokenizer has no pad "
-               "token",
-       .where = where,
-       .hint = "choose one: tokenizer.set_pad_token(*tokenizer.special_tokens().eos)"});
+  throw UsageError({.what = "texts of different lengths need padding, and the tokenizer has no pad "
+                            "token",
+                    .where = where,
+                    .hint = "choose one with set_pad_token(), for instance special_tokens().eos "
+                            "where there is one"});
 }
 
 ModelInputs tensors_of(std::span<const Encoding> encodings, bool with_type_ids, bool can_pad) {
