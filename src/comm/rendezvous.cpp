@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "comm/loopback_listener.h"
 #include "comm/tcp_probe.h"
 
 namespace accelerate::comm {
@@ -53,6 +54,7 @@ StorePtr connect(const RankEnvironment& ranks, bool host, const Deadline& deadli
   c10d::TCPStoreOptions options;
   options.port = ranks.master_port;
   options.isServer = host;
+  if (host) options.masterListenFd = bind_loopback(ranks.master_address, ranks.master_port);
   options.numWorkers = ranks.world_size;
   options.waitWorkers = false;
   options.timeout = deadline.left();
