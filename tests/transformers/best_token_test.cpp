@@ -96,12 +96,12 @@ TEST(BestToken, IsUsedForLargeVocabulariesAndLongTextsOnTheCpuAlone) {
 TEST(BestToken, TextsAreThoseOfAllScores) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     SCOPED_TRACE(type);
-    ModelConfig config = type == "t5" ? small_t5() : small_decoder(type);
+    ModelConfig config = small_model(type);
     config.set("vocab_size", int64_t{70000});
     if (type == "gpt2") config.set("n_positions", int64_t{64});
     const auto task = type == "t5" ? ModelTask::kSeq2SeqLm : ModelTask::kCausalLm;
     const auto model = random_decoder(task, config);
-    const ModelInputs prompts = left_padded({random_words(1, 4), random_words(1, 6, 2)});
+    const ModelInputs prompts = left_padded({random_texts(1, 4), random_texts(1, 6, 2)});
     transformers::GenerationOptions options{
         .max_new_tokens = 24, .min_new_tokens = 10, .decoder_start_token_id = 0};
     const at::Tensor fast = generate(*model, prompts, options);

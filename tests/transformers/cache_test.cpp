@@ -92,8 +92,8 @@ TEST(KeyValueCache, LogitsAreThoseOfTheWholeTextHoweverItIsCut) {
   const at::NoGradGuard no_gradient;
   for (const std::string type : {"gpt2", "llama"}) {
     SCOPED_TRACE(type);
-    const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
-    const at::Tensor ids = random_words(3, 12);
+    const auto model = random_decoder(ModelTask::kCausalLm, small_model(type));
+    const at::Tensor ids = random_texts(3, 12);
     const at::Tensor whole = model->forward({.input_ids = ids}).logits;
     for (const auto& sizes : std::vector<std::vector<int64_t>>{
              {12}, {5, 1, 1, 1, 1, 3}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {6, 6}}) {
@@ -106,8 +106,8 @@ TEST(KeyValueCache, LogitsOfPaddedTextsAreThoseOfTheWholeTextToo) {
   const at::NoGradGuard no_gradient;
   for (const std::string type : {"gpt2", "llama"}) {
     SCOPED_TRACE(type);
-    const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
-    const ModelInputs inputs = left_padded({random_words(1, 12), random_words(1, 7)});
+    const auto model = random_decoder(ModelTask::kCausalLm, small_model(type));
+    const ModelInputs inputs = left_padded({random_texts(1, 12), random_texts(1, 7)});
     const at::Tensor& mask = inputs.attention_mask;
     const at::Tensor positions = (mask.cumsum(1) - 1).clamp_min(0);
     const at::Tensor parts = in_parts(*model, inputs.input_ids, mask, positions, {8, 1, 2, 1});
@@ -124,10 +124,10 @@ TEST(KeyValueCache, LogitsOfPaddedTextsAreThoseOfTheWholeTextToo) {
 TEST(KeyValueCache, ADecoderWithAnEncoderSaysTheSamePieceByPiece) {
   const at::NoGradGuard no_gradient;
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
-  const at::Tensor ids = random_words(2, 9);
+  const at::Tensor ids = random_texts(2, 9);
   const at::Tensor mask = at::ones_like(ids);
   mask[1].slice(0, 5).fill_(0);
-  const at::Tensor said = random_words(2, 11, 5);
+  const at::Tensor said = random_texts(2, 11, 5);
   const ModelOutput whole =
       model->forward({.input_ids = ids, .attention_mask = mask, .decoder_input_ids = said});
   KeyValueCache cache;

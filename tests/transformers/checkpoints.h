@@ -1,4 +1,4 @@
-// Folders, variables and small models for tests of checkpoints.
+// Folders, variables and a model for tests of checkpoints.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -16,6 +16,7 @@
 #include <string>
 
 #include "accelerate/errors.h"
+#include "transformers/small_models.h"
 
 namespace accelerate::test {
 
@@ -97,17 +98,13 @@ std::string error_from(const Call& call) {
   return {};
 }
 
-inline transformers::ModelConfig small_gpt2() {
-  return transformers::ModelConfig::from_json(
-      R"({"model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 4,
-          "n_positions": 24, "bos_token_id": 1, "eos_token_id": 2, "max_length": 30})");
-}
-
-inline transformers::ModelConfig small_t5() {
-  return transformers::ModelConfig::from_json(
-      R"({"model_type": "t5", "vocab_size": 40, "d_model": 16, "d_kv": 4, "d_ff": 24,
-          "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0, "pad_token_id": 0,
-          "eos_token_id": 1, "is_encoder_decoder": true})");
+// GPT-2 whose file also says how texts are generated.
+inline ModelConfig generating_gpt2() {
+  ModelConfig config = small_gpt2();
+  config.set("bos_token_id", int64_t{1});
+  config.set("eos_token_id", int64_t{2});
+  config.set("max_length", int64_t{30});
+  return config;
 }
 
 // All values of both, bit for bit.

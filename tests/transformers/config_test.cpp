@@ -134,6 +134,54 @@ TEST(ModelConfig, SetsValuesInsideOfObjectsThatItMakes) {
   EXPECT_THROW(config.set_texts("x", {"\xc3"}), UsageError);
 }
 
+TEST(ModelConfig, KnowsTheNamesThatAllModelsHaveInCommon) {
+  ModelConfig config = ModelConfig::from_json(R"({"model_type": "gpt2", "n_embd": 16,
+      "num_hidden_layers": 3, "n_layer": 2})");
+  EXPECT_EQ(config.size("hidden_size"), 16);
+  EXPECT_TRUE(config.has("hidden_size"));
+  EXPECT_EQ(config.size("n_layer"), 3);  // Python's rule
+  config.set("num_attention_heads", int64_t{4});
+  config.set("hidden_size", int64_t{32});
+  config.set("max_position_embeddings", nullptr);
+  EXPECT_TRUE(config.is_null("n_positions"));
+  EXPECT_TRUE(config.is_null("max_position_embeddings"));
+  config.remove("max_position_embeddings");
+  EXPECT_EQ(config.to_json(), R"({
+  "model_type": "gpt2",
+  "n_embd": 32,
+  "n_head": 4,
+  "n_layer": 3
+}
+)");
+  const ModelConfig t5 = ModelConfig::from_json(
+      R"({"model_type": "t5", "head_dim": 4, "d_model": 8, "num_layers": 2, "num_heads": 3})");
+  EXPECT_EQ(t5.size("d_kv"), 4);
+  EXPECT_EQ(t5.size("hidden_size"), 8);
+  EXPECT_EQ(t5.size("num_hidden_layers"), 2);
+  EXPECT_EQ(t5.size("num_attention_heads"), 3);
+  const ModelConfig distilbert = ModelConfig::from_json(
+      R"({"model_type": "distilbert", "dim": 4, "n_layers": 2, "n_heads": 1})");
+  EXPECT_EQ(distilbert.size("hidden_size"), 4);
+  EXPECT_EQ(distilbert.size("num_hidden_layers"), 2);
+  EXPECT_EQ(distilbert.size("num_attention_heads"), 1);
+  const ModelConfig bert =
+      ModelConfig::from_json(R"({"model_type": "bert", "hidden_size": 4, "n_embd": 5})");
+  EXPECT_EQ(bert.size("hidden_size"), 4);
+}
+
+TEST(ModelConfig, WhatSomebodySetsWronglyIsAnErrorOfHis) {
+  ModelConfig config = ModelConfig::from_json(R"({"model_type": "gpt2", "n_layer": 2})", "a.json");
+  EXPECT_EQ(config.source_of("n_layer"), "a.json");
+  config.set("num_hidden_layers", int64_t{0}, "the caller");
+  EXPECT_EQ(config.source_of("n_layer"), "the caller");
+  EXPECT_EQ(
+      error_from<UsageError>([&] { (void)config.size("n_layer"); }),
+      "UsageError: \"n_layer\" is 0; it should be a whole number from 1 to 2147483647\n  at   "
+      "the caller");
+  config.set("n_layer", int64_t{-1});
+  EXPECT_THAT(error_from<DataError>([&] { (void)config.size("n_layer"); }), HasSubstr("a.json"));
+}
+
 TEST(ModelConfig, NamesTheKeyItsValueAndWhatItShouldBe) {
   const auto config = ModelConfig::from_json(
       R"({"a": -5, "b": 2147483648, "c": 1.5, "d": "12", "e": [1, "x"], "f": {}, "g": 1.5, "h": 0,

@@ -13,7 +13,7 @@ namespace {
 
 // Wide enough for the fused operations to use kernels of their own.
 ModelConfig wide(const std::string& type) {
-  ModelConfig config = type == "t5" ? small_t5() : small_decoder(type);
+  ModelConfig config = small_model(type);
   if (type == "gpt2") {
     config.set("n_embd", int64_t{64});
     for (const char* key : {"embd_pdrop", "attn_pdrop", "resid_pdrop"}) config.set(key, 0.0);
@@ -54,9 +54,9 @@ TEST_F(DecoderDeviceTest, LossAndGradientsAreThoseOfTheCpu) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(type + (padded ? " padded" : ""));
-      ModelInputs inputs = padded ? left_padded({random_words(1, 16), random_words(1, 9, 2)})
-                                  : ModelInputs{.input_ids = random_words(2, 16)};
-      inputs.labels = random_words(2, 16, 3);
+      ModelInputs inputs = padded ? left_padded({random_texts(1, 16), random_texts(1, 9, 2)})
+                                  : ModelInputs{.input_ids = random_texts(2, 16)};
+      inputs.labels = random_texts(2, 16, 3);
       const auto model = wide_model(type);
       const auto other = wide_model(type);
       other->to(test_device());
@@ -78,7 +78,7 @@ TEST_F(DecoderDeviceTest, LossAndGradientsAreThoseOfTheCpu) {
 }
 
 TEST_F(DecoderDeviceTest, Gpt2InBfloat16WithFlatParametersHasTheGradientsOfFloat32) {
-  const ModelInputs inputs{.input_ids = random_words(2, 32), .labels = random_words(2, 32, 3)};
+  const ModelInputs inputs{.input_ids = random_texts(2, 32), .labels = random_texts(2, 32, 3)};
   const auto model = wide_model("gpt2");
   const at::Tensor wanted = model->forward(inputs).loss;
   wanted.backward();
@@ -114,9 +114,9 @@ TEST_F(DecoderDeviceTest, UnderAutocastTheLossIsNearlyThatOfFloat32) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(type + (padded ? " padded" : ""));
-      ModelInputs inputs = padded ? left_padded({random_words(1, 16), random_words(1, 9, 2)})
-                                  : ModelInputs{.input_ids = random_words(2, 16)};
-      inputs.labels = random_words(2, 16, 3);
+      ModelInputs inputs = padded ? left_padded({random_texts(1, 16), random_texts(1, 9, 2)})
+                                  : ModelInputs{.input_ids = random_texts(2, 16)};
+      inputs.labels = random_texts(2, 16, 3);
       const auto model = wide_model(type);
       const at::Tensor wanted = model->forward(inputs).loss;
       wanted.backward();
@@ -141,7 +141,7 @@ TEST_F(DecoderDeviceTest, UnderAutocastTheLossIsNearlyThatOfFloat32) {
 TEST_F(DecoderDeviceTest, TextsAreThoseOfTheCpu) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     SCOPED_TRACE(type);
-    const ModelInputs prompts = left_padded({random_words(1, 8), random_words(1, 5, 2)});
+    const ModelInputs prompts = left_padded({random_texts(1, 8), random_texts(1, 5, 2)});
     const transformers::GenerationOptions options{
         .max_new_tokens = 10, .min_new_tokens = 10, .decoder_start_token_id = 0};
     const auto model = wide_model(type);

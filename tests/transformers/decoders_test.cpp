@@ -21,10 +21,10 @@ TEST(Decoders, PaddingOnEitherSideChangesNothing) {
   const at::NoGradGuard no_gradient;
   for (const std::string type : {"gpt2", "llama"}) {
     SCOPED_TRACE(type);
-    const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
-    const at::Tensor text = random_words(1, 6);
+    const auto model = random_decoder(ModelTask::kCausalLm, small_model(type));
+    const at::Tensor text = random_texts(1, 6);
     const at::Tensor alone = model->forward({.input_ids = text}).logits;
-    ModelInputs left = left_padded({random_words(1, 9, 4), text});
+    ModelInputs left = left_padded({random_texts(1, 9, 4), text});
     left.position_ids = (left.attention_mask.cumsum(1) - 1).clamp_min(0);
     EXPECT_LT(largest(model->forward(left).logits[1].slice(0, 3) - alone[0]), 1e-5);
     const at::Tensor ids = at::cat({text, at::zeros({1, 3}, at::kLong)}, 1);
@@ -37,8 +37,8 @@ TEST(Decoders, PaddingOnEitherSideChangesNothing) {
 TEST(Decoders, OnlyAsManyLogitsAsAreWanted) {
   const at::NoGradGuard no_gradient;
   for (const std::string type : {"gpt2", "llama"}) {
-    const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
-    const at::Tensor ids = random_words(2, 6);
+    const auto model = random_decoder(ModelTask::kCausalLm, small_model(type));
+    const at::Tensor ids = random_texts(2, 6);
     const at::Tensor all = model->forward({.input_ids = ids}).logits;
     const at::Tensor last = model->forward({.input_ids = ids}, {.logits_to_keep = 2}).logits;
     ASSERT_EQ(last.sizes().vec(), (std::vector<int64_t>{2, 2, 40}));
@@ -50,8 +50,8 @@ TEST(Decoders, TheFusedLossAndItsGradientsAreThoseOfTheLogits) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     SCOPED_TRACE(type);
     const auto task = type == "t5" ? ModelTask::kSeq2SeqLm : ModelTask::kCausalLm;
-    const auto model = random_decoder(task, type == "t5" ? small_t5() : small_decoder(type));
-    ModelInputs inputs{.input_ids = random_words(2, 7), .labels = random_words(2, 7, 2)};
+    const auto model = random_decoder(task, small_model(type));
+    ModelInputs inputs{.input_ids = random_texts(2, 7), .labels = random_texts(2, 7, 2)};
     inputs.labels[1].slice(0, 4).fill_(-100);
     const ModelOutput plain = model->forward(inputs);
     plain.loss.backward();
@@ -76,7 +76,7 @@ TEST(Decoders, TheFusedLossAndItsGradientsAreThoseOfTheLogits) {
 TEST(Decoders, ATiedHeadIsOneParameterAndBecomesTwoWhereFilesHaveTwo) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     SCOPED_TRACE(type);
-    ModelConfig config = type == "t5" ? small_t5() : small_decoder(type);
+    ModelConfig config = small_model(type);
     config.set("tie_word_embeddings", true);
     const auto task = type == "t5" ? ModelTask::kSeq2SeqLm : ModelTask::kCausalLm;
     const auto model = random_decoder(task, config);
@@ -97,15 +97,15 @@ TEST(Decoders, ATiedHeadIsOneParameterAndBecomesTwoWhereFilesHaveTwo) {
     const at::NoGradGuard no_gradient;
     model->named_parameters()["lm_head.weight"].zero_();
     const ModelOutput output =
-        model->forward({.input_ids = random_words(1, 4), .decoder_input_ids = random_words(1, 4)});
+        model->forward({.input_ids = random_texts(1, 4), .decoder_input_ids = random_texts(1, 4)});
     EXPECT_EQ(largest(output.logits), 0);
   }
 }
 
 TEST(Decoders, T5MayHaveTablesOfItsOwnForEncoderAndDecoder) {
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
-  const ModelInputs inputs{.input_ids = random_words(1, 4),
-                           .decoder_input_ids = random_words(1, 4)};
+  const ModelInputs inputs{.input_ids = random_texts(1, 4),
+                           .decoder_input_ids = random_texts(1, 4)};
   const at::NoGradGuard no_gradient;
   const at::Tensor shared = model->named_parameters()["shared.weight"];
   const at::Tensor before = model->forward(inputs).logits;
@@ -125,7 +125,7 @@ TEST(Decoders, T5MayHaveTablesOfItsOwnForEncoderAndDecoder) {
 
 TEST(Decoders, AHeadThatIsNotTiedIsRegistered) {
   for (const std::string type : {"gpt2", "llama"}) {
-    ModelConfig config = small_decoder(type);
+    ModelConfig config = small_model(type);
     config.set("tie_word_embeddings", false);
     const auto model = random_decoder(ModelTask::kCausalLm, config);
     EXPECT_TRUE(model->named_parameters().contains("lm_head.weight"));
@@ -137,14 +137,14 @@ TEST(Decoders, TextsAreClassifiedByTheirLastTokenThatIsNoPadding) {
   const at::NoGradGuard no_gradient;
   for (const std::string type : {"gpt2", "llama"}) {
     SCOPED_TRACE(type);
-    ModelConfig config = small_decoder(type);
+    ModelConfig config = small_model(type);
     config.set_num_labels(3);
     const auto model = random_decoder(ModelTask::kSequenceClassification, config);
-    const at::Tensor text = random_words(1, 5);
+    const at::Tensor text = random_texts(1, 5);
     const at::Tensor alone = model->forward({.input_ids = text}).logits;
     ASSERT_EQ(alone.sizes().vec(), (std::vector<int64_t>{1, 3}));
     const at::Tensor right = at::cat({text, at::zeros({1, 2}, at::kLong)}, 1);
-    const at::Tensor both = at::cat({right, random_words(1, 7, 9)});
+    const at::Tensor both = at::cat({right, random_texts(1, 7, 9)});
     const ModelOutput output = model->forward({.input_ids = both,
                                                .attention_mask = (both != 0).to(at::kLong),
                                                .labels = at::tensor({2, 0}, at::kLong)});
@@ -157,9 +157,9 @@ TEST(Decoders, SeveralTextsWithoutAPadTokenCannotBeClassified) {
   ModelConfig config = small_gpt2();
   config.set("pad_token_id", nullptr);
   const auto model = random_decoder(ModelTask::kSequenceClassification, config);
-  EXPECT_EQ(model->forward({.input_ids = random_words(1, 5)}).logits.size(0), 1);
+  EXPECT_EQ(model->forward({.input_ids = random_texts(1, 5)}).logits.size(0), 1);
   try {
-    (void)model->forward({.input_ids = random_words(2, 5)});
+    (void)model->forward({.input_ids = random_texts(2, 5)});
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.message(),
@@ -169,11 +169,11 @@ TEST(Decoders, SeveralTextsWithoutAPadTokenCannotBeClassified) {
 
 TEST(Decoders, TokensAreClassifiedOneByOne) {
   for (const std::string type : {"gpt2", "llama"}) {
-    ModelConfig config = small_decoder(type);
+    ModelConfig config = small_model(type);
     config.set_num_labels(5);
     const auto model = random_decoder(ModelTask::kTokenClassification, config);
     const ModelOutput output =
-        model->forward({.input_ids = random_words(2, 5), .labels = at::ones({2, 5}, at::kLong)});
+        model->forward({.input_ids = random_texts(2, 5), .labels = at::ones({2, 5}, at::kLong)});
     EXPECT_EQ(output.logits.sizes().vec(), (std::vector<int64_t>{2, 5, 5}));
     EXPECT_TRUE(output.loss.defined());
   }
@@ -182,9 +182,9 @@ TEST(Decoders, TokensAreClassifiedOneByOne) {
 TEST(Decoders, TheBodyAloneHasTheHiddenStatesOfEachLayer) {
   const at::NoGradGuard no_gradient;
   for (const std::string type : {"gpt2", "llama"}) {
-    const auto model = random_decoder(ModelTask::kBase, small_decoder(type));
+    const auto model = random_decoder(ModelTask::kBase, small_model(type));
     const ModelOutput output =
-        model->forward({.input_ids = random_words(2, 5)}, {.output_hidden_states = true});
+        model->forward({.input_ids = random_texts(2, 5)}, {.output_hidden_states = true});
     EXPECT_FALSE(output.logits.defined());
     ASSERT_EQ(output.hidden_states.size(), 3U);
     EXPECT_TRUE(at::equal(output.hidden_states.back(), output.last_hidden_state));
@@ -211,7 +211,7 @@ TEST(Decoders, BranchesOfGpt2BeginSmaller) {
 
 TEST(Decoders, PaddingHasNoGradientInLlamasTable) {
   const auto model = random_decoder(ModelTask::kBase, small_llama());
-  at::Tensor ids = random_words(1, 5);
+  at::Tensor ids = random_texts(1, 5);
   ids[0][4] = 0;
   model->forward({.input_ids = ids}).last_hidden_state.square().sum().backward();
   const at::Tensor gradient = gradient_of(*model, "embed_tokens.weight");
@@ -226,7 +226,7 @@ TEST(Decoders, Gpt2LearnsWithFlatParametersInBfloat16) {
   const auto model = random_decoder(ModelTask::kCausalLm, config);
   model->train();
   FlatAdamW optimizer(std::make_shared<FlatParameters>(*model), {.lr = 1e-2});
-  const at::Tensor ids = random_words(4, 16);
+  const at::Tensor ids = random_texts(4, 16);
   std::vector<double> losses;
   for (int step = 0; step < 30; ++step) {
     optimizer.zero_grad();
@@ -245,8 +245,8 @@ TEST(Decoders, DropoutIsAtWorkInTrainingAlone) {
     const auto task = type == "t5" ? ModelTask::kSeq2SeqLm : ModelTask::kCausalLm;
     const auto model = random_decoder(task, type == "t5" ? small_t5() : small_gpt2());
     const at::NoGradGuard no_gradient;
-    const ModelInputs inputs{.input_ids = random_words(2, 8),
-                             .decoder_input_ids = random_words(2, 8)};
+    const ModelInputs inputs{.input_ids = random_texts(2, 8),
+                             .decoder_input_ids = random_texts(2, 8)};
     const at::Tensor first = model->forward(inputs).logits;
     EXPECT_TRUE(at::equal(first, model->forward(inputs).logits));
     model->train();
@@ -257,8 +257,8 @@ TEST(Decoders, DropoutIsAtWorkInTrainingAlone) {
 TEST(Decoders, T5InFloat16KeepsItsLastMatrixInFloat32) {
   const at::NoGradGuard no_gradient;
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
-  const ModelInputs inputs{.input_ids = random_words(2, 8),
-                           .decoder_input_ids = random_words(2, 8)};
+  const ModelInputs inputs{.input_ids = random_texts(2, 8),
+                           .decoder_input_ids = random_texts(2, 8)};
   const at::Tensor exact = model->forward(inputs).logits;
   EXPECT_EQ(model->keep_in_fp32_modules(), std::vector<std::string>{"wo"});
   for (const auto& parameter : model->named_parameters()) {
@@ -273,7 +273,7 @@ TEST(Decoders, T5InFloat16KeepsItsLastMatrixInFloat32) {
 TEST(Decoders, ATextLongerThanTheTableOfPositionsIsRefused) {
   const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
   try {
-    (void)model->forward({.input_ids = random_words(1, 33)});
+    (void)model->forward({.input_ids = random_texts(1, 33)});
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.message(), "texts of 33 positions for GPT2Model, which has 32");
@@ -282,11 +282,11 @@ TEST(Decoders, ATextLongerThanTheTableOfPositionsIsRefused) {
 
 TEST(Decoders, T5AsksForWhatItsDecoderIsToSay) {
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
-  EXPECT_THROW((void)model->forward({.input_ids = random_words(1, 3)}), UsageError);
+  EXPECT_THROW((void)model->forward({.input_ids = random_texts(1, 3)}), UsageError);
 }
 
 TEST(Decoders, InputsThatDoNotFitAreRefused) {
-  const at::Tensor ids = random_words(2, 5);
+  const at::Tensor ids = random_texts(2, 5);
   const std::vector<std::pair<ModelInputs, std::string>> wrong{
       {{}, " was called without input_ids"},
       {{.input_ids = ids[0]}, "input_ids has the shape [5], not [batch, positions]"},
@@ -300,7 +300,7 @@ TEST(Decoders, InputsThatDoNotFitAreRefused) {
       {{.input_ids = ids, .labels = at::zeros({2, 4}, at::kLong)},
        "labels must have the shape of input_ids"}};
   for (const std::string type : {"gpt2", "llama"}) {
-    const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
+    const auto model = random_decoder(ModelTask::kCausalLm, small_model(type));
     for (const auto& [inputs, message] : wrong) {
       try {
         (void)model->forward(inputs);

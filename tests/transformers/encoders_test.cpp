@@ -26,7 +26,7 @@ auto throws_error(const std::string& text) {
 class Encoders : public testing::TestWithParam<std::string> {
  protected:
   std::shared_ptr<PretrainedModel> evaluated(ModelTask task) const {
-    auto model = random_model(task, small_encoder(GetParam()));
+    auto model = random_model(task, small_model(GetParam()));
     model->eval();
     return model;
   }
@@ -70,7 +70,7 @@ TEST_P(Encoders, AMaskOfOnesIsNoMask) {
 }
 
 TEST_P(Encoders, DropoutIsAtWorkInTrainingAlone) {
-  auto model = random_model(ModelTask::kBase, small_encoder(GetParam()));
+  auto model = random_model(ModelTask::kBase, small_model(GetParam()));
   const ModelInputs inputs{.input_ids = random_texts(2, 6)};
   const auto run = [&] { return model->forward(inputs).last_hidden_state; };
   EXPECT_FALSE(run().equal(run()));
@@ -78,7 +78,7 @@ TEST_P(Encoders, DropoutIsAtWorkInTrainingAlone) {
   const at::Tensor evaluated = run();
   EXPECT_TRUE(evaluated.equal(run()));
 
-  ModelConfig config = small_encoder(GetParam());
+  ModelConfig config = small_model(GetParam());
   set_all_dropout(config, 0.0);
   model = random_model(ModelTask::kBase, config);
   EXPECT_TRUE(model->is_training());
@@ -114,7 +114,7 @@ TEST_P(Encoders, HeadsGiveLogitsInThePlaceOfTheLastHiddenState) {
 TEST_P(Encoders, TheFirstLabelsSettleTheProblemType) {
   const at::Tensor text = random_texts(3, 5);
   const auto loss_of = [&](int64_t labels, const at::Tensor& wanted, std::string& type) {
-    ModelConfig config = small_encoder(GetParam());
+    ModelConfig config = small_model(GetParam());
     config.set_num_labels(labels);
     const auto model = random_model(ModelTask::kSequenceClassification, config);
     model->eval();
@@ -143,7 +143,7 @@ TEST_P(Encoders, TheFirstLabelsSettleTheProblemType) {
 
 // Without hidden states a classifier computes only what its first position depends on.
 TEST_P(Encoders, ClassifiersLeaveOutWhatTheyDoNotLookAt) {
-  const auto model = random_model(ModelTask::kSequenceClassification, small_encoder(GetParam()));
+  const auto model = random_model(ModelTask::kSequenceClassification, small_model(GetParam()));
   const auto run = [&](const ModelInputs& inputs, bool output_hidden_states) {
     model->zero_grad();
     at::manual_seed(9);
@@ -171,7 +171,7 @@ TEST_P(Encoders, ClassifiersLeaveOutWhatTheyDoNotLookAt) {
 }
 
 TEST_P(Encoders, ATextOfPaddingAloneIsNoNumberGoneWrong) {
-  const auto model = random_model(ModelTask::kSequenceClassification, small_encoder(GetParam()));
+  const auto model = random_model(ModelTask::kSequenceClassification, small_model(GetParam()));
   at::Tensor mask = at::ones({2, 4}, at::kLong);
   mask[1].zero_();
   const ModelInputs inputs{.input_ids = random_texts(2, 4), .attention_mask = mask};
@@ -206,7 +206,7 @@ TEST_P(Encoders, MaskedWordsShareTheMatrixOfTheEmbeddings) {
 }
 
 TEST_P(Encoders, MaskedWordsCanHaveAMatrixOfTheirOwn) {
-  ModelConfig config = small_encoder(GetParam());
+  ModelConfig config = small_model(GetParam());
   config.set("tie_word_embeddings", false);
   const auto untied = random_model(ModelTask::kMaskedLm, config);
   EXPECT_THAT(untied->tied_weights(), testing::IsEmpty());
@@ -246,7 +246,7 @@ TEST_P(Encoders, LossOnlyIsTheSameLossAndGradient) {
 }
 
 TEST_P(Encoders, ThePaddingHasNoGradientAndBeginsAtZero) {
-  const auto model = transformers::make_model(ModelTask::kBase, small_encoder(GetParam()));
+  const auto model = transformers::make_model(ModelTask::kBase, small_model(GetParam()));
   const at::Tensor words = model->named_parameters()["embeddings.word_embeddings.weight"];
   EXPECT_EQ(words[padding()].abs().sum().item<double>(), 0.0);
   EXPECT_NE(words[padding() + 1].abs().sum().item<double>(), 0.0);

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "transformers/checkpoints.h"
-#include "transformers/encoder_models.h"
 
 namespace accelerate::test {
 namespace {
@@ -36,12 +35,13 @@ struct Case {
   ModelConfig config;
 };
 
-ModelConfig small_llama() {
-  return ModelConfig::from_json(
-      R"({"model_type": "llama", "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
-          "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-          "max_position_embeddings": 32, "tie_word_embeddings": false,
-          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})");
+// With all that files of it can say.
+ModelConfig full_llama() {
+  ModelConfig config = small_llama();
+  config.set("tie_word_embeddings", false);
+  config.set("rope_parameters.rope_type", "default");
+  config.set("rope_parameters.rope_theta", 10000.0);
+  return config;
 }
 
 std::vector<Case> cases() {
@@ -49,7 +49,7 @@ std::vector<Case> cases() {
           {ModelTask::kSequenceClassification, small_bert("roberta")},
           {ModelTask::kSequenceClassification, small_distilbert()},
           {ModelTask::kCausalLm, small_gpt2()},
-          {ModelTask::kCausalLm, small_llama()},
+          {ModelTask::kCausalLm, full_llama()},
           {ModelTask::kSeq2SeqLm, small_t5()}};
 }
 

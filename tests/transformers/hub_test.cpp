@@ -102,6 +102,19 @@ TEST_F(HubCache, SaysWhereItLookedAndHowToGetTheModel) {
                 "gets it; HF_HOME or HF_HUB_CACHE say where the cache is");
 }
 
+TEST_F(HubCache, SaysThatANoteNamesASnapshotThatIsNotThere) {
+  const fs::path repository = folder_.path() / "hub" / "models--org--name";
+  add(folder_.path() / "hub", "models--org--name");
+  const std::string lost(40, 'c');
+  write_file(repository / "refs" / "main", lost);
+  EXPECT_EQ(error_from<DataError>([] { find_pretrained("org/name"); }),
+            "DataError: the cache notes that \"main\" of \"org/name\" is the snapshot " + lost +
+                ", but that is not there; it has " + kCommit + ", main\n  at   " +
+                (repository / "snapshots" / lost).string() +
+                "\n  try  `hf download org/name` gets it; HF_HOME or HF_HUB_CACHE say where the "
+                "cache is");
+}
+
 TEST_F(HubCache, RefusesNamesThatAreNone) {
   for (const char* name :
        {"", "a/../b", "../x", "a/b/c", "a//b", "/nowhere/at/all", "a b", "org/na\nme", "a/."}) {

@@ -88,7 +88,7 @@ TEST_F(FromPretrainedOnRanks, TypeAndUntiedWeightsTravelToo) {
   run(2, [folder](const Rank& rank) {
     Accelerator accelerator(on_cpu());
     if (rank.rank == 0) {
-      const auto model = random_model(ModelTask::kCausalLm, small_gpt2());
+      const auto model = random_model(ModelTask::kCausalLm, generating_gpt2());
       transformers::save_pretrained(*model, folder);
       NamedTensors tensors;
       for (const auto& item : load_state_dict(folder / "model.safetensors")) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "transformers/checkpoints.h"
-#include "transformers/encoder_models.h"
+#include "transformers/saved_model.h"
 
 namespace accelerate::test {
 namespace {
@@ -25,59 +25,7 @@ using transformers::AutoModelForCausalLM;
 using transformers::AutoModelForMaskedLM;
 using transformers::AutoModelForSeq2SeqLM;
 using transformers::AutoModelForSequenceClassification;
-using transformers::PretrainedOptions;
 using transformers::PretrainedReport;
-
-// A model in a folder, with the tensors that are in the file.
-struct Saved {
-  CheckpointFolder folder{};
-  std::shared_ptr<PretrainedModel> model{};
-
-  explicit Saved(ModelTask task, const ModelConfig& config) : model(random_model(task, config)) {
-    model->eval();
-    transformers::save_pretrained(*model, folder.path());
-  }
-
-  fs::path weights() const { return folder.path() / "model.safetensors"; }
-
-  NamedTensors tensors() const {
-    NamedTensors result;
-    for (const auto& item : load_state_dict(weights())) {
-      result.insert(item.key(), item.value().clone());
-    }
-    return result;
-  }
-
-  void write(const NamedTensors& tensors) const { save_safetensors(weights(), tensors); }
-
-  // With other names: an empty one leaves the tensor out.
-  void rename(const std::function<std::string(const std::string&)>& name) const {
-    NamedTensors renamed;
-    for (const auto& item : tensors()) {
-      if (const std::string now = name(item.key()); !now.empty()) renamed.insert(now, item.value());
-    }
-    write(renamed);
-  }
-
-  void set(const std::string& key, const transformers::ConfigValue& value) const {
-    ModelConfig config = ModelConfig::from_file(folder.path());
-    config.set(key, value);
-    write_file(folder.path() / "config.json", config.to_json());
-  }
-};
-
-// Loads and keeps the report.
-template <class Auto>
-std::shared_ptr<PretrainedModel> load(const Saved& saved, PretrainedReport& report,
-                                      PretrainedOptions options = {}) {
-  options.report = [&](const PretrainedReport& given) { report = given; };
-  return Auto::from_pretrained(saved.folder.text(), options);
-}
-
-std::string replaced(std::string text, const std::string& what, const std::string& by) {
-  if (const size_t at = text.find(what); at != text.npos) text.replace(at, what.size(), by);
-  return text;
-}
 
 TEST(FromPretrained, GivesTheModelThatWasSavedInEvalModeWithNothingToSay) {
   const Saved saved(ModelTask::kSequenceClassification, small_bert());
@@ -180,7 +128,8 @@ TEST(FromPretrained, DoesNotTieWhatIsDifferentInTheFiles) {
   const ModelStateDict state = get_state_dict(*model);
   EXPECT_TRUE(at::equal(state["lm_head.weight"], head));
   EXPECT_TRUE(at::equal(state["transformer.wte.weight"], tensors["transformer.wte.weight"]));
-  EXPECT_THAT(report.message, HasSubstr("so not tied: lm_head.weight"));
+  EXPECT_THAT(report.message,
+              HasSubstr("with values of their own, so not tied to the embeddings: lm_head.weight"));
 }
 
 // All three are names of one parameter, and none is the one that it is registered by.
@@ -198,7 +147,8 @@ TEST(FromPretrained, ComparesTheOtherNamesOfATiedParameterToo) {
   EXPECT_TRUE(at::equal(get_state_dict(*model)["lm_head.weight"], head));
   EXPECT_TRUE(
       at::equal(get_state_dict(*model)["shared.weight"], tensors["decoder.embed_tokens.weight"]));
-  EXPECT_THAT(report.message, HasSubstr("so not tied: lm_head.weight"));
+  EXPECT_THAT(report.message,
+              HasSubstr("with values of their own, so not tied to the embeddings: lm_head.weight"));
 }
 
 TEST(FromPretrained, RefusesADeviceThatIsNotThere) {
@@ -234,7 +184,7 @@ TEST(FromPretrained, ListsTensorsOfAnotherSizeAndMakesNewOnesIfAllowed) {
 TEST(FromPretrained, LoadsTheTypeThatWasSavedUnlessToldOtherwise) {
   const Saved saved(ModelTask::kBase, small_bert());
   PretrainedReport report;
-  const auto dtype_of = [&](PretrainedOptions options) {
+  const auto dtype_of = [&](transformers::PretrainedOptions options) {
     const auto model = load<AutoModel>(saved, report, std::move(options));
     EXPECT_EQ(model->config().dtype(), model->parameters().front().scalar_type());
     for (const at::Tensor& parameter : model->parameters()) {
@@ -316,8 +266,9 @@ TEST(FromPretrained, SaysWhatAModelTypeOffers) {
       error_from<DataError>([&] { AutoModelForMaskedLM::from_pretrained(saved.folder.text()); }),
       "DataError: there is no AutoModelForMaskedLM for the model type \"t5\"\n  at   " +
           (saved.folder.path() / "config.json").string() +
-          "\n  try  it offers T5ForConditionalGeneration (AutoModelForSeq2SeqLM), T5Model "
-          "(AutoModel)");
+          "\n  try  it offers T5ForConditionalGeneration (AutoModelForSeq2SeqLM), "
+          "T5ForSequenceClassification (AutoModelForSequenceClassification), "
+          "T5ForTokenClassification (AutoModelForTokenClassification), T5Model (AutoModel)");
   saved.set("architectures", nullptr);
   saved.set("model_type", "mamba");
   EXPECT_THAT(error_from<DataError>([&] { AutoModel::from_pretrained(saved.folder.text()); }),
@@ -337,7 +288,7 @@ TEST(FromPretrained, GoesByTheArchitectureWhereTheTypeIsUnknown) {
 }
 
 TEST(FromPretrained, ReadsTheSettingsOfGenerationOrWhatTheModelHasOfThem) {
-  const Saved saved(ModelTask::kCausalLm, small_gpt2());
+  const Saved saved(ModelTask::kCausalLm, generating_gpt2());
   PretrainedReport report;
   auto model = load<AutoModelForCausalLM>(saved, report);
   EXPECT_EQ(model->generation_config().integer("max_length"), 30);

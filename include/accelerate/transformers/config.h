@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +23,10 @@ using ConfigValue =
     std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>>;
 
 // Holds every key of the file, known or not, and writes them all back. Keys are names, or paths
-// such as "rope_parameters.rope_theta". A null counts as absent.
+// such as "rope_parameters.rope_theta". A null counts as absent. Names that all models have in
+// common (hidden_size, num_hidden_layers, num_attention_heads, max_position_embeddings, head_dim)
+// stand for those of the model's own files, n_embd for example, where it has others; files get the
+// latter.
 //
 // A value: copies are independent; one that was moved from can only be assigned to. What is wrong
 // with a setting is a DataError that names the file, the key and what it should be.
@@ -66,8 +70,9 @@ class ModelConfig {
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<std::string> texts(std::string_view key) const;
 
-  // Sets a key, inside of objects that are there or are made.
-  void set(std::string_view key, ConfigValue value);
+  // Sets a key, inside of objects that are there or are made. What is wrong with the value is then
+  // an error of `source`, a UsageError, if that is given, else of the file.
+  void set(std::string_view key, ConfigValue value, const std::string& source = {});
   void set_texts(std::string_view key, const std::vector<std::string>& values);
   // Takes a key out; nothing where it is not there.
   void remove(std::string_view key);
@@ -77,9 +82,12 @@ class ModelConfig {
   std::vector<std::string> architectures() const { return texts("architectures"); }
   // Of `dtype` or, as older files have it, `torch_dtype`.
   std::optional<at::ScalarType> dtype() const;
-  // The names of the classes, by number; LABEL_0, LABEL_1 if the file has none.
+  // The names of the classes, by number; LABEL_0, LABEL_1 where the file has none.
   std::vector<std::string> labels() const;
   int64_t num_labels() const { return static_cast<int64_t>(labels().size()); }
+  // What the file says, which may name other numbers than 0, 1 and so on: as in Python there are
+  // as many classes as names all the same.
+  std::map<int64_t, std::string> id2label() const;
   // Sets id2label and label2id.
   void set_labels(const std::vector<std::string>& names);
   // LABEL_0 and so on, unless there are that many names already.
@@ -87,6 +95,8 @@ class ModelConfig {
 
   // What messages call it.
   const std::string& name() const;
+  // What messages name as the place of a key: name(), or what has set it.
+  const std::string& source_of(std::string_view key) const;
 
  private:
   std::unique_ptr<ConfigDocument> document_;

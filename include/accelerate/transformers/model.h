@@ -55,6 +55,14 @@ struct ForwardOptions {
   at::Tensor encoder_last_hidden_state{};
 };
 
+struct ResizeOptions {
+  // The number of tokens is rounded up to a multiple of it; 0: it is not.
+  int64_t pad_to_multiple_of = 0;
+  // New rows are the mean of the old ones, each a little off it (by a billionth of their
+  // covariance): what the model says of the old tokens changes the least. False: initialise().
+  bool mean_resizing = true;
+};
+
 // A model whose parameters have the names and shapes of Hugging Face's checkpoints. Parameters that
 // are tied are one parameter, registered once, under the name that checkpoints use.
 //
@@ -79,6 +87,15 @@ class PretrainedModel : public torch::nn::Module {
   // Fills one parameter with what training from scratch begins with. By default matrices are normal
   // with initializer_range, one-dimensional weights one, biases zero.
   virtual void initialise(const std::string& name, at::Tensor parameter) const;
+
+  // The parameters that have a row for each token, by name; of tied ones the registered name.
+  virtual std::vector<std::string> token_parameters() const { return {}; }
+  // Gives the model rows for `count` tokens: new ones at the end, or fewer. Sets vocab_size and
+  // returns what it is then. Parameters stay the objects that they are, without their gradients;
+  // what an optimizer keeps for them does not fit any more, so call this before optimizers are made
+  // and before prepare(), which gives the new rows of rank 0 to all ranks. Throws UsageError for a
+  // model without token_parameters() and numbers that make no sense.
+  int64_t resize_token_embeddings(int64_t count, const ResizeOptions& options = {});
 
   // Whether it predicts the next token: what generate() needs.
   virtual bool can_generate() const { return false; }

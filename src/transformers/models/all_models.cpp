@@ -9,6 +9,7 @@ void register_all_models() {
   register_llama();
   register_roberta();
   register_t5();
+  register_t5_heads();
 }
 
 }  // namespace accelerate::transformers

@@ -9,6 +9,7 @@ void register_gpt2();
 void register_llama();
 void register_roberta();
 void register_t5();
+void register_t5_heads();
 
 // All of the above.
 void register_all_models();

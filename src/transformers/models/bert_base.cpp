@@ -78,8 +78,12 @@ BertBase::BertBase(const ModelConfig& config, BertPositions kind, bool with_pool
 
 void BertBase::check(const ModelInputs& inputs) const {
   // RoBERTa's positions depend on what is padding: its embeddings look at that.
-  const int64_t positions = kind_ == BertPositions::kFromZero ? settings_.positions : INT64_MAX;
-  check_text(inputs, positions, architecture());
+  const bool counted = kind_ == BertPositions::kAfterPadding && !inputs.position_ids.defined();
+  check_text(inputs,
+             {.vocabulary = words().size(0),
+              .positions = counted ? kNoTable : settings_.positions,
+              .token_types = settings_.token_types},
+             architecture());
 }
 
 EncoderStack::Options BertBase::encoder_options(const ModelInputs& inputs) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "accelerate/transformers/model.h"
 #include "transformers/models/bert_encoder.h"
@@ -60,6 +61,9 @@ class BertBase : public PretrainedModel {
   at::Tensor forward_first(const ModelInputs& inputs, const ForwardOptions& options,
                            ModelOutput& output);
   void initialise(const std::string& name, at::Tensor parameter) const override;
+  std::vector<std::string> token_parameters() const override {
+    return {"embeddings.word_embeddings.weight"};
+  }
 
   const BertSettings& settings() const { return settings_; }
   double classifier_dropout() const { return settings_.classifier_dropout; }

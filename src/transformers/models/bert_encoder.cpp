@@ -12,11 +12,12 @@ namespace {
 void refuse_what_is_not_here(const ModelConfig& config) {
   const std::string positions = config.text("position_embedding_type", "absolute");
   if (positions != "absolute") {
-    throw DataError({.what = "'position_embedding_type' in " + config.name() + " is '" + positions +
+    throw DataError({.what = "'position_embedding_type' in " +
+                             config.source_of("position_embedding_type") + " is '" + positions +
                              "'; only 'absolute' is known here"});
   }
   if (config.flag("add_cross_attention", false)) {
-    throw DataError({.what = "'add_cross_attention' in " + config.name() +
+    throw DataError({.what = "'add_cross_attention' in " + config.source_of("add_cross_attention") +
                              " asks for a decoder that looks at an encoder, which this is not"});
   }
 }
@@ -68,7 +69,8 @@ BertSettings::BertSettings(const ModelConfig& config)
       classifier_dropout(config.probability("classifier_dropout", dropout)),
       eps(config.number("layer_norm_eps", 1e-12)),
       causal(config.flag("is_decoder", false)),
-      act(activation(config.text("hidden_act", "gelu"), "hidden_act", config.name())) {
+      act(activation(config.text("hidden_act", "gelu"), "hidden_act",
+                     config.source_of("hidden_act"))) {
   refuse_what_is_not_here(config);
   check_heads(config, width, heads);
 }

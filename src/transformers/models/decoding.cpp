@@ -60,9 +60,15 @@ bool LanguageHead::untie(torch::nn::Module& owner, const std::string& name) {
   return true;
 }
 
+std::vector<std::string> LanguageHead::token_parameters() const {
+  if (own_.is_empty()) return {};
+  return {"lm_head.weight"};
+}
+
 void LanguageHead::score(ModelOutput& output, at::Tensor features, const at::Tensor& labels,
                          const ForwardOptions& options) const {
   if (options.loss_only && labels.defined()) {
+    check_labels(labels, features.numel() / features.size(-1), weight().size(0));
     output.loss = ops::linear_cross_entropy(features, weight(), labels);
     return;
   }

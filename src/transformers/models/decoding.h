@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +11,9 @@
 #include "accelerate/transformers/model.h"
 #include "transformers/models/attention.h"
 #include "transformers/models/layers.h"
+#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
-
-// The number of positions of models that have no table of them.
-inline constexpr int64_t kNoTable = std::numeric_limits<int64_t>::max();
 
 // How `queries` new positions that follow `past` others look at all of them. `mask` covers all of
 // them and may be undefined. On the CPU a mask without padding counts as none; on a GPU its values
@@ -46,6 +43,9 @@ class LanguageHead {
   // See PretrainedModel; `name` is the registered name of the embedding's matrix.
   std::vector<std::pair<std::string, std::string>> tied_weights(const std::string& name) const;
   bool untie(torch::nn::Module& owner, const std::string& name);
+
+  // Of its own: {"lm_head.weight"} or none.
+  std::vector<std::string> token_parameters() const;
 
   // Puts logits into `output`, and the loss if there are labels; `labels` are those of the
   // positions themselves. Where the options ask for the loss alone there are no logits.

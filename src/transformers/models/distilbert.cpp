@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
@@ -31,7 +32,8 @@ struct Settings {
         padding(padding_row(config, 0, vocabulary)),
         dropout(config.probability("dropout", 0.1)),
         attention_dropout(config.probability("attention_dropout", 0.1)),
-        act(activation(config.text("activation", "gelu"), "activation", config.name())) {
+        act(activation(config.text("activation", "gelu"), "activation",
+                       config.source_of("activation"))) {
     check_heads(config, width, heads);
   }
 
@@ -140,6 +142,10 @@ class DistilBertModel : public PretrainedModel {
     parameter.select(0, settings_.padding).zero_();
   }
 
+  std::vector<std::string> token_parameters() const override {
+    return {"embeddings.word_embeddings.weight"};
+  }
+
   const Settings& settings() const { return settings_; }
   int64_t width() const { return settings_.width; }
   // Of single tokens.
@@ -151,7 +157,8 @@ class DistilBertModel : public PretrainedModel {
     return {.padding = inputs.attention_mask, .training = is_training()};
   }
   at::Tensor embedded(const ModelInputs& inputs) const {
-    check_text(inputs, settings_.positions, architecture());
+    check_text(inputs, {.vocabulary = words_->weight.size(0), .positions = settings_.positions},
+               architecture());
     const at::Tensor places = inputs.position_ids.defined()
                                   ? positions_->forward(inputs.position_ids)
                                   : positions_->weight.slice(0, 0, inputs.input_ids.size(1));

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "accelerate/transformers/model.h"
 #include "transformers/models/layers.h"
@@ -25,6 +26,9 @@ class EncoderWithHead : public PretrainedModel {
   std::string base_model_prefix() const override { return Base::kPrefix; }
   void initialise(const std::string& name, at::Tensor parameter) const override {
     base_->initialise(name, std::move(parameter));
+  }
+  std::vector<std::string> token_parameters() const override {
+    return prefixed(Base::kPrefix, base_->token_parameters());
   }
 
  protected:

@@ -25,6 +25,9 @@ class Gpt2WithHead : public PretrainedModel {
   void initialise(const std::string& name, at::Tensor parameter) const override {
     transformer_->initialise(name, parameter);
   }
+  std::vector<std::string> token_parameters() const override {
+    return prefixed("transformer", transformer_->token_parameters());
+  }
 
  protected:
   const std::shared_ptr<Gpt2Model> transformer_;
@@ -45,6 +48,11 @@ class Gpt2LmHeadModel : public Gpt2WithHead, public FactoredLogits {
     return head_.tied_weights("transformer.wte.weight");
   }
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
+  std::vector<std::string> token_parameters() const override {
+    std::vector<std::string> names = Gpt2WithHead::token_parameters();
+    for (std::string& name : head_.token_parameters()) names.push_back(std::move(name));
+    return names;
+  }
   const at::Tensor& output_matrix() const override { return head_.weight(); }
   at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
     return transformer_->forward(inputs, options).last_hidden_state.select(1, -1);

@@ -49,6 +49,7 @@ class Gpt2Model : public PretrainedModel {
   std::string architecture() const override { return "GPT2Model"; }
   std::string base_model_prefix() const override { return "transformer"; }
   void initialise(const std::string& name, at::Tensor parameter) const override;
+  std::vector<std::string> token_parameters() const override { return {"wte.weight"}; }
 
   const Embedding& embedding() const { return wte_; }
   int64_t positions() const { return wpe_->weight.size(0); }

@@ -29,7 +29,8 @@ int64_t heads_of(const ModelConfig& config) {
   if (width_of(config) % heads != 0) {
     throw DataError({.what = "'n_embd' in " + config.name() + " is " +
                              std::to_string(width_of(config)) + ", which " + std::to_string(heads) +
-                             " heads do not divide"});
+                             " heads do not divide" +
+                             changed_settings(config, {"n_embd", "n_head"})});
   }
   return heads;
 }
@@ -81,7 +82,8 @@ Gpt2Model::Gpt2Model(const ModelConfig& config)
       attention_dropout_(config.probability("attn_pdrop", 0.1)),
       residual_dropout_(config.probability("resid_pdrop", 0.1)),
       activation_name_(config.text("activation_function", "gelu_new")),
-      activation_(activation(activation_name_, "activation_function", config.name())),
+      activation_(activation(activation_name_, "activation_function",
+                             config.source_of("activation_function"))),
       wte_(register_module("wte", Embedding(config.size("vocab_size", 50257), width_of(config)))),
       wpe_(register_module(
           "wpe", Embedding(size_of(config, "n_positions", "max_position_embeddings", 1024),
@@ -89,7 +91,7 @@ Gpt2Model::Gpt2Model(const ModelConfig& config)
       h_(register_module("h", torch::nn::ModuleList())),
       ln_f_(nullptr) {
   if (config.flag("add_cross_attention", false)) {
-    throw DataError({.what = "'add_cross_attention' in " + config.name() +
+    throw DataError({.what = "'add_cross_attention' in " + config.source_of("add_cross_attention") +
                              " is true: GPT-2 as the decoder of another model is not known here"});
   }
   for (int64_t layer = 0; layer < layers_of(config); ++layer) {
@@ -109,12 +111,6 @@ void Gpt2Model::initialise(const std::string& name, at::Tensor parameter) const 
 
 at::Tensor Gpt2Model::embed(const ModelInputs& inputs, int64_t past) const {
   const at::Tensor& places = inputs.position_ids;
-  // On a GPU nobody reads them here: they must be in the table.
-  if (places.defined() && places.is_cpu() && places.max().item<int64_t>() >= positions()) {
-    throw UsageError({.what = "position_ids has " + std::to_string(places.max().item<int64_t>()) +
-                              ", the model has a table of " + std::to_string(positions()) +
-                              " positions"});
-  }
   at::Tensor x;
   if (places.defined()) {
     x = wte_->forward(inputs.input_ids) + wpe_->forward(places);
@@ -171,7 +167,10 @@ std::tuple<at::Tensor, at::Tensor> Gpt2Model::add_and_norm(const at::Tensor& sum
 
 ModelOutput Gpt2Model::forward(const ModelInputs& inputs, const ForwardOptions& options) {
   const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
-  check_text(inputs, positions(), architecture(), past);
+  const int64_t vocabulary = wte_->weight.size(0);
+  check_text(inputs,
+             {.vocabulary = vocabulary, .positions = positions(), .token_types = vocabulary},
+             architecture(), past);
   const AttendOptions attend_options = causal_attention(
       inputs.input_ids.size(1), past, inputs.attention_mask, inputs.input_ids.device());
   ModelOutput output;

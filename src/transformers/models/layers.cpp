@@ -6,6 +6,7 @@
 #include <memory>
 #include <numbers>
 #include <string>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
@@ -51,6 +52,11 @@ at::Tensor RmsNormImpl::forward(const at::Tensor& x) const {
   const at::Tensor wide = x.to(at::kFloat);
   const at::Tensor scale = at::rsqrt(wide.square().mean(-1, /*keepdim=*/true) + eps);
   return weight * (wide * scale).to(x.scalar_type());
+}
+
+std::vector<std::string> prefixed(const std::string& prefix, std::vector<std::string> names) {
+  for (std::string& name : names) name.insert(0, prefix + ".");
+  return names;
 }
 
 namespace {

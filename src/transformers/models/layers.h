@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace accelerate::transformers {
 
@@ -64,6 +65,9 @@ class RmsNormImpl : public torch::nn::Module {
   const double eps;
 };
 TORCH_MODULE(RmsNorm);
+
+// {"a.weight"} -> {"prefix.a.weight"}.
+std::vector<std::string> prefixed(const std::string& prefix, std::vector<std::string> names);
 
 using Activation = std::function<at::Tensor(const at::Tensor&)>;
 

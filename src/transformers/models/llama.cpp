@@ -28,9 +28,10 @@ int64_t key_heads_of(const ModelConfig& config) {
   const int64_t heads = heads_of(config);
   const int64_t key_heads = config.size("num_key_value_heads", heads);
   if (heads % key_heads != 0) {
-    throw DataError({.what = "'num_key_value_heads' in " + config.name() + " is " +
-                             std::to_string(key_heads) + ", which does not divide the " +
-                             std::to_string(heads) + " attention heads"});
+    throw DataError(
+        {.what = "'num_key_value_heads' in " + config.name() + " is " + std::to_string(key_heads) +
+                 ", which does not divide the " + std::to_string(heads) + " attention heads" +
+                 changed_settings(config, {"num_key_value_heads", "num_attention_heads"})});
   }
   return key_heads;
 }
@@ -40,7 +41,8 @@ int64_t head_width_of(const ModelConfig& config) {
   if (width_of(config) % heads_of(config) != 0) {
     throw DataError({.what = "'hidden_size' in " + config.name() + " is " +
                              std::to_string(width_of(config)) + ", which " +
-                             std::to_string(heads_of(config)) + " heads do not divide"});
+                             std::to_string(heads_of(config)) + " heads do not divide" +
+                             changed_settings(config, {"hidden_size", "num_attention_heads"})});
   }
   return width_of(config) / heads_of(config);
 }
@@ -52,7 +54,8 @@ int64_t padding_of(const ModelConfig& config) {
   if (padding < 0) padding = std::max<int64_t>(padding + vocabulary, -1);  // from the end
   if (padding >= vocabulary) {
     throw DataError({.what = "'pad_token_id' in " + config.name() + " is " +
-                             std::to_string(padding) + ", which is no token of the vocabulary"});
+                             std::to_string(padding) + ", which is no token of the vocabulary" +
+                             changed_settings(config, {"pad_token_id", "vocab_size"})});
   }
   return padding;
 }
@@ -99,7 +102,8 @@ struct LlamaMlpImpl : torch::nn::Module {
       : gate_proj(projection("gate_proj", config, false)),
         up_proj(projection("up_proj", config, false)),
         down_proj(projection("down_proj", config, true)),
-        act(activation(config.text("hidden_act", "silu"), "hidden_act", config.name())) {}
+        act(activation(config.text("hidden_act", "silu"), "hidden_act",
+                       config.source_of("hidden_act"))) {}
 
   Linear projection(const std::string& name, const ModelConfig& config, bool down) {
     const int64_t inner = config.size("intermediate_size", 11008);
@@ -157,7 +161,7 @@ class LlamaModel : public PretrainedModel {
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
     const int64_t past = options.cache != nullptr ? options.cache->length() : 0;
-    check_text(inputs, kNoTable, architecture(), past);
+    check_text(inputs, {.vocabulary = embed_tokens_->weight.size(0)}, architecture(), past);
     const int64_t count = inputs.input_ids.size(1);
     ModelOutput output;
     at::Tensor x = embed_tokens_->forward(inputs.input_ids);
@@ -185,6 +189,8 @@ class LlamaModel : public PretrainedModel {
       parameter.select(0, padding_).zero_();
   }
 
+  std::vector<std::string> token_parameters() const override { return {"embed_tokens.weight"}; }
+
   const Embedding& embedding() const { return embed_tokens_; }
 
  private:
@@ -208,6 +214,9 @@ class LlamaWithHead : public PretrainedModel {
   void initialise(const std::string& name, at::Tensor parameter) const override {
     model_->initialise(name, parameter);
   }
+  std::vector<std::string> token_parameters() const override {
+    return prefixed("model", model_->token_parameters());
+  }
 
  protected:
   const std::shared_ptr<LlamaModel> model_;
@@ -228,6 +237,11 @@ class LlamaForCausalLm : public LlamaWithHead, public FactoredLogits {
     return head_.tied_weights("model.embed_tokens.weight");
   }
   bool untie(const std::string& name) override { return head_.untie(*this, name); }
+  std::vector<std::string> token_parameters() const override {
+    std::vector<std::string> names = LlamaWithHead::token_parameters();
+    for (std::string& name : head_.token_parameters()) names.push_back(std::move(name));
+    return names;
+  }
   const at::Tensor& output_matrix() const override { return head_.weight(); }
   at::Tensor last_features(const ModelInputs& inputs, const ForwardOptions& options) override {
     return model_->forward(inputs, options).last_hidden_state.select(1, -1);

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/core/Reduction.h>
 
+#include <sstream>
 #include <string>
 
 #include "accelerate/errors.h"
+#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -17,31 +19,47 @@ std::string guess(const at::Tensor& logits, const at::Tensor& labels) {
                                                : "multi_label_classification";
 }
 
+// Half types lose the small differences.
+at::Tensor wide(const at::Tensor& logits) {
+  return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+}
+
+// One number for each score.
+void check_targets(const at::Tensor& labels, const at::Tensor& scores) {
+  if (labels.sizes() == scores.sizes()) return;
+  std::ostringstream text;
+  text << "labels has the shape " << labels.sizes() << ", the predictions have " << scores.sizes();
+  throw UsageError({.what = text.str(), .hint = "give one label for each"});
+}
+
 }  // namespace
 
 at::Tensor sequence_classification_loss(ModelConfig& config, const at::Tensor& logits,
                                         const at::Tensor& labels) {
   if (!config.has("problem_type")) config.set("problem_type", guess(logits, labels));
   const std::string type = config.text("problem_type");
-  const at::Tensor scores = logits.to(at::kFloat);
+  const at::Tensor scores = wide(logits);
   if (type == "regression") {
-    const at::Tensor wanted = labels.to(at::kFloat);
-    return scores.size(-1) == 1 ? at::mse_loss(scores.flatten(), wanted.flatten())
-                                : at::mse_loss(scores, wanted);
+    const bool single = scores.size(-1) == 1 && labels.numel() == scores.numel();
+    const at::Tensor wanted = single ? labels.view_as(scores) : labels;
+    check_targets(wanted, scores);
+    return at::mse_loss(scores, wanted.to(scores.scalar_type()));
   }
   if (type == "single_label_classification") return token_loss(scores, labels);
   if (type == "multi_label_classification") {
-    return at::binary_cross_entropy_with_logits(scores, labels.to(at::kFloat));
+    check_targets(labels, scores);
+    return at::binary_cross_entropy_with_logits(scores, labels.to(scores.scalar_type()));
   }
-  throw DataError({.what = "'problem_type' in " + config.name() + " is '" + type + "'",
-                   .hint = "known are regression, single_label_classification and "
-                           "multi_label_classification"});
+  throw DataError(
+      {.what = "'problem_type' in " + config.source_of("problem_type") + " is '" + type + "'",
+       .hint = "known are regression, single_label_classification and "
+               "multi_label_classification"});
 }
 
 at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
-  return at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, -2),
-                                labels.to(at::kLong).flatten(), /*weight=*/{}, at::Reduction::Mean,
-                                kNoLabel);
+  check_labels(labels, logits.numel() / logits.size(-1), logits.size(-1));
+  return at::cross_entropy_loss(wide(logits).flatten(0, -2), labels.to(at::kLong).flatten(),
+                                /*weight=*/{}, at::Reduction::Mean, kNoLabel);
 }
 
 }  // namespace accelerate::transformers

@@ -1,4 +1,4 @@
-// The losses of the heads, in float32, as Hugging Face's models compute them.
+// The losses of the heads, in float32 or, of such models, float64.
 #pragma once
 
 #include <ATen/core/Tensor.h>

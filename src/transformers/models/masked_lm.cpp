@@ -35,6 +35,14 @@ bool WordHead::untie(const std::string& name, const at::Tensor& words) {
   return false;
 }
 
+std::vector<std::string> WordHead::token_parameters() const {
+  std::vector<std::string> names;
+  if (weight.defined()) names.push_back(decoder_name + ".weight");
+  if (bias.defined()) names.push_back(decoder_name + ".bias");
+  if (tied_bias.defined()) names.push_back(tied_bias_name);
+  return names;
+}
+
 void set_masked_lm(ModelOutput& output, const WordHead& head, const at::Tensor& hidden,
                    const at::Tensor& words, const at::Tensor& labels, bool loss_only) {
   if (loss_only && labels.defined()) {

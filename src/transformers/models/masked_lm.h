@@ -31,6 +31,8 @@ struct WordHead {
   std::vector<std::pair<std::string, std::string>> tied_weights(const std::string& words) const;
   // `words` is the tied matrix.
   bool untie(const std::string& name, const at::Tensor& words);
+  // Its own parameters with a row for each token.
+  std::vector<std::string> token_parameters() const;
 };
 
 // Sets the logits and the loss. With `loss_only` only positions that have a label are looked at.
@@ -54,6 +56,11 @@ class EncoderForMaskedLm : public EncoderWithHead<Base> {
 
   std::vector<std::pair<std::string, std::string>> tied_weights() const override {
     return head_.tied_weights(std::string(Base::kPrefix) + ".embeddings.word_embeddings.weight");
+  }
+  std::vector<std::string> token_parameters() const override {
+    std::vector<std::string> names = EncoderWithHead<Base>::token_parameters();
+    for (std::string& name : head_.token_parameters()) names.push_back(std::move(name));
+    return names;
   }
   bool untie(const std::string& name) override { return head_.untie(name, this->base().words()); }
 

@@ -17,7 +17,7 @@ constexpr int64_t kFirstPositions = 256;
 
 [[noreturn]] void refuse(const ModelConfig& config, const std::string& key,
                          const std::string& what) {
-  throw DataError({.what = "'" + key + "' in " + config.name() + " " + what});
+  throw DataError({.what = "'" + key + "' in " + config.source_of(key) + " " + what});
 }
 
 double positive(const ModelConfig& config, const std::string& key, double value) {

@@ -52,12 +52,14 @@ T5Options T5Options::from_config(const ModelConfig& config) {
   options.most_distance = config.size("relative_attention_max_distance", 128);
   options.dropout = config.probability("dropout_rate", 0.1);
   options.eps = config.non_negative("layer_norm_epsilon", 1e-6);
-  options.file = config.name();
+  options.file = config.source_of("feed_forward_proj");
   // An encoder's buckets are halved twice.
   if (options.buckets < 4 || options.most_distance <= options.buckets / 2) {
     throw DataError({.what = "'relative_attention_num_buckets' in " + config.name() +
                              " must be at least 4, and half of it below "
-                             "'relative_attention_max_distance'"});
+                             "'relative_attention_max_distance'" +
+                             changed_settings(config, {"relative_attention_num_buckets",
+                                                       "relative_attention_max_distance"})});
   }
   const std::string feed = config.text("feed_forward_proj", "relu");
   options.gated = feed.starts_with("gated-");

@@ -2,10 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <optional>
 #include <sstream>
 #include <string>
 
 #include "accelerate/errors.h"
+#include "transformers/models/losses.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -16,40 +19,103 @@ std::string shape_of(const at::Tensor& tensor) {
   return text.str();
 }
 
+[[noreturn]] void refuse_type(const at::Tensor& tensor, const char* name) {
+  throw UsageError({.what = std::string(name) + " has numbers of the type " +
+                            c10::toString(tensor.scalar_type()) + ", not whole ones",
+                    .hint = std::string(name) + ".to(torch::kInt64)"});
+}
+
 void check_shape(const at::Tensor& tensor, const at::Tensor& ids, const char* name,
-                 int64_t past = 0) {
+                 const char* ids_name, int64_t past = 0) {
   if (!tensor.defined()) return;
   const int64_t all = ids.size(1) + past;
   if (tensor.dim() == 2 && tensor.size(0) == ids.size(0) && tensor.size(1) == all) return;
   const std::string before =
       past == 0 ? "" : " after " + std::to_string(past) + " positions in the cache";
-  throw UsageError({.what = std::string(name) + " has the shape " + shape_of(tensor) +
-                            ", input_ids has " + shape_of(ids) + before,
+  throw UsageError({.what = std::string(name) + " has the shape " + shape_of(tensor) + ", " +
+                            ids_name + " has " + shape_of(ids) + before,
                     .hint = "give one number for each position of each text"});
+}
+
+// A number that is neither in [0, count) nor `except`; nothing too where reading would wait for a
+// device. One pass over memory that is small beside all else.
+std::optional<int64_t> outside(const at::Tensor& tensor, int64_t count, int64_t except = 0) {
+  if (!tensor.is_cpu() || tensor.numel() == 0) return std::nullopt;
+  const at::Tensor numbers = tensor.to(at::kLong).contiguous();
+  const auto* begin = numbers.data_ptr<int64_t>();
+  const auto* end = begin + numbers.numel();
+  const auto is_wrong = [&](int64_t number) {
+    return (number < 0 || number >= count) && number != except;
+  };
+  const auto* found = std::find_if(begin, end, is_wrong);
+  return found == end ? std::nullopt : std::optional(*found);
+}
+
+// `of_what`: "tokens".
+void check_rows(const at::Tensor& tensor, int64_t count, const char* name, const char* of_what,
+                const char* hint) {
+  if (!tensor.defined()) return;
+  const at::ScalarType type = tensor.scalar_type();
+  if (type != at::kLong && type != at::kInt) refuse_type(tensor, name);
+  const std::optional<int64_t> wrong = outside(tensor, count);
+  if (!wrong) return;
+  const std::string range = count == kNoTable
+                                ? ", which is negative"
+                                : "; the model has " + std::to_string(count) + " " + of_what +
+                                      ", from 0 to " + std::to_string(count - 1);
+  throw UsageError(
+      {.what = std::string(name) + " has " + std::to_string(*wrong) + range, .hint = hint});
 }
 
 }  // namespace
 
-void check_text(const ModelInputs& inputs, int64_t positions, const std::string& model,
+void check_text(const ModelInputs& inputs, const TextLimits& limits, const std::string& model,
                 int64_t past) {
   const at::Tensor& ids = inputs.input_ids;
-  if (!ids.defined()) throw UsageError({.what = model + " was called without input_ids"});
+  const std::string name = limits.ids;
+  if (!ids.defined()) throw UsageError({.what = model + " was called without " + name});
   if (ids.dim() != 2) {
-    throw UsageError(
-        {.what = "input_ids has the shape " + shape_of(ids) + ", not [batch, positions]",
-         .hint = "a single text is a batch of one: unsqueeze(0)"});
+    throw UsageError({.what = name + " has the shape " + shape_of(ids) + ", not [batch, positions]",
+                      .hint = "a single text is a batch of one: unsqueeze(0)"});
   }
-  if (ids.numel() == 0) throw UsageError({.what = "input_ids has no tokens"});
-  check_shape(inputs.attention_mask, ids, "attention_mask", past);
-  check_shape(inputs.token_type_ids, ids, "token_type_ids");
+  if (ids.numel() == 0) throw UsageError({.what = name + " has no tokens"});
+  check_shape(inputs.attention_mask, ids, limits.mask, limits.ids, past);
+  check_shape(inputs.token_type_ids, ids, "token_type_ids", limits.ids);
   const at::Tensor& places = inputs.position_ids;
   const bool of_one_text = places.defined() && places.dim() == 2 && places.size(0) == 1;
-  if (places.defined()) check_shape(places, of_one_text ? ids.slice(0, 0, 1) : ids, "position_ids");
+  if (places.defined()) {
+    check_shape(places, of_one_text ? ids.slice(0, 0, 1) : ids, "position_ids", limits.ids);
+  }
+  check_rows(ids, limits.vocabulary, limits.ids, "tokens",
+             "the tokenizer must be that of the model; after tokens were added to it: "
+             "model->resize_token_embeddings()");
+  check_rows(inputs.token_type_ids, limits.token_types, "token_type_ids", "types",
+             "leave them out, or use the tokenizer of the model");
+  check_rows(places, limits.positions, "position_ids", "positions",
+             "truncate texts when they are turned into numbers");
   const int64_t end = ids.size(1) + past;
-  if (places.defined() || end <= positions) return;
+  if (places.defined() || end <= limits.positions) return;
   throw UsageError({.what = "texts of " + std::to_string(end) + " positions for " + model +
-                            ", which has " + std::to_string(positions),
+                            ", which has " + std::to_string(limits.positions),
                     .hint = "truncate them when they are turned into numbers"});
+}
+
+void check_labels(const at::Tensor& labels, int64_t rows, int64_t classes) {
+  if (!c10::isIntegralType(labels.scalar_type(), /*includeBool=*/true))
+    refuse_type(labels, "labels");
+  if (labels.numel() != rows) {
+    throw UsageError({.what = "labels has the shape " + shape_of(labels) + ", but there are " +
+                              std::to_string(rows) + " predictions",
+                      .hint = "give one label for each"});
+  }
+  const std::optional<int64_t> wrong = outside(labels, classes, kNoLabel);
+  if (!wrong) return;
+  throw UsageError(
+      {.what = "labels has " + std::to_string(*wrong) + "; the model has " +
+               std::to_string(classes) + " classes, from 0 to " + std::to_string(classes - 1) +
+               ", and " + std::to_string(kNoLabel) + " for what does not count",
+       .hint = "a classifier has as many classes as num_labels says, a language model as its "
+               "vocabulary"});
 }
 
 int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows) {
@@ -59,11 +125,21 @@ int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows) 
   return counted >= 0 && counted < rows ? counted : -1;
 }
 
+std::string changed_settings(const ModelConfig& config, std::initializer_list<const char*> keys) {
+  std::string text;
+  for (const std::string key : keys) {
+    if (config.source_of(key) == config.name()) continue;
+    text += " ('" + key + "' is that of " + config.source_of(key) + ")";
+  }
+  return text;
+}
+
 void check_heads(const ModelConfig& config, int64_t width, int64_t heads) {
   if (width % heads == 0) return;
   throw DataError({.what = config.name() + ": a hidden size of " + std::to_string(width) +
                            " cannot be divided among " + std::to_string(heads) +
-                           " attention heads"});
+                           " attention heads" +
+                           changed_settings(config, {"hidden_size", "num_attention_heads"})});
 }
 
 }  // namespace accelerate::transformers

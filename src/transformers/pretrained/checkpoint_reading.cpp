@@ -25,7 +25,9 @@ constexpr int64_t kMoreElements = int64_t{1} << 28;
 constexpr int64_t kMoreTensors = 1 << 12;
 
 void apply(const PretrainedOptions& options, ModelConfig& config) {
-  for (const auto& [key, value] : options.config) config.set(key, value);
+  for (const auto& [key, value] : options.config) {
+    config.set(key, value, "PretrainedOptions::config");
+  }
   if (!options.labels.empty()) {
     if (options.num_labels && *options.num_labels != static_cast<int64_t>(options.labels.size())) {
       throw UsageError({.what = "num_labels is " + std::to_string(*options.num_labels) +
@@ -79,12 +81,18 @@ std::vector<std::string> untie_what_differs(PretrainedModel& model, const Checkp
   return untied;
 }
 
+// Of what was untied. Where the configuration ties no words, heads of their own are no surprise.
+std::vector<std::string> worth_saying(std::vector<std::string> untied, const ModelConfig& config) {
+  if (config.flag("tie_word_embeddings", true)) return untied;
+  std::erase_if(untied,
+                [](const std::string& name) { return !name.ends_with("embed_tokens.weight"); });
+  return untied;
+}
+
 void refuse_mismatches(const KeyPlan& plan, const Checkpoint& checkpoint) {
-  std::string list;
-  for (const KeyPlan::Mismatch& each : plan.mismatched) {
-    list += (list.empty() ? "" : "; ") + mismatch_text(each);
-  }
-  throw CheckpointError({.what = "the files do not fit the model: " + list,
+  std::vector<std::string> all;
+  for (const KeyPlan::Mismatch& each : plan.mismatched) all.push_back(mismatch_text(each));
+  throw CheckpointError({.what = "the files do not fit the model: " + listed(all, "; "),
                          .where = checkpoint.weights.checkpoint.string(),
                          .hint = "for a new head of another size say ignore_mismatched_sizes; else "
                                  "config.json and the files are of different models"});
@@ -124,6 +132,7 @@ Checkpoint read_checkpoint(const std::string& name_or_folder, const PretrainedOp
                      .hint = "take a checkpoint in float32, float16 or bfloat16"});
   }
   apply(options, checkpoint.config);
+  checkpoint.is_changed = !options.config.empty();
   checkpoint.generation_config = read_generation_config(checkpoint.folder, checkpoint.config);
   checkpoint.weights = find_weight_files(checkpoint.folder, options.follow_links);
   if (options.dtype) check_dtype(*options.dtype);
@@ -144,7 +153,8 @@ AllocationPlan allocation_for(const Checkpoint& checkpoint, c10::Device device) 
           .device = device,
           .most_elements = kTimes * elements + kMoreElements,
           .most_tensors = kTimes * tensors + kMoreTensors,
-          .where = checkpoint.config.name(),
+          .where = checkpoint.config.name() +
+                   (checkpoint.is_changed ? ", as PretrainedOptions::config changes it" : ""),
           .elements_reason = reason,
           .tensors_reason = reason};
 }
@@ -209,8 +219,8 @@ PretrainedReport fill_model(PretrainedModel& model, const Checkpoint& checkpoint
     return found == plan.names.end() ? std::string() : found->second;
   };
   load_checkpoint_in_model(model, checkpoint.weights.checkpoint, load);
-  PretrainedReport report =
-      make_report(model.architecture(), checkpoint.folder.string(), plan, untied);
+  PretrainedReport report = make_report(model.architecture(), checkpoint.folder.string(), plan,
+                                        worth_saying(untied, checkpoint.config));
   initialise_parameters(model, newly_initialised(report));
   return report;
 }

@@ -17,6 +17,7 @@ namespace accelerate::transformers {
 struct Checkpoint {
   std::filesystem::path folder{};
   ModelConfig config{};  // with what the options change
+  bool is_changed = false;
   ModelConfig generation_config{};
   WeightFiles weights{};
   at::ScalarType dtype = at::kFloat;

@@ -87,6 +87,7 @@ ModelConfig ModelConfig::from_json(std::string_view text, const std::string& nam
   ModelConfig config;
   config.document_->root = parse_config(text, name);
   config.document_->name = name;
+  config.document_->use_own_names();
   return config;
 }
 
@@ -96,10 +97,11 @@ const std::string& ModelConfig::name() const { return document_->name; }
 
 bool ModelConfig::has(std::string_view key) const { return document_->find(key) != nullptr; }
 bool ModelConfig::is_null(std::string_view key) const {
-  const size_t dot = key.rfind('.');
-  const json* parent = dot == key.npos ? &document_->root : document_->find(key.substr(0, dot));
+  const std::string own = document_->own_name(key);
+  const size_t dot = own.rfind('.');
+  const json* parent = dot == own.npos ? &document_->root : document_->find(own.substr(0, dot));
   if (parent == nullptr || !parent->is_object()) return false;
-  const auto found = parent->find(std::string(key.substr(dot == key.npos ? 0 : dot + 1)));
+  const auto found = parent->find(own.substr(dot == own.npos ? 0 : dot + 1));
   return found != parent->end() && found->is_null();
 }
 
@@ -184,16 +186,24 @@ std::vector<std::string> ModelConfig::texts(std::string_view key) const {
   return values;
 }
 
-void ModelConfig::set(std::string_view key, ConfigValue value) {
+const std::string& ModelConfig::source_of(std::string_view key) const {
+  return document_->source_of(key);
+}
+
+void ModelConfig::set(std::string_view key, ConfigValue value, const std::string& source) {
   json made = std::visit([](auto& item) { return json(std::move(item)); }, value);
   const bool writable = !made.is_number_float() || std::isfinite(made.get<double>());
   if (!writable || (made.is_string() && !files::is_utf8(made.get_ref<const std::string&>()))) {
     throw UsageError(
         {.what = in_quotes(key) + " is given " +
                  (writable ? "a text that is no UTF-8" : "a number that is not finite"),
-         .where = document_->name});
+         .where = source.empty() ? document_->name : source});
   }
   document_->place(key) = std::move(made);
+  // Another model_type has other names.
+  if (key == "model_type") document_->use_own_names();
+  document_->sources.erase(document_->own_name(key));
+  if (!source.empty()) document_->sources.emplace(document_->own_name(key), source);
 }
 
 void ModelConfig::set_texts(std::string_view key, const std::vector<std::string>& values) {
@@ -211,7 +221,7 @@ void ModelConfig::set_texts(std::string_view key, const std::vector<std::string>
 void ModelConfig::remove(std::string_view key) {
   const size_t dot = key.rfind('.');
   if (dot == key.npos) {
-    document_->root.erase(std::string(key));
+    document_->root.erase(document_->own_name(key));
   } else if (has(key.substr(0, dot))) {
     json& parent = document_->place(key.substr(0, dot));
     if (parent.is_object()) parent.erase(std::string(key.substr(dot + 1)));

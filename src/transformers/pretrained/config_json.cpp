@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/lfs_pointer.h"
 #include "files/json_text.h"
 
 namespace accelerate::transformers {
@@ -173,6 +174,9 @@ void write(const json& value, size_t indent, std::string& out, bool by_number = 
 }  // namespace
 
 json parse_config(std::string_view text, const std::string& where) {
+  if (is_lfs_pointer(text)) {
+    throw DataError({.what = kLfsPointer, .where = where, .hint = kLfsHint});
+  }
   ConfigEvents events(where);
   json::sax_parse(text.begin(), text.end(), &events);
   return events.take();

@@ -38,7 +38,7 @@ std::optional<at::ScalarType> ModelConfig::dtype() const {
 }
 
 // As in Python: a number that contradicts the names makes new names.
-std::vector<std::string> ModelConfig::labels() const {
+std::map<int64_t, std::string> ModelConfig::id2label() const {
   const json* names = document_->find("id2label");
   const char* should_be = "an object that gives numbers of classes their names";
   if (names != nullptr && (!names->is_object() || names->empty())) {
@@ -46,9 +46,11 @@ std::vector<std::string> ModelConfig::labels() const {
   }
   const auto named = static_cast<int64_t>(names == nullptr ? 2 : names->size());
   const int64_t count = checked_count(*document_, integer("num_labels", named));
-  std::vector<std::string> labels;
-  for (int64_t i = 0; i < count; ++i) labels.push_back(default_label(i));
-  if (names == nullptr || named != count) return labels;
+  std::map<int64_t, std::string> labels;
+  if (names == nullptr || named != count) {
+    for (int64_t i = 0; i < count; ++i) labels.emplace(i, default_label(i));
+    return labels;
+  }
   for (const auto& [key, value] : names->items()) {
     int64_t number = 0;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), number);
@@ -56,9 +58,17 @@ std::vector<std::string> ModelConfig::labels() const {
     if (!is_number || (!value.is_string() && !value.is_number_integer())) {
       document_->refuse("id2label." + key, value, "the name of the class of that number");
     }
-    if (number < 0 || number >= count) continue;
-    labels[static_cast<size_t>(number)] =
-        value.is_string() ? value.get<std::string>() : value.dump();
+    labels[number] = value.is_string() ? value.get<std::string>() : value.dump();
+  }
+  return labels;
+}
+
+std::vector<std::string> ModelConfig::labels() const {
+  const std::map<int64_t, std::string> named = id2label();
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < static_cast<int64_t>(named.size()); ++i) {
+    const auto found = named.find(i);
+    labels.push_back(found == named.end() ? default_label(i) : found->second);
   }
   return labels;
 }

@@ -140,8 +140,17 @@ fs::path find_pretrained(const std::string& name_or_folder, const std::string& r
                      .hint = how_to_get(name_or_folder, revision)});
   }
   const fs::path snapshots = repository / "snapshots";
-  const std::string commit = commit_of(repository, revision).value_or(revision);
+  const std::optional<std::string> noted = commit_of(repository, revision);
+  const std::string commit = noted.value_or(revision);
   if (is_plain_name(commit) && is_folder(snapshots / commit)) return snapshots / commit;
+  if (noted) {
+    throw DataError({.what = "the cache notes that " + in_quotes(revision) + " of " +
+                             in_quotes(name_or_folder) + " is the snapshot " + commit +
+                             ", but that is not there; it has " +
+                             files::shortened(revisions_of(repository)),
+                     .where = (snapshots / commit).string(),
+                     .hint = how_to_get(name_or_folder, revision)});
+  }
   throw DataError({.what = "the cache has no revision " + in_quotes(revision) + " of " +
                            in_quotes(name_or_folder) + "; it has " +
                            files::shortened(revisions_of(repository)),

@@ -5,18 +5,11 @@
 namespace accelerate::transformers {
 namespace {
 
-// Layers repeat: a few dozen names say it all.
-constexpr size_t kMostNames = 40;
+// Layers repeat: a few names say it all.
+constexpr size_t kMostNames = 10;
 
 void add_line(std::string& text, const std::string& title, const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  text += "\n  " + title + ": ";
-  for (size_t i = 0; i < names.size() && i < kMostNames; ++i) {
-    text += (i == 0 ? "" : ", ") + files::shortened(names[i]);
-  }
-  if (names.size() > kMostNames) {
-    text += " and " + std::to_string(names.size() - kMostNames) + " more";
-  }
+  if (!names.empty()) text += "\n  " + title + ": " + listed(names, ", ");
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -26,6 +19,17 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 }  // namespace
+
+std::string listed(const std::vector<std::string>& names, const std::string& separator) {
+  std::string text;
+  for (size_t i = 0; i < names.size() && i < kMostNames; ++i) {
+    text += (i == 0 ? "" : separator) + files::shortened(names[i]);
+  }
+  if (names.size() > kMostNames) {
+    text += separator + "... and " + std::to_string(names.size() - kMostNames) + " more";
+  }
+  return text;
+}
 
 std::string mismatch_text(const KeyPlan::Mismatch& mismatch) {
   return mismatch.name + " " + shape_text(mismatch.in_files) + " in the files, " +
@@ -44,7 +48,7 @@ PretrainedReport make_report(const std::string& architecture, const std::string&
   add_line(lines, "newly initialised, because the files do not have them", plan.missing);
   add_line(lines, "newly initialised, because the files have them in another size", mismatches);
   add_line(lines, "in the files, but not used by this model", plan.unexpected);
-  add_line(lines, "tied by the configuration, but different in the files, so not tied", untied);
+  add_line(lines, "in the files with values of their own, so not tied to the embeddings", untied);
   if (lines.empty()) return report;
   report.message = architecture + " from " + folder + ":" + lines;
   if (!plan.missing.empty() || !mismatches.empty()) {

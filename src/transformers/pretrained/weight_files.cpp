@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <array>
+#include <fstream>
 #include <map>
 #include <set>
 #include <system_error>
@@ -10,6 +11,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
 #include "accelerate/safetensors.h"
+#include "base/lfs_pointer.h"
 #include "files/model_folder.h"
 #include "files/shard_index.h"
 #include "transformers/pretrained/hub_cache.h"
@@ -47,7 +49,16 @@ void list_archive(const fs::path& path, std::vector<StoredTensor>& tensors) {
   }
 }
 
+void refuse_lfs_pointer(const fs::path& file) {
+  std::array<char, 64> beginning{};
+  std::ifstream stream(file, std::ios::binary);
+  stream.read(beginning.data(), beginning.size());
+  if (!is_lfs_pointer({beginning.data(), static_cast<size_t>(stream.gcount())})) return;
+  throw CheckpointError({.what = kLfsPointer, .where = file.string(), .hint = kLfsHint});
+}
+
 std::vector<StoredTensor> tensors_of(const fs::path& file) {
+  refuse_lfs_pointer(file);
   std::vector<StoredTensor> tensors;
   if (file.extension() == ".safetensors") {
     list_safetensors(file, tensors);
@@ -58,6 +69,7 @@ std::vector<StoredTensor> tensors_of(const fs::path& file) {
 }
 
 std::vector<StoredTensor> tensors_of_index(const fs::path& path, files::Links links) {
+  refuse_lfs_pointer(path);
   const files::ShardIndex index = files::read_shard_index(path, links);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.weight_map) names.insert(file);

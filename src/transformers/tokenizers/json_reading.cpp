@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/lfs_pointer.h"
 #include "transformers/tokenizers/printable.h"
 
 namespace accelerate::tokenizers {
@@ -145,6 +146,9 @@ class TreeBuilder {
 }  // namespace
 
 json parse_json(std::string_view text, const std::string& where) {
+  if (is_lfs_pointer(text)) {
+    throw DataError({.what = kLfsPointer, .where = where, .hint = kLfsHint});
+  }
   TreeBuilder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder)) {
     throw DataError({.what = "the file is no JSON: " + printable(builder.error()), .where = where});

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "accelerate/errors.h"
+#include "base/lfs_pointer.h"
 #include "transformers/tokenizers/json_fields.h"
 #include "transformers/tokenizers/json_reading.h"
 #include "transformers/tokenizers/parts.h"
@@ -36,7 +37,11 @@ std::string read_text_file(const std::filesystem::path& file) {
                      .hint = "a model's folder has a tokenizer.json, or vocab.txt, or vocab.json "
                              "and merges.txt"});
   }
-  return text.str();
+  std::string all = text.str();
+  if (is_lfs_pointer(all)) {
+    throw DataError({.what = kLfsPointer, .where = file.string(), .hint = kLfsHint});
+  }
+  return all;
 }
 
 std::optional<TruncationOptions> read_truncation(const nlohmann::json& json,
