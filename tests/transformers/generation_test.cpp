@@ -109,14 +109,14 @@ TEST(Generation, AFrozenPartOfATrainedModelStaysFrozen) {
   model->train();
   const auto body = model->named_children()["transformer"];
   body->eval();
-  (void)generate(*model, {.input_ids = random_words(1, 3)}, {.max_new_tokens = 2});
+  (void)generate(*model, {.input_ids = random_texts(1, 3)}, {.max_new_tokens = 2});
   EXPECT_TRUE(model->is_training());
   EXPECT_FALSE(body->is_training());
   model->eval();
   body->train();  // with dropout, were it left like that
-  const at::Tensor first = generate(*model, {.input_ids = random_words(1, 3)},
+  const at::Tensor first = generate(*model, {.input_ids = random_texts(1, 3)},
                                     {.max_new_tokens = 20, .min_new_tokens = 20});
-  EXPECT_TRUE(at::equal(first, generate(*model, {.input_ids = random_words(1, 3)},
+  EXPECT_TRUE(at::equal(first, generate(*model, {.input_ids = random_texts(1, 3)},
                                         {.max_new_tokens = 20, .min_new_tokens = 20})));
   EXPECT_TRUE(body->is_training());
 }
@@ -147,7 +147,7 @@ TEST(Generation, LongTextsGrowAndALimitFarAwayCostsNothing) {
       model, texts_of({{1}}), {.max_new_tokens = int64_t{2000000000}, .eos_token_ids = {{900}}});
   EXPECT_TRUE(at::equal(found[0], at::arange(1, 901, at::kLong)));
   const auto llama = random_decoder(ModelTask::kCausalLm, small_llama());
-  const std::vector<at::Tensor> prompts{random_words(1, 3), random_words(1, 9, 2)};
+  const std::vector<at::Tensor> prompts{random_texts(1, 3), random_texts(1, 9, 2)};
   const GenerationOptions options{.max_new_tokens = 300, .min_new_tokens = 300};
   const at::Tensor together = generate(*llama, left_padded(prompts), options);
   const at::Tensor alone = generate(*llama, {.input_ids = prompts[0]}, options);
@@ -168,9 +168,9 @@ TEST(Generation, APromptGoesOnAloneAsItDoesInAPaddedBatch) {
   for (const std::string type : {"gpt2", "llama"}) {
     for (const bool use_cache : {true, false}) {
       SCOPED_TRACE(type);
-      const auto model = random_decoder(ModelTask::kCausalLm, small_decoder(type));
-      const std::vector<at::Tensor> prompts{random_words(1, 3), random_words(1, 9, 2),
-                                            random_words(1, 6, 3)};
+      const auto model = random_decoder(ModelTask::kCausalLm, small_model(type));
+      const std::vector<at::Tensor> prompts{random_texts(1, 3), random_texts(1, 9, 2),
+                                            random_texts(1, 6, 3)};
       const GenerationOptions options{
           .max_new_tokens = 12, .min_new_tokens = 12, .use_cache = use_cache};
       const at::Tensor together = generate(*model, left_padded(prompts), options);
@@ -185,7 +185,7 @@ TEST(Generation, APromptGoesOnAloneAsItDoesInAPaddedBatch) {
 
 TEST(Generation, PositionsAndTypesThatAreGivenGoOn) {
   const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
-  const at::Tensor ids = random_words(1, 5);
+  const at::Tensor ids = random_texts(1, 5);
   const at::Tensor positions = torch::tensor({{3, 4, 5, 6, 7}}, at::kLong);
   const at::Tensor types = at::full({1, 5}, 2, at::kLong);
   for (const bool use_cache : {true, false}) {
@@ -210,7 +210,7 @@ TEST(Generation, PositionsAndTypesThatAreGivenGoOn) {
 
 TEST(Generation, PadTokensWithoutAMaskCountAsPaddingWhereTheyAreNoEos) {
   const auto model = random_decoder(ModelTask::kCausalLm, small_llama());
-  const ModelInputs padded = left_padded({random_words(1, 8), random_words(1, 4, 2)});
+  const ModelInputs padded = left_padded({random_texts(1, 8), random_texts(1, 4, 2)});
   const GenerationOptions options{.max_new_tokens = 6, .min_new_tokens = 6};
   const at::Tensor with_mask = generate(*model, padded, options);
   EXPECT_TRUE(at::equal(generate(*model, {.input_ids = padded.input_ids}, options), with_mask));
@@ -219,7 +219,7 @@ TEST(Generation, PadTokensWithoutAMaskCountAsPaddingWhereTheyAreNoEos) {
 TEST(Generation, ADecoderStartsWithItsTokenAndLooksAtTheEncoder) {
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
   model->generation_config().set("decoder_start_token_id", int64_t{0});
-  const at::Tensor ids = random_words(2, 8);
+  const at::Tensor ids = random_texts(2, 8);
   at::Tensor mask = at::ones_like(ids);
   mask[1].slice(0, 5).fill_(0);
   const GenerationOptions options{.max_new_tokens = 7, .min_new_tokens = 7};
@@ -237,8 +237,8 @@ TEST(Generation, ADecoderStartsWithItsTokenAndLooksAtTheEncoder) {
 
 TEST(Generation, WhatADecoderHasSaidMayBePadded) {
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
-  const at::Tensor ids = random_words(1, 6);
-  const at::Tensor said = at::cat({at::zeros({1, 1}, at::kLong), random_words(1, 3, 7)}, 1);
+  const at::Tensor ids = random_texts(1, 6);
+  const at::Tensor said = at::cat({at::zeros({1, 1}, at::kLong), random_texts(1, 3, 7)}, 1);
   at::Tensor mask = at::ones_like(said);
   mask[0][1] = 0;
   ModelInputs inputs{.input_ids = ids, .decoder_input_ids = said, .decoder_attention_mask = mask};
@@ -347,19 +347,44 @@ TEST(Generation, WhatIsNotFollowedIsSaidOnce) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Generation, TheEndOfTheTableOfPositionsIsAnErrorThatSaysSo) {
+TEST(Generation, WhatWouldRunOutOfPositionsIsRefusedBeforeTheFirstToken) {
   const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
-  const GenerationOptions options{.max_new_tokens = 40, .min_new_tokens = 40};
-  expect_refused(*model, left_padded({random_words(1, 4), random_words(1, 6)}), options,
-                 "the text has reached the end of the model's table of 32 positions");
-  expect_refused(*model, {.input_ids = random_words(1, 4)}, options,
-                 "texts of 33 positions for GPT2Model, which has 32");
+  GenerationOptions options{.max_new_tokens = 30, .on_tokens = [](const at::Tensor&) {
+                              ADD_FAILURE() << "a token";
+                              return true;
+                            }};
+  const ModelInputs prompt{.input_ids = random_texts(1, 4)};
+  expect_refused(*model, prompt, options,
+                 "prompts of 4 positions and 30 new tokens need 33 positions, GPT2LMHeadModel has "
+                 "32");
+  const ModelInputs padded = left_padded({random_texts(1, 4), random_texts(1, 6)});
+  expect_refused(*model, padded, options,
+                 "prompts of 6 positions and 30 new tokens need 35 positions, GPT2LMHeadModel has "
+                 "32");
+  expect_refused(*model, {.input_ids = random_texts(1, 33)}, options,
+                 "prompts of 33 positions for GPT2LMHeadModel, which has 32");
+  // The last token has no position any more, and padding takes none.
+  options = {.max_new_tokens = 29, .eos_token_ids = {{}}};
+  EXPECT_EQ(generate(*model, prompt, options).size(1), 33);
+  options = {.max_length = 33, .eos_token_ids = {{}}};
+  EXPECT_EQ(generate(*model, padded, options).size(1), 33);
+  options.use_cache = false;
+  EXPECT_EQ(generate(*model, padded, options).size(1), 33);
+}
+
+TEST(Generation, ALengthOfTheFileEndsWithThePositions) {
+  const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
+  model->generation_config().set("max_length", int64_t{1000});
+  const GenerationOptions options{.eos_token_ids = {{}}};
+  EXPECT_EQ(generate(*model, {.input_ids = random_texts(1, 4)}, options).size(1), 33);
+  EXPECT_EQ(
+      generate(*model, left_padded({random_texts(1, 4), random_texts(1, 6)}), options).size(1), 33);
 }
 
 TEST(Generation, WhatADecoderHasSaidMustFitTheBatch) {
   const auto model = random_decoder(ModelTask::kSeq2SeqLm, small_t5());
-  const at::Tensor ids = random_words(3, 4);
-  expect_refused(*model, {.input_ids = ids, .decoder_input_ids = random_words(1, 4)}, {},
+  const at::Tensor ids = random_texts(3, 4);
+  expect_refused(*model, {.input_ids = ids, .decoder_input_ids = random_texts(1, 4)}, {},
                  "decoder_input_ids must be int64 [batch, positions] for the batch of input_ids, "
                  "and not empty");
   expect_refused(*model, {.input_ids = ids, .decoder_attention_mask = at::ones({3, 1}, at::kLong)},
@@ -378,7 +403,7 @@ TEST(Generation, PaddingOnTheRightIsRefused) {
 
 TEST(Generation, AModelThatDoesNotPredictTokensIsRefused) {
   const auto model = random_decoder(ModelTask::kBase, small_gpt2());
-  expect_refused(*model, {.input_ids = random_words(1, 3)}, {},
+  expect_refused(*model, {.input_ids = random_texts(1, 3)}, {},
                  "GPT2Model cannot generate texts: it does not predict the next token");
 }
 

@@ -14,7 +14,9 @@ namespace accelerate::transformers {
 
 // What is not set here comes from the model's generation_config(), else is as noted.
 struct GenerationOptions {
-  // 20 if neither length is set, but not beyond the last position that the model knows.
+  // 20 if neither length is set, but not beyond the last position that the model knows. Where that
+  // has a table of positions, as GPT-2, a length of generation_config() ends there too, and one
+  // given here that needs more positions, should no EOS come, is refused before the first token.
   std::optional<int64_t> max_new_tokens{};
   std::optional<int64_t> max_length{};         // prompt included
   std::optional<int64_t> min_new_tokens{};     // 0: until then no EOS

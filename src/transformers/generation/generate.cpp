@@ -116,6 +116,8 @@ class Run {
  private:
   void start_decoder(const at::Tensor& encoder_mask);
   void start_prompt(const at::Tensor& mask);
+  // Of models with a table of positions: what would run out of it is refused before it starts.
+  void keep_within_positions();
   // What the model is given next, and what follows from that it was.
   void prepare_inputs();
   void count_inputs();
@@ -140,7 +142,6 @@ class Run {
   at::Tensor positions_{};  // of the tokens that the model is given; undefined: from 0 on
   int64_t length_ = 0;
   int64_t processed_ = 0;  // columns that are in the cache
-  int64_t highest_ = 0;    // of positions_, where they are defined
   std::vector<char> ended_{};
   FactoredLogits* factored_ = nullptr;
   std::optional<BestToken> best_{};
@@ -176,6 +177,7 @@ Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOpti
     start_decoder(mask);
   } else {
     start_prompt(mask);
+    keep_within_positions();
   }
 }
 
@@ -202,7 +204,6 @@ void Run::start_prompt(const at::Tensor& mask) {
   seen().copy_(inputs_.input_ids);
   inputs_.attention_mask = at::Tensor();
   positions_ = inputs_.position_ids;
-  if (positions_.defined()) highest_ = positions_.max().item<int64_t>();
   if (!mask.defined()) return;
   if (!mask.select(1, -1).all().item<bool>()) {
     throw UsageError({.what = "a prompt is padded on the right: the text would go on after the "
@@ -214,17 +215,35 @@ void Run::start_prompt(const at::Tensor& mask) {
   mask_.slice(1, 0, length_).copy_(mask);
   if (!positions_.defined()) {
     positions_ = (mask.to(at::kLong).cumsum(1) - 1).clamp_min_(0);
-    highest_ = positions_.max().item<int64_t>();
   }
 }
 
-void Run::prepare_inputs() {
-  if (positions_.defined() && factored_ != nullptr && highest_ >= factored_->most_positions()) {
-    throw UsageError({.what = "the text has reached the end of the model's table of " +
-                              std::to_string(factored_->most_positions()) + " positions",
+void Run::keep_within_positions() {
+  const int64_t table = factored_ == nullptr ? kNoTable : factored_->most_positions();
+  if (table == kNoTable) return;
+  const int64_t used = positions_.defined() ? positions_.max().item<int64_t>() + 1 : length_;
+  if (used > table) {
+    throw UsageError({.what = "prompts of " + std::to_string(used) + " positions for " +
+                              model_.architecture() + ", which has " + std::to_string(table),
                       .where = "generate",
-                      .hint = "generate fewer tokens, or shorten the prompts"});
+                      .hint = "truncate them when they are turned into numbers"});
   }
+  // The last token is not given to the model any more.
+  const int64_t most = table - used + 1;
+  const int64_t wanted = settings_.max_length - length_;
+  if (wanted <= most) return;
+  if (settings_.length_is_given) {
+    throw UsageError(
+        {.what = "prompts of " + std::to_string(used) + " positions and " + std::to_string(wanted) +
+                 " new tokens need " + std::to_string(used + wanted - 1) + " positions, " +
+                 model_.architecture() + " has " + std::to_string(table),
+         .where = "generate",
+         .hint = "generate at most " + std::to_string(most) + " tokens, or shorten the prompts"});
+  }
+  settings_.max_length = length_ + most;
+}
+
+void Run::prepare_inputs() {
   const int64_t first = options_.use_cache ? processed_ : 0;
   const at::Tensor tokens = sequences_.slice(1, first, length_);
   if (model_.is_encoder_decoder()) {
@@ -244,7 +263,6 @@ void Run::count_inputs() {
     return options_.use_cache ? next : at::cat({columns, next}, 1);
   };
   if (positions_.defined()) positions_ = followed_by(positions_, 1);
-  ++highest_;
   if (inputs_.token_type_ids.defined()) {
     inputs_.token_type_ids = followed_by(inputs_.token_type_ids, 0);
   }

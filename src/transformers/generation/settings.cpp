@@ -202,6 +202,7 @@ GenerationSettings generation_settings(const PretrainedModel& model,
   warn_of_unknown_ways(file);
   GenerationSettings settings;
   settings.max_length = max_length_of(model, options, prompt_length);
+  settings.length_is_given = options.max_new_tokens || options.max_length;
   settings.min_length = min_length_of(options, file, prompt_length);
   choose_tokens_of(settings, options, file);
   choose_sampling(settings, options, file);

@@ -10,8 +10,9 @@
 namespace accelerate::transformers {
 
 struct GenerationSettings {
-  int64_t max_length = 0;  // prompt included
-  int64_t min_length = 0;  // prompt included: before it no EOS
+  int64_t max_length = 0;        // prompt included
+  bool length_is_given = false;  // by the caller
+  int64_t min_length = 0;        // prompt included: before it no EOS
   bool do_sample = false;
   double temperature = 1.0;
   int64_t top_k = 0;  // 0: all
