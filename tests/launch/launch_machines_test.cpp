@@ -1,9 +1,11 @@
 // Jobs on several machines, which here are several launchers on one.
 #include <gmock/gmock.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
@@ -24,6 +26,29 @@ std::string exit_codes(std::initializer_list<RunResult> results) {
   for (const RunResult& result : results) text += std::to_string(result.exit_code) + " ";
   return text;
 }
+
+// This test listens where launchers look for the main machine.
+class Impostor : public Machines {
+ protected:
+  launch::UniqueFd listen_instead() const {
+    launch::UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port_));
+    const int on = 1;  // connections of the tests before may linger
+    setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    EXPECT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    EXPECT_EQ(listen(server.get(), 8), 0);
+    return server;
+  }
+  // Waits until some launcher looks, and leaves the port to the real main machine.
+  void await_a_connection() const {
+    const launch::UniqueFd server = listen_instead();
+    pollfd guest{server.get(), POLLIN, 0};
+    ASSERT_EQ(poll(&guest, 1, static_cast<int>(kDeadline.count()) * 1000), 1);
+  }
+};
 
 TEST_F(Machines, RanksAreCountedOverAllMachines) {
   const Setup setup{.machines = 3, .processes = 6};
@@ -184,10 +209,14 @@ TEST_F(Machines, AMainMachineThatNeverComesIsAClearError) {
                 "and the same --main_process_port\n");
 }
 
-TEST_F(Machines, AMachineThatNeverComesIsNamed) {
+TEST_F(Impostor, AMachineThatNeverComesIsNamed) {
   const Setup setup{.machines = 3, .processes = 3, .flags = {"--rdzv_conf", "join_timeout=1.5"}};
+  Setup patient = setup;
+  patient.flags.back() = "join_timeout=60";
+  // The main machine starts when the other one already tries to connect.
+  auto second = start_machine(2, patient, script("echo never"));
+  await_a_connection();
   auto main = start_machine(0, setup, script("echo never"));
-  auto second = start_machine(2, setup, script("echo never"));
   const RunResult on_main = main->wait();
   EXPECT_EQ(exit_codes({on_main, second->wait()}), "75 75 ");
   EXPECT_THAT(on_main.err, StartsWith("error: machine 1 did not come within 1.50 s\n"));
@@ -216,8 +245,8 @@ TEST_F(Machines, TwoMachinesWithOneRankAreRefusedByName) {
   auto main = start_machine(0, setup, program);
   auto first = start_machine(1, setup, program, {.environment = {{"WHICH", "first"}}});
   auto second = start_machine(1, setup, program);
-  // One of the two is in; which, depends on who came first.
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  // One of the two is in; which, depends on who came first. The job begins only now.
+  main->wait_for_error("accelerate launch: refused: machine 1 (");
   auto third = start_machine(2, setup, program);
   const RunResult a = first->wait();
   const RunResult b = second->wait();
@@ -238,22 +267,20 @@ TEST_F(Machines, AProgramThatIsMissingOnOneMachineStopsAll) {
   EXPECT_THAT(on_main.err, HasSubstr("  it said: cannot run '" + broken + "'"));
 }
 
-TEST_F(Machines, AnythingElseAtThePortIsNoLauncher) {
-  const launch::UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(static_cast<uint16_t>(port_));
-  const int on = 1;  // connections of the tests before may linger
-  setsockopt(server.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  ASSERT_EQ(bind(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  ASSERT_EQ(listen(server.get(), 8), 0);
+TEST_F(Impostor, AnythingElseAtThePortIsNoLauncher) {
+  const launch::UniqueFd server = listen_instead();
+  std::atomic<bool> is_over = false;
   std::thread impostor([&] {
-    const launch::UniqueFd guest(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    [[maybe_unused]] const auto sent = write(guest.get(), "SSH-2.0-OpenSSH\r\n", 17);
+    while (!is_over) {
+      pollfd waiting{server.get(), POLLIN, 0};
+      if (poll(&waiting, 1, 20) <= 0) continue;
+      const launch::UniqueFd guest(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      [[maybe_unused]] const auto sent = send(guest.get(), "SSH-2.0-OpenSSH\r\n", 17, MSG_NOSIGNAL);
+    }
   });
   const Setup setup{.flags = {"--rdzv_conf", "join_timeout=1"}};
   const RunResult on_other = start_machine(1, setup, script("echo never"))->wait();
+  is_over = true;
   impostor.join();
   EXPECT_EQ(on_other.exit_code, 75);
   EXPECT_THAT(on_other.err, HasSubstr("error: the main machine did not answer at "));

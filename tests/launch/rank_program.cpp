@@ -60,6 +60,8 @@ void run_steps(accelerate::Accelerator& accelerator, int steps, const std::strin
       std::ofstream(folder + "/step.new") << step + 1;
       std::filesystem::rename(folder + "/step.new", file);
     }
+    // Nobody fails before the step is on the disk: a rank that fails has the others stopped.
+    if (!folder.empty()) accelerator.wait_for_everyone();
     if (accelerator.process_index() == failure.rank && step == failure.step &&
         restart == failure.restart) {
       throw std::runtime_error("the loss is not a number at step " + std::to_string(step));
