@@ -35,6 +35,8 @@ class Network : public Machines {
       ASSERT_TRUE(ip(in + "addr add 10.213.7." + std::to_string(machine + 1) + "/24 dev cable"));
       ASSERT_TRUE(ip(in + "link set lo up"));
       ASSERT_TRUE(ip(in + "link set cable up"));
+      // That nobody has an address is known after one second, not after three.
+      ASSERT_TRUE(ip(in + "ntable change name arp_cache dev cable mcast_probes 1"));
     }
     address_ = "10.213.7.1";
     port_ = 29'500;  // nobody else is there
