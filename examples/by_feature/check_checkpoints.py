@@ -24,7 +24,8 @@ class Example:
         return command
 
     def environment(self):
-        return {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        return {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true",
+                "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
 
     def run(self, processes, *arguments):
         result = subprocess.run(self.command(processes, *arguments), env=self.environment(), timeout=120, text=True,

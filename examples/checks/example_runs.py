@@ -14,7 +14,8 @@ class Example:
         command = [self.program, *map(str, arguments)]
         if processes > 1:
             command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true",
+                       "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
         print("$", *command, flush=True)
         result = subprocess.run(command, env=environment, timeout=120, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -67,9 +67,6 @@ Environment environment_of(int rank, int world_size, int port, const RankOptions
   Environment environment;
   unset_inherited(environment);
   environment.emplace_back("OMP_NUM_THREADS", "1");
-  // c10d looks up the names of the peers that connect; a name server that does not answer costs
-  // one second then, not five.
-  environment.emplace_back("RES_OPTIONS", "timeout:1 attempts:1");
   if (options.launched) {
     environment.emplace_back("RANK", std::to_string(rank));
     environment.emplace_back("LOCAL_RANK", std::to_string(rank));
