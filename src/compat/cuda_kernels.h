@@ -34,9 +34,8 @@ struct FlatAdamWArguments {
   int64_t decayed_numel = 0;
   at::Tensor learning_rate{};  // float32 scalars on the device, as are all tensors below
   at::Tensor step{};
-  at::Tensor norm{};           // undefined: no clipping
-  at::Tensor inverse_scale{};  // undefined: 1
-  at::Tensor found_inf{};      // undefined: always updated
+  at::Tensor norm{};       // undefined: no clipping
+  at::Tensor found_inf{};  // undefined: always updated
   double max_norm = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -102,5 +101,9 @@ struct CudaKernels {
   at::Tensor (*flat_norm)(const at::Tensor& values);
   void (*flat_adamw)(const FlatAdamWArguments& arguments);
 };
+
+// The kernels for the device of `tensor`; null on CPUs, where the library was built without nvcc,
+// and for GPUs that are older than those it was built for: operators of libtorch do the work then.
+const CudaKernels* kernels_for(const at::Tensor& tensor);
 
 }  // namespace accelerate::compat

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "accelerate/log.h"
+#include "compat/cuda_kernels.h"
 
 namespace accelerate::compat {
 namespace {
@@ -45,6 +46,15 @@ const CudaPlugin* load() {
 const CudaPlugin* cuda_plugin() {
   static const CudaPlugin* const plugin = load();
   return plugin;
+}
+
+const CudaKernels* kernels_for(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return nullptr;
+  const CudaPlugin* plugin = cuda_plugin();
+  if (plugin == nullptr || plugin->kernels == nullptr) return nullptr;
+  const bool new_enough =
+      plugin->compute_capability(tensor.get_device()) >= plugin->kernel_capability;
+  return new_enough ? plugin->kernels : nullptr;
 }
 
 bool has_cuda() {

@@ -49,8 +49,10 @@ struct CudaPlugin {
   // Bytes on `device` that tensors held at most since the last reset_peak_memory().
   int64_t (*peak_memory)(int device);
   void (*reset_peak_memory)(int device);
-  // Null where the library was built without nvcc.
+  // Null where the library was built without nvcc. See kernels_for().
   const CudaKernels* kernels;
+  // The least compute_capability() of devices that the kernels run on.
+  int kernel_capability;
 };
 
 // Name of the one C entry of the library, of type `const CudaPlugin* ()`.

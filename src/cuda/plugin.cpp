@@ -77,6 +77,7 @@ const compat::CudaPlugin kPlugin = {
     .peak_memory = peak_memory,
     .reset_peak_memory = reset_peak_memory,
     .kernels = kernel_table(),
+    .kernel_capability = ACCELERATE_KERNEL_CAPABILITY,
 };
 
 }  // namespace

@@ -69,6 +69,15 @@ std::optional<Shape> shape_of(const at::Tensor& to, const at::Tensor& left, cons
       left.numel() == 0) {
     return std::nullopt;
   }
+  // libtorch says what is wrong with others.
+  if (left.size(1) != right.size(0) || to.size(0) != left.size(0) || to.size(1) != right.size(1) ||
+      left.device() != to.device() || right.device() != to.device()) {
+    return std::nullopt;
+  }
+  if (bias.defined() &&
+      (bias.dim() != 1 || bias.size(0) != to.size(1) || bias.device() != to.device())) {
+    return std::nullopt;
+  }
   const at::ScalarType type = left.scalar_type();
   if (!is_half(type) || right.scalar_type() != type) return std::nullopt;
   if (to.scalar_type() != type && to.scalar_type() != at::kFloat) return std::nullopt;

@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(kBlock) cross_entropy_kernel(const CrossEntrop
   const float log_sum = own.most + logf(own.sum);
   const float columns = static_cast<float>(op.columns);
   const float kept = 1.0F - op.label_smoothing;
-  const float spread = op.label_smoothing / columns;
+  const bool known = target >= 0 && target < op.columns;
+  const float spread = known ? op.label_smoothing / columns : NAN;
   if (thread == 0) {
-    const bool known = target >= 0 && target < op.columns;
     const float chosen = known ? to_float(logits[target]) : NAN;
     float loss = kept * (log_sum - chosen) + op.z_loss * log_sum * log_sum;
     if (op.label_smoothing != 0.0F) loss += op.label_smoothing * (log_sum - total / columns);
@@ -121,12 +121,16 @@ __global__ void __launch_bounds__(kBlock) cross_entropy_kernel(const CrossEntrop
   }
 }
 
-// Whether the device lets the kernel have so much shared memory; asked once for each kernel.
+// Whether the current device lets the kernel have so much shared memory.
 template <auto kKernel>
 bool can_hold() {
-  static const bool can = cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                               kMostHeldBytes) == cudaSuccess;
-  return can;
+  static AnswerOfDevices answers;
+  return answers.ask([](int) {
+    const auto found =
+        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostHeldBytes);
+    if (found != cudaSuccess) (void)cudaGetLastError();  // nobody else is to find it
+    return found == cudaSuccess;
+  });
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <array>
+#include <atomic>
+
 #include "cuda/kernels/launch.h"
 
 namespace accelerate::cuda {
@@ -112,17 +115,32 @@ __device__ inline void wait_for_earlier_kernels() {
 #endif
 }
 
+// What is true of some devices and is asked once for each.
+class AnswerOfDevices {
+ public:
+  template <class Question>
+  bool ask(const Question& question) {
+    int device = 0;
+    if (cudaGetDevice(&device) != cudaSuccess) return false;
+    if (device >= static_cast<int>(answers_.size())) return question(device);
+    std::atomic<int>& answer = answers_[static_cast<size_t>(device)];
+    if (answer == 0) answer = question(device) ? 1 : -1;
+    return answer > 0;
+  }
+
+ private:
+  std::array<std::atomic<int>, 64> answers_{};  // 0: not asked yet
+};
+
 // Whether the current device can set a kernel up while the one before it still runs.
 inline bool overlaps_launches() {
-  static const bool can = [] {
-    int device = 0;
+  static AnswerOfDevices answers;
+  return answers.ask([](int device) {
     int major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
                cudaSuccess &&
            major >= 9;
-  }();
-  return can;
+  });
 }
 
 // Starts a kernel that calls wait_for_earlier_kernels(): between short kernels the time to set one

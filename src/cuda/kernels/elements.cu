@@ -68,8 +68,14 @@ __global__ void embedding_forward_kernel(const EmbeddingForward op) {
   if (place >= op.batch * op.positions * packs) return;
   const int64_t row = place / packs;
   const int64_t pack = place % packs;
+  const int64_t token = op.tokens[row];
   float x[kPack];
-  load<T>(x, op.token_table, op.tokens[row] * packs + pack);
+  if (token >= 0 && token < op.table_rows) {
+    load<T>(x, op.token_table, token * packs + pack);
+  } else {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) x[i] = NAN;
+  }
   if (op.position_table != nullptr) {
     float position[kPack];
     load<T>(position, op.position_table, row % op.positions * packs + pack);
@@ -94,9 +100,10 @@ __global__ void embedding_backward_kernel(const EmbeddingBackward op) {
     const int64_t row = item * op.positions + position;
     float grad[kPack];
     load<T>(grad, op.grad_output, row * packs + pack);
-    if (op.grad_token_table != nullptr) {
-      auto* out = reinterpret_cast<float4*>(op.grad_token_table + op.tokens[row] * op.columns +
-                                            pack * kPack);
+    const int64_t token = op.tokens[row];
+    if (op.grad_token_table != nullptr && token >= 0 && token < op.table_rows) {
+      auto* out =
+          reinterpret_cast<float4*>(op.grad_token_table + token * op.columns + pack * kPack);
 #pragma unroll
       for (int i = 0; i < kPack / 4; ++i) {
         atomicAdd(out + i,

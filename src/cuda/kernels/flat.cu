@@ -101,10 +101,10 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamW op) {
   if (op.found_inf != nullptr && *op.found_inf != 0.0F) return;
   const float step = *op.step;
   const float learning_rate = *op.learning_rate;
-  float scale = op.inverse_scale == nullptr ? 1.0F : *op.inverse_scale;
+  float scale = 1.0F;
   if (op.norm != nullptr) {
-    const float norm = *op.norm * scale;
-    scale *= fminf(1.0F, op.max_norm / (norm + 1e-6F));
+    const float wanted = op.max_norm / (*op.norm + 1e-6F);
+    if (!(wanted > 1.0F)) scale = wanted;  // also where it is no number
   }
   const float size = learning_rate / (1.0F - powf(op.beta1, step));
   const float root = rsqrtf(1.0F - powf(op.beta2, step));

@@ -121,7 +121,9 @@ void rotary(const Rotary& op, Kind kind, cudaStream_t stream);
 struct CrossEntropy {
   void* logits = nullptr;
   const int64_t* target = nullptr;
-  float* loss = nullptr;  // of each row; 0 where the target is ignore_index
+  // Of each row; 0 where the target is ignore_index, no number where it is no column, as is then
+  // the gradient of the row.
+  float* loss = nullptr;
   int64_t rows = 0;
   int columns = 0;
   int64_t ignore_index = 0;
@@ -131,10 +133,12 @@ struct CrossEntropy {
 };
 void cross_entropy(const CrossEntropy& op, Kind kind, cudaStream_t stream);
 
-// token_table[token] + position_table[position], and the gradients, which are added to float32.
+// token_table[token] + position_table[position], and the gradients, which are added to float32. A
+// token that is not in the table makes its row no number and has no gradient.
 struct EmbeddingForward {
   const int64_t* tokens = nullptr;  // [batch, positions]
   const void* token_table = nullptr;
+  int64_t table_rows = 0;                // of token_table
   const void* position_table = nullptr;  // null: none
   void* output = nullptr;
   int64_t batch = 0;
@@ -146,6 +150,7 @@ struct EmbeddingBackward {
   const int64_t* tokens = nullptr;
   const void* grad_output = nullptr;
   float* grad_token_table = nullptr;     // null: not wanted
+  int64_t table_rows = 0;                // of grad_token_table
   float* grad_position_table = nullptr;  // null: not wanted
   int64_t batch = 0;
   int64_t positions = 0;
@@ -179,10 +184,9 @@ struct FlatAdamW {
   int64_t numel = 0;
   int64_t decayed_numel = 0;  // weight decay is for the first of them
   const float* learning_rate = nullptr;
-  const float* step = nullptr;           // number of this update, from 1
-  const float* norm = nullptr;           // with max_norm: the gradient's; null: no clipping
-  const float* inverse_scale = nullptr;  // gradients are multiplied by it; null: 1
-  const float* found_inf = nullptr;      // not zero: nothing is updated; null: always updated
+  const float* step = nullptr;       // number of this update, from 1
+  const float* norm = nullptr;       // with max_norm: the gradient's; null: no clipping
+  const float* found_inf = nullptr;  // not zero: nothing is updated; null: always updated
   float max_norm = 0;
   float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0;
   bool stochastic_rounding = false;
