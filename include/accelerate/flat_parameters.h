@@ -21,7 +21,7 @@ namespace accelerate {
 class Communicator;
 
 struct FlatParametersOptions {
-  // What the parameters become.
+  // What the parameters become: kFloat, kHalf or kBFloat16.
   at::ScalarType dtype = at::kBFloat16;
   // Keep a float32 copy that updates are made on. Without it updates are made on the parameters
   // themselves: choose stochastic rounding then.
@@ -35,8 +35,9 @@ struct FlatParametersOptions {
 //
 // Make it when the module is on its device, and before optimizers look at the parameters. The
 // module keeps working as any other, but its zero_grad(), and anything that replaces gradients,
-// goes past the float32 vector: the next update collects what it finds. Modules must not be moved
-// or cast afterwards. One thread at a time.
+// goes past the float32 vector: the next update collects what it finds. Modules must not be moved,
+// cast, or given other tensors afterwards, as torch::load() does: the next update then throws
+// UsageError. One thread at a time.
 class FlatParameters {
  public:
   explicit FlatParameters(torch::nn::Module& module, const FlatParametersOptions& options = {});
@@ -52,7 +53,8 @@ class FlatParameters {
 
   // Sets all gradients to zero, in one pass, and puts them back where they were replaced.
   void zero_grad();
-  // Takes over gradients that were not added in place. Called by the optimizer.
+  // Takes over gradients that were not added in place. Called by the optimizer. Throws UsageError
+  // where the module has left the vector.
   void collect_gradients();
   // Replaces the gradient by its mean over the ranks, in one exchange after the backward pass. Use
   // it instead of a prepared model where there are several ranks. Collective.
@@ -63,6 +65,8 @@ class FlatParameters {
   void refresh_from_masters();
 
  private:
+  void require_in_place() const;
+
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> gradient_parts_;
   at::Tensor values_;
@@ -81,6 +85,7 @@ struct FlatAdamWOptions {
   // Above 0: gradients are scaled so that their norm is at most this, inside the update.
   double max_norm = 0.0;
   // Round updated bfloat16 parameters up or down by chance, so that small updates count on average.
+  // `seed`, the number of the update and the place of a parameter decide, on CPUs and GPUs alike.
   bool stochastic_rounding = false;
   uint64_t seed = 0;
 };

@@ -7,7 +7,6 @@
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
 #include "compat/cuda_kernels.h"
-#include "compat/cuda_plugin.h"
 #include "compat/replay_actions.h"
 
 namespace accelerate {
@@ -20,16 +19,41 @@ torch::optim::AdamWOptions torch_options(const FlatAdamWOptions& from) {
       .weight_decay(from.weight_decay);
 }
 
-const compat::CudaKernels* kernels_of(const at::Tensor& values) {
-  if (!values.is_cuda()) return nullptr;
-  const compat::CudaPlugin* plugin = compat::cuda_plugin();
-  return plugin == nullptr ? nullptr : plugin->kernels;
+void require_usable(const FlatAdamWOptions& options) {
+  const auto is_share = [](double beta) { return beta >= 0 && beta < 1; };
+  const char* wrong = !(options.lr >= 0)             ? "lr must be 0 or more"
+                      : !is_share(options.beta1)     ? "beta1 must lie between 0 and 1"
+                      : !is_share(options.beta2)     ? "beta2 must lie between 0 and 1"
+                      : !(options.eps >= 0)          ? "eps must be 0 or more"
+                      : !(options.weight_decay >= 0) ? "weight_decay must be 0 or more"
+                      : !(options.max_norm >= 0)     ? "max_norm must be 0 or more"
+                                                     : nullptr;
+  if (wrong != nullptr) throw UsageError({.what = wrong, .where = "FlatAdamWOptions"});
+}
+
+// One random number for each element, from the seed, the number of the update and the place of the
+// element, by the arithmetic of the kernel. Products of int64 wrap around like those of uint64.
+at::Tensor random_numbers(int64_t count, const at::Tensor& step, uint64_t seed) {
+  const auto wrapped = [](uint64_t factor) { return static_cast<int64_t>(factor); };
+  const auto fold = [](at::Tensor& value) {  // value ^= value >> 33, without sign
+    value.bitwise_xor_(value.bitwise_right_shift(33).bitwise_and_((int64_t{1} << 31) - 1));
+  };
+  const at::Tensor key =
+      (step.to(at::kLong) + wrapped(seed)) * wrapped(uint64_t{0x9e3779b97f4a7c15});
+  at::Tensor value = at::arange(count, key.options()).bitwise_xor_(key);
+  fold(value);
+  value.mul_(wrapped(uint64_t{0xff51afd7ed558ccd}));
+  fold(value);
+  value.mul_(wrapped(uint64_t{0xc4ceb9fe1a85ec53}));
+  fold(value);
+  return value;
 }
 
 // Cuts the lower half of each float off after a random number was added to it.
-at::Tensor rounded_by_chance(const at::Tensor& values) {
+at::Tensor rounded_by_chance(const at::Tensor& values, const compat::FlatAdamWArguments& from) {
   const at::Tensor bits = values.view(at::kInt);
-  const at::Tensor random = at::randint(0, 1 << 16, bits.sizes(), bits.options());
+  const at::Tensor random =
+      random_numbers(values.numel(), from.step, from.seed).bitwise_and_(0xffff).to(at::kInt);
   const at::Tensor cut = (bits + random).bitwise_and_(static_cast<int64_t>(-65536));
   return at::where(values.isfinite(), cut.view(at::kFloat), values);
 }
@@ -58,7 +82,7 @@ void compose_update(const compat::FlatAdamWArguments& from) {
   from.exp_avg_sq.copy_(square);
   if (from.master.defined()) from.master.copy_(master);
   const bool by_chance = from.stochastic_rounding && from.parameters.scalar_type() == at::kBFloat16;
-  from.parameters.copy_(by_chance ? rounded_by_chance(master) : master);
+  from.parameters.copy_(by_chance ? rounded_by_chance(master, from) : master);
 }
 
 }  // namespace
@@ -69,6 +93,7 @@ FlatAdamW::FlatAdamW(std::shared_ptr<FlatParameters> parameters, const FlatAdamW
       flat_(std::move(parameters)),
       options_(options),
       learning_rate_on_device_(options.lr) {
+  require_usable(options);
   if (options.stochastic_rounding && flat_->values().scalar_type() != at::kBFloat16) {
     throw UsageError({.what = "stochastic rounding is for bfloat16 parameters",
                       .where = "FlatAdamWOptions::stochastic_rounding"});
@@ -88,7 +113,7 @@ void FlatAdamW::refresh_learning_rate() {
 }
 
 at::Tensor FlatAdamW::gradient_norm() const {
-  const auto* kernels = kernels_of(flat_->values());
+  const auto* kernels = compat::kernels_for(flat_->values());
   return kernels != nullptr ? kernels->flat_norm(flat_->gradient()) : flat_->gradient().norm();
 }
 
@@ -132,7 +157,7 @@ at::Tensor FlatAdamW::step(LossClosure closure) {
       .stochastic_rounding = options_.stochastic_rounding,
       .seed = options_.seed,
   };
-  const auto* kernels = kernels_of(flat_->values());
+  const auto* kernels = compat::kernels_for(flat_->values());
   if (kernels != nullptr) {
     kernels->flat_adamw(arguments);
   } else {

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <string>
 #include <unordered_set>
 
 #include "accelerate/communicator.h"
@@ -30,10 +31,15 @@ std::vector<at::Tensor> distinct_parameters(const torch::nn::Module& module) {
   return parameters;
 }
 
-void require_one_kind(const std::vector<at::Tensor>& parameters) {
+void require_one_kind(const std::vector<at::Tensor>& parameters, at::ScalarType dtype) {
   if (parameters.empty()) {
     throw UsageError(
         {.what = "the module has no parameter that needs a gradient", .where = "FlatParameters"});
+  }
+  if (dtype != at::kFloat && dtype != at::kHalf && dtype != at::kBFloat16) {
+    throw UsageError({.what = std::string("flat parameters cannot be ") + c10::toString(dtype),
+                      .where = "FlatParametersOptions::dtype",
+                      .hint = "kFloat, kHalf or kBFloat16"});
   }
   for (const at::Tensor& parameter : parameters) {
     if (parameter.device() != parameters[0].device() || !parameter.is_floating_point() ||
@@ -49,7 +55,7 @@ void require_one_kind(const std::vector<at::Tensor>& parameters) {
 
 FlatParameters::FlatParameters(torch::nn::Module& module, const FlatParametersOptions& options)
     : parameters_(distinct_parameters(module)) {
-  require_one_kind(parameters_);
+  require_one_kind(parameters_, options.dtype);
   const at::NoGradGuard no_grad;
   int64_t total = 0;
   for (const at::Tensor& parameter : parameters_) {
@@ -76,6 +82,20 @@ FlatParameters::FlatParameters(torch::nn::Module& module, const FlatParametersOp
   }
 }
 
+void FlatParameters::require_in_place() const {
+  const auto* begin = static_cast<const char*>(values_.data_ptr());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const int64_t place = gradient_parts_[i].storage_offset() * values_.element_size();
+    if (parameters_[i].data_ptr() == begin + place) continue;
+    throw UsageError({.what = "parameter " + std::to_string(i) + " of " +
+                              std::to_string(parameters_.size()) +
+                              " does not lie in the flat vector any more: updates would not reach "
+                              "the module",
+                      .where = "FlatParameters",
+                      .hint = "move, cast and load the module before FlatParameters is made"});
+  }
+}
+
 void FlatParameters::zero_grad() {
   gradient_.zero_();
   for (size_t i = 0; i < parameters_.size(); ++i) {
@@ -84,6 +104,7 @@ void FlatParameters::zero_grad() {
 }
 
 void FlatParameters::collect_gradients() {
+  require_in_place();
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].mutable_grad();

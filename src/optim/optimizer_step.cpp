@@ -25,9 +25,13 @@ class FlatStep final : public OptimizerStep {
   at::Tensor step(LossClosure closure) override { return optimizer_.step(std::move(closure)); }
   bool can_look_on_device() const override { return true; }
   void step_unless(const at::Tensor& found_inf) override {
-    optimizer_.skip_where(found_inf);
+    struct Look {
+      Look(FlatAdamW& at, const at::Tensor& found_inf) : optimizer(at) { at.skip_where(found_inf); }
+      ~Look() { optimizer.skip_where({}); }
+      FlatAdamW& optimizer;
+    };
+    const Look look(optimizer_, found_inf);
     optimizer_.step();
-    optimizer_.skip_where({});
   }
   const char* name() const override { return "fused"; }
 

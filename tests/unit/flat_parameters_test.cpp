@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "accelerate/errors.h"
@@ -291,6 +293,99 @@ TEST_F(FlatTest, AStateOfNearestRoundingIsTakenByOneThatRoundsByChance) {
   by_chance.load_state_dict(nearest.state_dict());
   EXPECT_TRUE(torch::equal(by_chance.flat()->masters(), nearest.flat()->masters()));
   EXPECT_TRUE(torch::equal(by_chance.flat()->values(), nearest.flat()->values()));
+}
+
+// Not the generator of the process: a training that goes on must not depend on what else draws.
+TEST_F(FlatTest, StochasticRoundingIsDecidedByItsSeed) {
+  const auto trained = [](uint64_t seed, int64_t generator) {
+    Linears net = a_net();
+    FlatAdamW flat(std::make_shared<FlatParameters>(*net, FlatParametersOptions{.masters = false}),
+                   {.lr = 1e-3, .stochastic_rounding = true, .seed = seed});
+    torch::manual_seed(generator);
+    for (int step = 0; step < 4; ++step) {
+      flat.flat()->gradient().fill_(0.01);
+      flat.step();
+    }
+    return flat.flat()->values().cpu();
+  };
+  EXPECT_TRUE(torch::equal(trained(7, 1), trained(7, 2)));
+  EXPECT_FALSE(torch::equal(trained(7, 1), trained(8, 1)));
+}
+
+// The arithmetic is written down twice, for kernels and for operators: both give these.
+TEST_F(FlatTest, StochasticRoundingRoundsUpWhereItsHashSaysSo) {
+  torch::nn::Linear net(torch::nn::LinearOptions(8, 2).bias(false));
+  torch::nn::init::constant_(net->weight, 1.0);
+  net->to(test_device());
+  auto parameters = std::make_shared<FlatParameters>(*net, FlatParametersOptions{.masters = false});
+  FlatAdamW flat(parameters,
+                 {.lr = 0.002, .weight_decay = 0, .stochastic_rounding = true, .seed = 3});
+  parameters->gradient().fill_(1.0);
+  flat.step();
+  // 0.998 lies between 0.99609375 and 1: about half of them go each way.
+  const auto mixed = [](uint64_t value) {
+    for (const uint64_t factor : {0xff51afd7ed558ccdULL, 0xc4ceb9fe1a85ec53ULL}) {
+      value ^= value >> 33;
+      value *= factor;
+    }
+    return value ^ (value >> 33);
+  };
+  const float wanted = 1.0F - 0.002F;
+  for (int64_t at = 0; at < 16; ++at) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &wanted, sizeof(bits));
+    const uint64_t key = (3 + 1) * 0x9e3779b97f4a7c15ULL;
+    bits = (bits + (mixed(key ^ static_cast<uint64_t>(at)) & 0xffff)) & 0xffff0000;
+    float rounded = 0;
+    std::memcpy(&rounded, &bits, sizeof(bits));
+    EXPECT_EQ(parameters->values()[at].item<float>(), rounded) << at;
+  }
+}
+
+TEST_F(FlatTest, AModuleThatHasLeftTheVectorIsNoticed) {
+  Linears net = a_net();
+  FlatAdamW flat(std::make_shared<FlatParameters>(*net));
+  flat.step();
+  net->to(at::kFloat);
+  try {
+    flat.step();
+    FAIL() << "nothing was noticed";
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.message(),
+              "parameter 0 of 4 does not lie in the flat vector any more: updates would not reach "
+              "the module");
+  }
+}
+
+TEST_F(FlatTest, KindsOfNumbersThatNoKernelTakesAreRefused) {
+  Linears net = a_net();
+  for (const auto type : {at::kDouble, at::kLong}) {
+    EXPECT_THROW(FlatParameters(*net, {.dtype = type}), UsageError);
+  }
+}
+
+TEST_F(FlatTest, OptionsThatMeanNothingAreRefused) {
+  Linears net = a_net();
+  auto parameters = std::make_shared<FlatParameters>(*net);
+  for (const FlatAdamWOptions& wrong : std::vector<FlatAdamWOptions>{{.lr = -1},
+                                                                     {.beta1 = 1},
+                                                                     {.beta2 = -0.1},
+                                                                     {.eps = -1},
+                                                                     {.weight_decay = NAN},
+                                                                     {.max_norm = -1}}) {
+    EXPECT_THROW(FlatAdamW(parameters, wrong), UsageError);
+  }
+}
+
+// As clip_grad_norm_ of torch has it: a norm that is no number makes all parameters so.
+TEST_F(FlatTest, ANormThatIsNoNumberIsNotPassedOver) {
+  Linears net = a_net();
+  auto parameters = std::make_shared<FlatParameters>(*net);
+  FlatAdamW flat(parameters, {.max_norm = 1.0});
+  parameters->gradient().fill_(0.5);
+  parameters->gradient()[0] = NAN;
+  flat.step();
+  EXPECT_TRUE(std::isnan(parameters->values()[1].item<float>()));
 }
 
 TEST_F(FlatTest, StochasticRoundingIsRefusedForFloat32) {
