@@ -2,13 +2,18 @@
 // libtorch do in many, and each has a gradient.
 //
 // They take float32, bfloat16 and float16 (float64 too, for checks) on any device. On CUDA they use
-// kernels of this library where these fit (widths that 16-byte accesses divide), elsewhere
-// operators of libtorch: the results are the same but for rounding. Sums are kept in float32.
-// Weights have the dtype of the values or are float32. Under autocast the matrix products run in
-// its dtype. Nothing waits for the device. Gradients of gradients are not offered.
+// kernels of this library where these fit (widths that 16-byte accesses divide, up to 8,192
+// elements, 4,096 of float32), elsewhere operators of libtorch: the results are the same but for
+// rounding. Sums are kept in float32. Weights of norms and the bias of gelu() have the dtype of the
+// values or are float32, other weights have that of the values. Under autocast the matrix products
+// run in its dtype. Nothing waits for the device.
 //
-// Where a leaf in half precision has a gradient in float32 (FlatParameters makes them so), the
-// backward pass adds to it directly and hands nothing to autograd: hooks on such leaves are not
+// Shapes that do not go together and tensors on different devices are refused with UsageError or by
+// libtorch, before anything is launched. Gradients of gradients are offered by linear() alone;
+// where another operation has kernels, and by linear_cross_entropy() everywhere, they throw.
+//
+// Where a leaf in half precision has a dense gradient in float32 (FlatParameters makes them so),
+// the backward pass adds to it directly and hands nothing to autograd: hooks on such leaves are not
 // called, and torch::autograd::grad() must not be asked for them.
 #pragma once
 
@@ -38,8 +43,9 @@ struct LinearCrossEntropyOptions {
 };
 
 // The mean over all rows that are not ignored of cross_entropy(input weight^T, target), in float32;
-// NaN if there is none, as with torch. input [..., features], weight [classes, features], target
-// [...] of int64. A target that is no class and not ignored makes the loss NaN on CUDA.
+// NaN if there is none, with gradients of zero, as with torch. input [..., features], weight
+// [classes, features], target [...] of int64. A target that is no class and not ignored makes the
+// loss and the gradient of its row NaN on CUDA; on CPUs libtorch throws.
 //
 // Logits are made a chunk of rows at a time and overwritten by their gradient, so they are never
 // stored twice nor all at once; the gradients are computed with the loss, and backward() only
@@ -56,7 +62,7 @@ at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
 // The step between two branches of a residual network: sum = residual + branch + branch_bias,
 // normed = norm(sum); returns {sum, normed}. `branch_bias` is the bias of the linear layer that
 // made the branch, left out there: here it costs nothing, forwards or backwards. It may be
-// undefined.
+// undefined. weight, bias and branch_bias are vectors of the last dimension.
 std::tuple<at::Tensor, at::Tensor> residual_layer_norm(const at::Tensor& residual,
                                                        const at::Tensor& branch,
                                                        const at::Tensor& weight,
@@ -92,7 +98,9 @@ struct AttentionOptions {
 
 // Attention of query, key and value [batch, positions, heads, width]; the result has that shape.
 // On Hopper GPUs and later it runs by cuDNN for 16-bit values; throws UsageError where libtorch
-// would silently take a slower way there (another cuDNN was loaded than it was built with).
+// would silently take a slower way for all of them (another cuDNN was loaded than it was built
+// with). Attention that cuDNN itself does not take, and all of it while deterministic algorithms
+// are asked for, is left to libtorch's choice.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionOptions& options = {});
 
@@ -104,7 +112,9 @@ at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, con
                           WeightLayout layout = WeightLayout::kOutputsFirst);
 
 // token_table[tokens], plus position_table[position] if that is defined: tokens [..., positions] of
-// int64 gives [..., positions, features].
+// int64 gives [..., positions, features]. The order in which gradients of a token are added differs
+// from run to run on CUDA, unless deterministic algorithms are asked for. A token that is not in
+// the table makes its row NaN on CUDA; on CPUs libtorch throws.
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& token_table,
                      const at::Tensor& position_table = {});
 

@@ -4,6 +4,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
 #include "compat/cuda_plugin.h"
+#include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
 namespace accelerate::ops {
@@ -23,8 +24,21 @@ bool is_half(const at::Tensor& tensor) {
 // What at::_fused_sdp_choice returns for cuDNN.
 constexpr int64_t kCudnnChoice = 3;
 
-// Whether cuDNN computes this attention, of [batch, heads, positions, width]. Throws UsageError
-// where it should and libtorch would not let it.
+// All are [batch, heads, positions, width].
+bool chooses_cudnn(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                   const AttentionOptions& options) {
+  return at::_fused_sdp_choice(query, key, value, std::nullopt, options.dropout, options.causal,
+                               scale_of(options)) == kCudnnChoice;
+}
+
+// Whether libtorch gives cuDNN an attention that it surely takes, beside `like`.
+bool cudnn_is_used(const at::Tensor& like) {
+  const at::Tensor part = at::empty({1, 1, 128, 64}, like.options());
+  return chooses_cudnn(part, part, part, {});
+}
+
+// Whether cuDNN computes this attention. Throws UsageError where libtorch does not use cuDNN at all
+// though the GPU is one for it. What cuDNN does not take, and that alone, is left to libtorch.
 bool runs_by_cudnn(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                    const AttentionOptions& options) {
   if (!query.is_cuda() || !is_half(query)) return false;
@@ -33,10 +47,9 @@ bool runs_by_cudnn(const at::Tensor& query, const at::Tensor& key, const at::Ten
   const bool usual =
       query.size(3) % 8 == 0 && query.size(3) <= 128 && query.size(2) > 1 && query.numel() > 0;
   if (!hopper || !usual) return false;
-  if (at::_fused_sdp_choice(query, key, value, std::nullopt, options.dropout, options.causal,
-                            scale_of(options)) == kCudnnChoice) {
-    return true;
-  }
+  if (chooses_cudnn(query, key, value, options)) return true;
+  // cuDNN's backward pass is not deterministic: libtorch is right to refuse it.
+  if (at::globalContext().deterministicAlgorithms() || cudnn_is_used(query)) return false;
   throw UsageError({.what = "attention on this GPU should run by cuDNN, but libtorch chose another "
                             "way",
                     .where = "ops::attention",
@@ -78,7 +91,9 @@ std::array<at::Tensor, 3> parts_of(const at::Tensor& packed, int64_t heads) {
 
 // Projection and attention as one node: backwards, the gradients of the three parts and the sum
 // that is the gradient of the bias come from one pass.
-struct SelfAttention : torch::autograd::Function<SelfAttention> {
+struct SelfAttention : FirstOrderFunction<SelfAttention> {
+  static constexpr const char* kName = "ops::self_attention";
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& weight, const std::optional<at::Tensor>& own_bias,
                             int64_t heads, bool causal, double dropout, double scale,
@@ -104,7 +119,7 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
     return found.output.transpose(1, 2).reshape({input.size(0), input.size(1), outputs / 3});
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list gradients(AutogradContext* context, const variable_list& upstream) {
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
     const at::Tensor& input = saved[0];
@@ -117,10 +132,8 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
                                    .scale = data["scale"].toDouble()};
     const auto parts = parts_of(saved[3], heads);
     const int64_t width = parts[0].size(3);
-    const at::Tensor grad_output = gradients[0]
-                                       .contiguous()
-                                       .view({input.size(0), input.size(1), heads, width})
-                                       .transpose(1, 2);
+    const at::Tensor grad_output =
+        upstream[0].contiguous().view({input.size(0), input.size(1), heads, width}).transpose(1, 2);
     auto [query, key, value] = at::_scaled_dot_product_cudnn_attention_backward(
         grad_output, parts[0], parts[1], parts[2], saved[4], saved[5], saved[8], saved[9],
         at::Tensor(), saved[6], saved[7], data["most_query"].toInt(), data["most_key"].toInt(),
@@ -147,9 +160,9 @@ struct SelfAttention : torch::autograd::Function<SelfAttention> {
 
 at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      const AttentionOptions& options) {
-  const at::Tensor q = query.transpose(-3, -2);
-  const at::Tensor k = key.transpose(-3, -2);
-  const at::Tensor v = value.transpose(-3, -2);
+  const at::Tensor q = autocast_value(query).transpose(-3, -2);
+  const at::Tensor k = autocast_value(key).transpose(-3, -2);
+  const at::Tensor v = autocast_value(value).transpose(-3, -2);
   if (q.dim() == 4) (void)runs_by_cudnn(q, k, v, options);
   return at::scaled_dot_product_attention(q, k, v, std::nullopt, options.dropout, options.causal,
                                           scale_of(options))
@@ -159,8 +172,8 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
 at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                           int64_t heads, const AttentionOptions& options, WeightLayout layout) {
   const bool inputs_first = layout == WeightLayout::kInputsFirst;
-  const int64_t outputs = weight.size(inputs_first ? 1 : 0);
-  if (input.dim() != 3 || outputs % (3 * heads) != 0) {
+  const int64_t outputs = weight.dim() == 2 ? weight.size(inputs_first ? 1 : 0) : 1;
+  if (input.dim() != 3 || heads < 1 || outputs % (3 * heads) != 0) {
     throw UsageError({.what = "self_attention() takes input [batch, positions, features] and a "
                               "weight whose outputs are 3 times a multiple of the heads",
                       .where = "ops::self_attention"});

@@ -3,8 +3,10 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
+#include <string>
+
+#include "accelerate/errors.h"
 #include "base/environment.h"
-#include "compat/cuda_plugin.h"
 
 namespace accelerate::ops {
 namespace {
@@ -16,25 +18,50 @@ bool measures_products() {
   return on;
 }
 
-// Makes the product if it is to be measured, and can be.
+// Makes the product if it is to be measured, and can be. Not where autograd follows: it sees
+// nothing of it.
 bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
               const at::Tensor& bias, bool add) {
-  if (!measures_products()) return false;
+  if (!measures_products() || at::GradMode::is_enabled()) return false;
   const compat::CudaKernels* kernels = kernels_for(to);
   return kernels != nullptr && kernels->measured_product(to, left, right, bias, add);
 }
 
 }  // namespace
 
-const compat::CudaKernels* kernels_for(const at::Tensor& tensor) {
-  if (!tensor.is_cuda()) return nullptr;
-  const compat::CudaPlugin* plugin = compat::cuda_plugin();
-  return plugin == nullptr ? nullptr : plugin->kernels;
-}
-
 const compat::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights) {
   const compat::CudaKernels* kernels = kernels_for(tensor);
   return kernels != nullptr && kernels->fits_rows(tensor, weights) ? kernels : nullptr;
+}
+
+at::Tensor for_kernels(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const at::Tensor dense = tensor.contiguous();
+  constexpr uintptr_t kAccess = 16;
+  if (!dense.is_cuda() || reinterpret_cast<uintptr_t>(dense.data_ptr()) % kAccess == 0) {
+    return dense;
+  }
+  return dense.clone();
+}
+
+void require_same_device(const at::Tensor& tensor, const at::Tensor& other, const char* name,
+                         const char* where) {
+  if (!tensor.defined() || tensor.device() == other.device()) return;
+  throw UsageError({.what = std::string(name) + " is on " + tensor.device().str() +
+                            ", the values are on " + other.device().str(),
+                    .where = where,
+                    .hint = "move it there by to(device)"});
+}
+
+void require_row(const at::Tensor& row, const at::Tensor& values, const char* name,
+                 const char* where) {
+  if (!row.defined()) return;
+  require_same_device(row, values, name, where);
+  if (values.dim() > 0 && row.dim() == 1 && row.size(0) == values.size(-1)) return;
+  throw UsageError({.what = std::string(name) + " has the shape " + c10::str(row.sizes()) +
+                            ", the values have " + c10::str(values.sizes()),
+                    .where = where,
+                    .hint = "give it one element for each place of the last dimension"});
 }
 
 bool wants_gradient(const at::Tensor& tensor) {
@@ -44,8 +71,9 @@ bool wants_gradient(const at::Tensor& tensor) {
 at::Tensor float_gradient_of(const at::Tensor& parameter) {
   if (!parameter.defined() || !is_half(parameter.scalar_type()) || !parameter.is_leaf()) return {};
   const at::Tensor& gradient = parameter.grad();
-  if (!gradient.defined() || gradient.scalar_type() != at::kFloat) return {};
-  return gradient;
+  const bool fits = gradient.defined() && gradient.scalar_type() == at::kFloat &&
+                    gradient.sizes() == parameter.sizes() && gradient.is_contiguous();
+  return fits ? gradient : at::Tensor();
 }
 
 compat::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
@@ -54,7 +82,7 @@ compat::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
 }
 
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
-  if (measures_products() && left.is_cuda()) {
+  if (measures_products() && left.is_cuda() && !at::GradMode::is_enabled()) {
     const at::Tensor to = at::empty({left.size(0), right.size(1)}, left.options());
     if (measured(to, left, right, bias, false)) return to;
   }

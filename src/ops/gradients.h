@@ -10,10 +10,21 @@
 
 namespace accelerate::ops {
 
-// The kernels for tensors on this tensor's device; null: use operators of libtorch.
-const compat::CudaKernels* kernels_for(const at::Tensor& tensor);
+using compat::kernels_for;
 // The same where they also take rows like those of `tensor`, with weights of dtype `weights`.
 const compat::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights);
+
+// `tensor` as kernels read it: dense, and at an address where 16-byte accesses may begin. The
+// tensor itself where it is so. Differentiable.
+at::Tensor for_kernels(const at::Tensor& tensor);
+
+// Throws UsageError unless `row` is a vector that is as long as the rows of `values` and on the
+// same device: kernels do not look. Undefined rows pass.
+void require_row(const at::Tensor& row, const at::Tensor& values, const char* name,
+                 const char* where);
+// Throws UsageError unless both are on one device. Undefined tensors pass.
+void require_same_device(const at::Tensor& tensor, const at::Tensor& other, const char* name,
+                         const char* where);
 
 // As torch::autograd::Function takes tensors that may be missing.
 inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
@@ -23,7 +34,7 @@ inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
 // Whether autograd will want a gradient of `tensor`.
 bool wants_gradient(const at::Tensor& tensor);
 
-// The float32 gradient of a leaf in half precision, to which a backward pass adds by itself;
+// The dense float32 gradient of a leaf in half precision, to which a backward pass adds by itself;
 // undefined for all other tensors.
 at::Tensor float_gradient_of(const at::Tensor& parameter);
 

@@ -26,7 +26,7 @@ struct Linear : torch::autograd::Function<Linear> {
     const auto saved = context->get_saved_variables();
     const auto layout = context->saved_data["inputs_first"].toBool() ? WeightLayout::kInputsFirst
                                                                      : WeightLayout::kOutputsFirst;
-    const at::Tensor grad = gradients[0].contiguous();
+    const at::Tensor grad = for_kernels(gradients[0]);
     variable_list result(4);
     if (context->needs_input_grad(0)) result[0] = product(grad, outputs_first(saved[1], layout));
     if (context->needs_input_grad(1)) {
@@ -34,7 +34,9 @@ struct Linear : torch::autograd::Function<Linear> {
     }
     if (saved[2].defined() && context->needs_input_grad(2)) {
       const auto sums = grad.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      const auto* kernels = row_kernels_for(grad, saved[2].scalar_type());
+      // Gradients of gradients come from operators that have some.
+      const auto* kernels =
+          at::GradMode::is_enabled() ? nullptr : row_kernels_for(grad, saved[2].scalar_type());
       result[2] = kernels != nullptr
                       ? kernels->concatenate({grad}, false, gradient_sum_of(saved[2]))[1]
                       : delivered(saved[2], grad.sum(0, false, sums));

@@ -5,6 +5,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
+#include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
 namespace accelerate::ops {
@@ -13,6 +14,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr const char* kWhere = "ops::linear_cross_entropy";
 constexpr int64_t kChunkBytes = int64_t{1} << 30;
 
 // The dtype in which sums are kept.
@@ -55,7 +57,9 @@ void scale_into(const at::Tensor& to, const at::Tensor& from, const at::Tensor& 
   }
 }
 
-struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
+struct LinearCrossEntropy : FirstOrderFunction<LinearCrossEntropy> {
+  static constexpr const char* kName = kWhere;
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
                             const at::Tensor& weight, const at::Tensor& target,
                             int64_t ignore_index, double label_smoothing, double z_loss,
@@ -96,13 +100,15 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
     // The division comes last, in float32: gradients of logits divided by many rows would leave the
     // range of float16.
     const at::Tensor count = target.ne(ignore_index).sum().to(wide);
-    context->save_for_backward({weight, grad_rows, grad_weight, count.reciprocal()});
+    // Where all rows are ignored the loss is no number, but the gradients are zero, as torch's are.
+    const at::Tensor share = count.reciprocal().nan_to_num_(0, /*posinf=*/0);
+    context->save_for_backward({weight, grad_rows, grad_weight, share});
     return loss.sum() / count;
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list gradients(AutogradContext* context, const variable_list& upstream) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor scale = gradients[0] * saved[3];
+    const at::Tensor scale = upstream[0] * saved[3];
     variable_list result(9);
     if (saved[1].defined()) {
       result[0] = at::empty_like(saved[1]);
@@ -117,17 +123,39 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 };
 
+void require_fitting(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& target) {
+  if (target.scalar_type() != at::kLong || input.dim() < 1 ||
+      target.numel() != input.numel() / std::max<int64_t>(1, input.size(-1))) {
+    throw UsageError({.what = "linear_cross_entropy() takes one int64 target for each row of the "
+                              "input",
+                      .where = kWhere});
+  }
+  if (weight.dim() != 2 || weight.size(1) != input.size(-1)) {
+    throw UsageError({.what = "the weight has the shape " + c10::str(weight.sizes()) +
+                              ", the input has " + c10::str(input.sizes()),
+                      .where = kWhere,
+                      .hint = "a weight is [classes, features]"});
+  }
+  require_same_device(weight, input, "weight", kWhere);
+  require_same_device(target, input, "target", kWhere);
+}
+
+void require_usable(const LinearCrossEntropyOptions& options) {
+  const bool smoothing = options.label_smoothing >= 0 && options.label_smoothing <= 1;
+  if (smoothing && options.z_loss >= 0 && options.chunk_rows >= 0) return;
+  throw UsageError({.what = !smoothing               ? "label_smoothing must lie between 0 and 1"
+                            : !(options.z_loss >= 0) ? "z_loss must be 0 or more"
+                                                     : "chunk_rows must be 0 or more",
+                    .where = "LinearCrossEntropyOptions"});
+}
+
 }  // namespace
 
 at::Tensor linear_cross_entropy(const at::Tensor& input, const at::Tensor& weight,
                                 const at::Tensor& target,
                                 const LinearCrossEntropyOptions& options) {
-  if (target.scalar_type() != at::kLong || input.dim() < 1 ||
-      target.numel() != input.numel() / std::max<int64_t>(1, input.size(-1))) {
-    throw UsageError({.what = "linear_cross_entropy() takes one int64 target for each row of the "
-                              "input",
-                      .where = "ops::linear_cross_entropy"});
-  }
+  require_fitting(input, weight, target);
+  require_usable(options);
   const at::Tensor rows = autocast_value(input).reshape({-1, input.size(-1)}).contiguous();
   const at::Tensor own_weight = autocast_value(weight);
   const int64_t row_bytes = weight.size(0) * static_cast<int64_t>(rows.element_size());

@@ -1,7 +1,9 @@
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 
+#include "accelerate/errors.h"
 #include "accelerate/ops.h"
+#include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
 namespace accelerate::ops {
@@ -10,10 +12,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr const char* kOperation = "a norm of accelerate::ops";
+
 enum class Norm { kLayer, kRms };
 
 // Returns {sum, normed}; `sum` is the branch itself where nothing is added to it.
-struct ResidualNorm : torch::autograd::Function<ResidualNorm> {
+struct ResidualNorm : FirstOrderFunction<ResidualNorm> {
+  static constexpr const char* kName = kOperation;
+
   static variable_list forward(AutogradContext* context,
                                const std::optional<at::Tensor>& own_residual,
                                const at::Tensor& branch, const at::Tensor& weight,
@@ -34,14 +40,13 @@ struct ResidualNorm : torch::autograd::Function<ResidualNorm> {
     return {norm.output, norm.sum};
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list gradients(AutogradContext* context, const variable_list& upstream) {
     const auto saved = context->get_saved_variables();
     const at::Tensor& sum = saved[0];
     const at::Tensor& weight = saved[1];
     const at::Tensor grad_output =
-        gradients[0].defined() ? gradients[0].contiguous() : at::zeros_like(sum);
-    const at::Tensor grad_sum =
-        gradients.size() > 1 && gradients[1].defined() ? gradients[1].contiguous() : at::Tensor();
+        upstream[0].defined() ? for_kernels(upstream[0]) : at::zeros_like(sum);
+    const at::Tensor grad_sum = upstream.size() > 1 ? for_kernels(upstream[1]) : at::Tensor();
     auto found = kernels_for(sum)->norm_backward(
         grad_output, grad_sum, sum, weight, saved[4], saved[5],
         {gradient_sum_of(weight), gradient_sum_of(saved[2]), gradient_sum_of(saved[3])});
@@ -79,14 +84,23 @@ std::tuple<at::Tensor, at::Tensor> residual_norm(Norm kind, const at::Tensor& re
                                                  const at::Tensor& branch, const at::Tensor& weight,
                                                  const at::Tensor& bias, double eps,
                                                  const at::Tensor& branch_bias) {
-  const at::Tensor dense = branch.contiguous();
-  const bool alike = (!residual.defined() || residual.scalar_type() == dense.scalar_type()) &&
+  if (!weight.defined()) {
+    throw UsageError({.what = "the weight is missing", .where = kOperation, .hint = "ones"});
+  }
+  require_row(weight, branch, "weight", kOperation);
+  require_row(bias, branch, "bias", kOperation);
+  require_row(branch_bias, branch, "branch_bias", kOperation);
+  const at::Tensor dense = for_kernels(branch);
+  const bool alike = (!residual.defined() ||
+                      (residual.scalar_type() == dense.scalar_type() &&
+                       residual.sizes() == dense.sizes() && residual.device() == dense.device())) &&
                      (!bias.defined() || bias.scalar_type() == weight.scalar_type()) &&
                      (!branch_bias.defined() || branch_bias.scalar_type() == weight.scalar_type());
   if (alike && row_kernels_for(dense, weight.scalar_type()) != nullptr) {
-    auto found = ResidualNorm::apply(
-        optional_of(residual.defined() ? residual.contiguous() : residual), dense, weight,
-        optional_of(bias), optional_of(branch_bias), eps, kind == Norm::kRms);
+    auto found =
+        ResidualNorm::apply(optional_of(for_kernels(residual)), dense, for_kernels(weight),
+                            optional_of(for_kernels(bias)), optional_of(for_kernels(branch_bias)),
+                            eps, kind == Norm::kRms);
     return {found.size() > 1 ? found[1] : branch, found[0]};
   }
   at::Tensor sum = branch;

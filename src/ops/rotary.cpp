@@ -3,6 +3,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
+#include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
 namespace accelerate::ops {
@@ -11,16 +12,18 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Rotation : torch::autograd::Function<Rotation> {
+struct Rotation : FirstOrderFunction<Rotation> {
+  static constexpr const char* kName = "ops::rotary_embedding";
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const at::Tensor& cosine, const at::Tensor& sine) {
     context->save_for_backward({cosine, sine});
     return kernels_for(input)->rotary(input, cosine, sine, false);
   }
 
-  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+  static variable_list gradients(AutogradContext* context, const variable_list& upstream) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor grad = gradients[0].contiguous();
+    const at::Tensor grad = upstream[0].contiguous();
     return {kernels_for(grad)->rotary(grad, saved[0], saved[1], true), at::Tensor(), at::Tensor()};
   }
 };
@@ -37,10 +40,14 @@ at::Tensor rotary_embedding(const at::Tensor& input, const at::Tensor& cosine,
                               "[positions, width / 2]",
                       .hint = "make the angles by rotary_angles(positions, width)"});
   }
+  require_same_device(cosine, input, "cosine", "ops::rotary_embedding");
+  require_same_device(sine, input, "sine", "ops::rotary_embedding");
   const at::ScalarType type = input.scalar_type();
   const bool known = type == at::kFloat || type == at::kHalf || type == at::kBFloat16;
-  if (known && input.numel() > 0 && cosine.scalar_type() == at::kFloat &&
-      kernels_for(input) != nullptr) {
+  const bool fixed_angles = cosine.scalar_type() == at::kFloat &&
+                            sine.scalar_type() == at::kFloat && !wants_gradient(cosine) &&
+                            !wants_gradient(sine);
+  if (known && fixed_angles && input.numel() > 0 && kernels_for(input) != nullptr) {
     return Rotation::apply(input.contiguous(), cosine.contiguous(), sine.contiguous());
   }
   const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
