@@ -35,11 +35,12 @@ struct CaptureOptions {
 //   });
 //   for (auto& batch : loader) losses += step({batch.data, batch.target})[0];
 //
-// A graph is kept for each kind of step: shapes, dtypes and strides of the inputs, and, where
-// gradients accumulate, the place in the window. Each call is one micro-batch: it opens
-// accumulate() by itself where windows have several. What the step does on the host happens while
-// it is recorded and not again, but for prepared schedulers and optimizers, which follow each
-// replay: the learning rate is read from the device. Random numbers differ from replay to replay.
+// A graph is kept for each kind of step: shapes, dtypes and strides of the inputs, which of them
+// are defined, and, where gradients accumulate, the place in the window. Each call is one
+// micro-batch: it opens accumulate() by itself where windows have several. What the step does on
+// the host happens while it is recorded and not again, but for prepared schedulers and optimizers,
+// which follow each replay: the learning rate is read from the device. Random numbers differ from
+// replay to replay.
 //
 // The results are overwritten by the next call that replays the same graph: copy what is to stay.
 // Gradients keep their memory: zero_grad() inside of the step sets them to zero.
@@ -47,11 +48,12 @@ struct CaptureOptions {
 // Under fp16 the graph itself looks whether gradients overflowed; the host learns it before the
 // next replay of an update and is never more than one update ahead.
 //
-// Where a step cannot be recorded, on CPUs, and where Gloo exchanges the gradients of several
-// ranks, all calls run the step as it is; fallback_reason() says why, and so does one line in the
-// log. Through NCCL the exchange is part of the graph: all ranks then call it alike. Optimizers
-// that can be recorded are SGD, Adam, AdamW and FlatAdamW. After loading state into the optimizer
-// call reset(). One thread at a time.
+// Where a step cannot be recorded, on CPUs, where an input needs a gradient, and where Gloo
+// exchanges the gradients of several ranks, all calls run the step as it is; fallback_reason() says
+// why, and so does one line in the log. Through NCCL the exchange is part of the graph: all ranks
+// then call it alike. Optimizers that can be recorded are SGD, Adam, AdamW and FlatAdamW. What the
+// step throws that is no error of this library or of libtorch is passed on, and the next call tries
+// again. After loading state into the optimizer call reset(). One thread at a time.
 class StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -63,7 +65,7 @@ class StepCapture {
   StepCapture(StepCapture&&) noexcept;
   StepCapture& operator=(StepCapture&&) noexcept;
 
-  // Does not wait for the device.
+  // Does not wait for the device, except where a graph makes room for another one.
   Tensors operator()(const Tensors& inputs);
 
   // Graphs that are kept now, and replays made so far.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <list>
+#include <optional>
 #include <utility>
 
 #include "accelerate/accelerator.h"
@@ -19,9 +20,10 @@ namespace {
 // What makes two steps the same kind.
 struct Kind {
   struct Input {
-    std::vector<int64_t> sizes;
-    std::vector<int64_t> strides;
-    at::ScalarType dtype;
+    bool defined = false;
+    std::vector<int64_t> sizes{};
+    std::vector<int64_t> strides{};
+    at::ScalarType dtype = at::ScalarType::Undefined;
     friend bool operator==(const Input&, const Input&) = default;
   };
   std::vector<Input> inputs;
@@ -34,7 +36,12 @@ struct Kind {
 Kind kind_of(const StepCapture::Tensors& inputs, int64_t window) {
   Kind kind{.inputs = {}, .window = window};
   for (const at::Tensor& input : inputs) {
-    kind.inputs.push_back({.sizes = input.sizes().vec(),
+    if (!input.defined()) {
+      kind.inputs.emplace_back();
+      continue;
+    }
+    kind.inputs.push_back({.defined = true,
+                           .sizes = input.sizes().vec(),
                            .strides = input.strides().vec(),
                            .dtype = input.scalar_type()});
   }
@@ -44,15 +51,34 @@ Kind kind_of(const StepCapture::Tensors& inputs, int64_t window) {
 // Parameters, each with its gradient.
 using Gradients = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
-struct Recorded {
-  Kind kind;
-  int warm = 0;
+// What a recording has made.
+struct Recording {
   std::unique_ptr<compat::DeviceGraph> graph{};
   compat::ReplayActions actions{};
   StepCapture::Tensors inputs{};
   StepCapture::Tensors outputs{};
   Gradients gradients{};
 };
+
+struct Recorded {
+  Kind kind;
+  int warm = 0;
+  std::optional<Recording> recording{};
+};
+
+// Places on `device` that a graph reads its inputs from. Inputs whose elements share memory, as
+// those that were expanded, become dense ones.
+StepCapture::Tensors places_for(const StepCapture::Tensors& inputs, c10::Device device) {
+  StepCapture::Tensors places;
+  for (const at::Tensor& input : inputs) {
+    places.push_back(input.defined() ? at::empty_like(input, input.options().device(device),
+                                                      at::MemoryFormat::Preserve)
+                                     : at::Tensor());
+  }
+  return places;
+}
+
+bool needs_gradient(const at::Tensor& input) { return input.defined() && input.requires_grad(); }
 
 // As many backward passes as libtorch's reducer needs to settle.
 constexpr int kLeastWarmupOfRanks = 11;
@@ -91,7 +117,7 @@ class StepCapture::Impl {
 
   size_t graphs() const {
     size_t count = 0;
-    for (const Recorded& recorded : recorded_) count += recorded.graph ? 1 : 0;
+    for (const Recorded& recorded : recorded_) count += recorded.recording ? 1 : 0;
     return count;
   }
   int64_t replays() const { return replays_; }
@@ -101,27 +127,39 @@ class StepCapture::Impl {
  private:
   Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
     const compat::KeptGradients kept;
+    if (reason_.empty() && std::ranges::any_of(inputs, needs_gradient)) {
+      fall_back("an input needs a gradient, which would stay inside of the graph");
+      recorded_.clear();
+    }
     if (!reason_.empty()) return step_(inputs);
     accelerator_.finish_iteration();
     Recorded& recorded = find(kind_of(inputs, window));
-    if (!recorded.graph) {
+    if (!recorded.recording) {
       if (recorded.warm < options_.warmup_steps) {
         ++recorded.warm;
         Tensors outputs;
         compat::cuda_plugin()->on_side_stream([&] { outputs = step_(inputs); });
         return outputs;
       }
-      if (!record(recorded, inputs)) return step_(inputs);
+      recorded.recording = record(inputs);
+      if (!recorded.recording) {
+        recorded_.clear();
+        return step_(inputs);
+      }
     }
-    put_gradients_back(recorded);
+    return replay(*recorded.recording, inputs);
+  }
+
+  Tensors replay(const Recording& recording, const Tensors& inputs) {
+    put_gradients_back(recording);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      recorded.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
+      if (inputs[i].defined()) recording.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
     }
-    recorded.actions.run_before();
-    recorded.graph->replay();
+    recording.actions.run_before();
+    recording.graph->replay();
     ++replays_;
-    recorded.actions.run_after();
-    return recorded.outputs;
+    recording.actions.run_after();
+    return recording.outputs;
   }
 
   // The latest first.
@@ -134,40 +172,41 @@ class StepCapture::Impl {
     recorded_.push_front(Recorded{.kind = std::move(kind)});
     if (recorded_.size() > options_.most_graphs) {
       // Its work may still run.
-      if (recorded_.back().graph) compat::cuda_plugin()->synchronize();
+      if (recorded_.back().recording) compat::cuda_plugin()->synchronize();
       recorded_.pop_back();
     }
     return recorded_.front();
   }
 
-  bool record(Recorded& recorded, const Tensors& inputs) {
-    for (const at::Tensor& input : inputs) {
-      recorded.inputs.push_back(at::empty_strided(input.sizes(), input.strides(),
-                                                  input.options().device(accelerator_.device())));
-    }
+  // Nothing, and a reason to fall back, where the step cannot be recorded. Passes on what the step
+  // throws for reasons of its own; a later call then tries again.
+  std::optional<Recording> record(const Tensors& inputs) {
+    Recording made{.inputs = places_for(inputs, accelerator_.device())};
     // Nothing of earlier steps may wait for its turn inside of the graph.
     (void)accelerator_.optimizer_step_was_skipped();
     const Gradients before = gradients_now();
-    if (accelerator_.gradient_accumulation_steps() == 1) recorded.actions.mark_gradients(before);
-    auto graph = compat::cuda_plugin()->make_graph();
+    if (accelerator_.gradient_accumulation_steps() == 1) made.actions.mark_gradients(before);
+    made.graph = compat::cuda_plugin()->make_graph();
     try {
-      const compat::ReplayActions::Scope scope(recorded.actions);
-      graph->record([&] {
-        recorded.outputs = step_(recorded.inputs);
+      const compat::ReplayActions::Scope scope(made.actions);
+      made.graph->record([&] {
+        made.outputs = step_(made.inputs);
         accelerator_.finish_iteration();
       });
     } catch (const Error& error) {
       abandon(before);
       fall_back(error.message());
-      return false;
+      return std::nullopt;
     } catch (const c10::Error& error) {
       abandon(before);
       fall_back(error.what_without_backtrace());
-      return false;
+      return std::nullopt;
+    } catch (...) {
+      abandon(before);
+      throw;
     }
-    recorded.gradients = gradients_now();
-    recorded.graph = std::move(graph);
-    return true;
+    made.gradients = gradients_now();
+    return made;
   }
 
   Gradients gradients_now() const {
@@ -178,17 +217,20 @@ class StepCapture::Impl {
     return gradients;
   }
 
-  // Nothing of what was recorded happens.
+  // Nothing of what was recorded happens. Gradients that the recording has made hold no values.
   void abandon(const Gradients& before) const {
     accelerator_.abandon_iteration();
+    for (const at::Tensor& parameter : accelerator_.trained_parameters()) {
+      parameter.mutable_grad().reset();
+    }
     for (const auto& [parameter, gradient] : before) parameter.mutable_grad() = gradient;
   }
 
   // The graph adds to the gradients that it was recorded with. One that was let go of outside of
   // the step comes back as zeros, another one as its values.
-  static void put_gradients_back(const Recorded& recorded) {
+  static void put_gradients_back(const Recording& recording) {
     const at::NoGradGuard no_grad;
-    for (const auto& [parameter, gradient] : recorded.gradients) {
+    for (const auto& [parameter, gradient] : recording.gradients) {
       at::Tensor& present = parameter.mutable_grad();
       if (present.is_same(gradient)) continue;
       if (present.defined()) {
@@ -202,7 +244,6 @@ class StepCapture::Impl {
 
   void fall_back(std::string reason) {
     reason_ = std::move(reason);
-    recorded_.clear();
     log(LogLevel::kWarning, "steps are not recorded as CUDA graphs: " + reason_);
   }
 
@@ -216,7 +257,7 @@ class StepCapture::Impl {
 };
 
 StepCapture::StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options)
-    : impl_(std::make_unique<Impl>(accelerator, std::move(step), options)) {}
+    : impl_(std::make_unique<Impl>(accelerator, std::move(step), options), "StepCapture") {}
 StepCapture::~StepCapture() = default;
 StepCapture::StepCapture(StepCapture&&) noexcept = default;
 StepCapture& StepCapture::operator=(StepCapture&&) noexcept = default;
