@@ -24,6 +24,9 @@ host="$(hostname -s)"
 readonly host
 readonly nodes=("$host" "$host-second")
 
+# On a busy machine a message may take seconds. By default a batch script that has not begun within ten is put back and
+# waits for two minutes, and a job that found its nodes not ready yet is looked at again a minute later.
+# Ports of a job follow from its number, and two SLURMs on one machine must not give out the same ones.
 configuration() {
   local dir="$1" port="$2"
   cat <<EOF
@@ -48,6 +51,12 @@ SlurmdLogFile=$dir/slurmd.%n.log
 SlurmctldTimeout=120
 SlurmdTimeout=120
 KillWait=5
+FirstJobId=$((port * 1000))
+MessageTimeout=60
+TCPTimeout=30
+BatchStartTimeout=120
+JobRequeue=0
+SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 NodeName=${nodes[0]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=4 State=UNKNOWN

@@ -85,11 +85,14 @@ class SlurmRuns : public Launcher {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     std::smatch found;
     std::string state;
-    const std::regex ended("JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)[^]*ExitCode=([0-9]+):");
+    const std::regex ended(
+        "JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY)"
+        "[^]*ExitCode=([0-9]+):");
     do {
       state = run({"scontrol", "show", "job", number}, in_slurm()).out;
       if (std::chrono::steady_clock::now() > deadline) {
-        ADD_FAILURE() << "the job did not end: " << state << contents_of(output);
+        ADD_FAILURE() << "the job did not end: " << state << contents_of(output)
+                      << contents_of(cluster_->path() / "slurm" / "slurmctld.log");
         return result;
       }
       usleep(100'000);
