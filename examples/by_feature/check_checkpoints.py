@@ -72,8 +72,8 @@ def check_checkpointing(example):
                    "two checkpoints are kept, and their numbers go on")
 
 
-def worker_of(process):
-    """One of the processes that the launcher has started."""
+def workers_of(process):
+    """The processes that the launcher has started."""
     workers = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -82,21 +82,30 @@ def worker_of(process):
             continue
         if name.startswith("by_feature") and int(rest.split()[0]) == process.pid:
             workers.append(int(pid))
-    expect(len(workers) == 2, f"two workers run: {workers}")
-    return workers[1]
+    return workers
 
 
 def check_preemption(example):
     to_launcher = (lambda process: process.send_signal(signal.SIGTERM))
-    to_one_rank = (lambda process: os.kill(worker_of(process), signal.SIGTERM))
+
+    def to_one_rank(process):
+        workers = workers_of(process)
+        if len(workers) == 2:  # fewer: they are ending
+            os.kill(workers[1], signal.SIGTERM)
+
     for processes, send in ((1, to_launcher), (2, to_launcher), (2, to_one_rank)):
         with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as folder:
             (wanted,) = numbers(example.run(processes, whole), r"(y = .*)\n")
-            printed, ended_with = example.interrupt(processes, folder, send)
+            # On a busy machine it may have come to its end before the signal does.
+            for attempt in range(5):
+                own = f"{folder}/{attempt}"
+                printed, ended_with = example.interrupt(processes, own, send)
+                if "saved after" in printed and "saved after 100 " not in printed:
+                    break
             (saved,) = numbers(printed, r"saved after (\d+) steps\n")
             expect(20 <= int(saved) < 100, "it stops soon")
             expect(ended_with == PREEMPTED, f"it ends with {PREEMPTED}, not {ended_with}")
-            printed = example.run(processes, folder)
+            printed = example.run(processes, own)
             (begun,) = numbers(printed, r"begins after (\d+) steps\n")
             expect(begun == saved, "it goes on where it stopped")
             (found,) = numbers(printed, r"(y = .*)\n")

@@ -1,6 +1,7 @@
 // What is refused, and what else than a tokenizer.json is read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -120,9 +121,9 @@ class OldFiles : public testing::Test {
     std::ofstream(folder_ / name) << text;
   }
 
-  const fs::path folder_ =
-      fs::path(testing::TempDir()) /
-      (std::string("tokenizer_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  const fs::path folder_ = fs::path(testing::TempDir()) /
+                           ("tokenizer_" + std::to_string(getpid()) + "_" +
+                            testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
 TEST_F(OldFiles, VocabTxtIsReadAsOfBert) {
