@@ -4,6 +4,7 @@
 usage: transformers_interop.py transformers_peer
 """
 
+import copy
 import json
 import os
 import subprocess
@@ -49,6 +50,7 @@ CLASSES = [
     *("DistilBertForMaskedLM", "GPT2Model", "GPT2LMHeadModel", "GPT2ForSequenceClassification"),
     *("GPT2ForTokenClassification", "LlamaForTokenClassification", "LlamaModel", "LlamaForCausalLM"),
     *("LlamaForSequenceClassification", "T5Model", "T5ForConditionalGeneration"),
+    *("T5ForSequenceClassification", "T5ForTokenClassification"),
 ]
 
 
@@ -65,7 +67,7 @@ def config_of(name):
 def new_model(name, dtype=torch.float32):
     """Every parameter has a value that its initialisation would not give it."""
     torch.manual_seed(1)
-    model = getattr(transformers, name)(config_of(name)).eval()
+    model = getattr(transformers, name)(copy.deepcopy(config_of(name))).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -78,7 +80,10 @@ def inputs_of(name):
     mask = torch.ones_like(ids)
     mask[1, 5:] = 0
     inputs = {"input_ids": ids.where(mask == 1, config_of(name).pad_token_id), "attention_mask": mask}
-    if name.startswith("T5"):
+    if name == "T5ForSequenceClassification":
+        for row, last in enumerate((7, 4)):
+            inputs["input_ids"][row, last] = config_of(name).eos_token_id
+    elif name.startswith("T5") and name != "T5ForTokenClassification":
         inputs["decoder_input_ids"] = torch.randint(3, 40, (2, 5))
     return inputs
 
@@ -200,6 +205,55 @@ class InteropTest(unittest.TestCase):
                 expected = answer_of(model, name)
                 difference = (self.cpp_answer(name, self.folder / f"{name}-new") - expected).abs().max().item()
                 self.assertLess(difference, 1e-5 * max(1.0, expected.abs().max().item()))
+
+    def test_tokens_that_cpp_adds_are_those_of_python(self):
+        for name in CLASSES:
+            with self.subTest(name):
+                model = new_model(name)
+                model.save_pretrained(self.folder / name)
+                call("resize", name, self.folder / name, self.folder / "more", 43, 8)
+                loaded = self.load(name, self.folder / "more")
+                old = model.get_input_embeddings().weight.detach().clone()
+                before = answer_of(model, name)
+                model.resize_token_embeddings(43, pad_to_multiple_of=8)
+                for key, tensor in loaded.state_dict().items():
+                    expected = model.state_dict()[key]
+                    self.assertEqual(tensor.shape, expected.shape, key)
+                    if tensor.shape[0] == 48:  # the rows that were there, and the mean of them
+                        self.assertTrue(torch.equal(tensor[:40], expected[:40]), key)
+                        self.assertLess((tensor[40:] - expected[40:]).abs().max().item(), 1e-3, key)
+                    else:
+                        self.assertTrue(torch.equal(tensor, expected), key)
+                self.assertTrue(torch.equal(loaded.get_input_embeddings().weight[:40], old))
+                self.assertEqual(loaded.config.vocab_size, 48)
+                after = answer_of(loaded, name)
+                after = after[..., :40] if after.shape[-1] == 48 else after
+                self.assertLess((after - before).abs().max().item(), 1e-5 * max(1.0, before.abs().max().item()))
+
+    def test_tokens_that_python_adds_are_read_by_cpp(self):
+        heads = ("BertForMaskedLM", "DistilBertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM")
+        for name in (*heads, "RobertaForTokenClassification", "T5ForConditionalGeneration"):
+            with self.subTest(name):
+                model = new_model(name)
+                model.resize_token_embeddings(43)
+                model.save_pretrained(self.folder / name)
+                expected = answer_of(model, name)
+                difference = (self.cpp_answer(name, self.folder / name) - expected).abs().max().item()
+                self.assertLess(difference, 1e-5 * max(1.0, expected.abs().max().item()))
+
+    def test_common_names_of_settings_mean_what_they_mean_in_python(self):
+        common = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+        for name in ("GPT2Model", "DistilBertModel", "T5Model", "BertModel"):
+            with self.subTest(name):
+                folder = self.folder / name
+                config_of(name).save_pretrained(folder)
+                settings = json.loads((folder / "config.json").read_text()) | common
+                settings["num_decoder_layers"] = 1
+                (folder / "config.json").write_text(json.dumps(settings))
+                call("create", name, folder / "config.json", self.folder / f"{name}-new")
+                config = self.load(name, self.folder / f"{name}-new").config
+                for key, value in common.items():
+                    self.assertEqual(getattr(config, key), value, key)
 
     def test_settings_of_generation_go_from_python_to_cpp_and_back(self):
         model = new_model("GPT2LMHeadModel")

@@ -2,6 +2,7 @@
 //
 //   transformers_peer answer CLASS FOLDER INPUTS OUT    the model of FOLDER, its logits in OUT
 //   transformers_peer resave CLASS FOLDER TARGET SIZE   loaded and saved again, in shards of SIZE
+//   transformers_peer resize CLASS FOLDER TARGET COUNT MULTIPLE   with rows for more tokens
 //   transformers_peer create CLASS CONFIG TARGET        a new model of a config.json, saved
 //
 // CLASS is the name of an architecture. INPUTS and OUT are safetensors files: the inputs of
@@ -65,6 +66,11 @@ int run(int argc, char** argv) {
   } else if (command == "resave" && argc == 6) {
     const auto model = transformers::load_pretrained(task_of(argv[2]), argv[3]);
     transformers::save_pretrained(*model, argv[4], {.max_shard_size = argv[5]});
+  } else if (command == "resize" && argc == 7) {
+    const auto model = transformers::load_pretrained(task_of(argv[2]), argv[3]);
+    model->resize_token_embeddings(std::stoll(argv[5]),
+                                   {.pad_to_multiple_of = std::stoll(argv[6])});
+    transformers::save_pretrained(*model, argv[4]);
   } else if (command == "create" && argc == 5) {
     torch::manual_seed(4);
     const auto model = transformers::make_model(task_of(argv[2]), ModelConfig::from_file(argv[3]));

@@ -114,7 +114,9 @@ TEST(ResizeTokenEmbeddings, ASavedModelComesBackAsItIs) {
 }
 
 TEST(ResizeTokenEmbeddings, NewRowsAreTheMeanOfTheOldOnesWithALittleDifference) {
-  const auto model = random_decoder(ModelTask::kMaskedLm, small_bert());
+  ModelConfig config = small_bert();
+  config.set("tie_word_embeddings", false);
+  const auto model = random_decoder(ModelTask::kMaskedLm, config);
   const at::NoGradGuard no_gradient;
   at::Tensor words = model->named_parameters()["bert.embeddings.word_embeddings.weight"];
   at::Tensor bias = model->named_parameters()["cls.predictions.bias"];
@@ -134,6 +136,16 @@ TEST(ResizeTokenEmbeddings, NewRowsAreTheMeanOfTheOldOnesWithALittleDifference) 
   EXPECT_LT(found, 1.2 * expected);
   EXPECT_TRUE(at::equal(bias.slice(0, 0, 40), old_bias));
   EXPECT_TRUE(at::allclose(bias.slice(0, 40), old_bias.mean().expand({200})));
+}
+
+// Python's rule.
+TEST(ResizeTokenEmbeddings, NewBiasesOfATiedHeadAreZero) {
+  const auto model = random_decoder(ModelTask::kMaskedLm, small_bert());
+  const at::Tensor bias = model->named_parameters()["cls.predictions.bias"].detach();
+  const at::Tensor old = bias.clone();
+  model->resize_token_embeddings(45);
+  const at::Tensor now = model->named_parameters()["cls.predictions.bias"].detach();
+  EXPECT_TRUE(at::equal(now, at::cat({old, at::zeros({5})})));
 }
 
 TEST(ResizeTokenEmbeddings, NewRowsBeginLikeThoseOfANewModelIfWished) {

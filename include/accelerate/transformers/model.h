@@ -59,7 +59,8 @@ struct ResizeOptions {
   // The number of tokens is rounded up to a multiple of it; 0: it is not.
   int64_t pad_to_multiple_of = 0;
   // New rows are the mean of the old ones, each a little off it (by a billionth of their
-  // covariance): what the model says of the old tokens changes the least. False: initialise().
+  // covariance): what the model says of the old tokens changes the least. Biases of a head that is
+  // tied, and all where this is false, get what initialise() gives.
   bool mean_resizing = true;
 };
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/model.h"
@@ -53,6 +54,14 @@ void fill_around_mean(at::Tensor fresh, const at::Tensor& old) {
   }
 }
 
+// Whether a matrix of `names` is the one of the head too.
+bool head_is_tied(const PretrainedModel& model, const std::vector<std::string>& names) {
+  const auto parameters = model.named_parameters();
+  return std::ranges::any_of(model.tied_weights(), [&](const auto& pair) {
+    return std::ranges::count(names, pair.second) > 0 && parameters[pair.second].dim() == 2;
+  });
+}
+
 }  // namespace
 
 int64_t PretrainedModel::resize_token_embeddings(int64_t count, const ResizeOptions& options) {
@@ -65,6 +74,7 @@ int64_t PretrainedModel::resize_token_embeddings(int64_t count, const ResizeOpti
                       .hint = "override token_parameters()"});
   }
   const at::NoGradGuard no_gradient;
+  const bool tied = head_is_tied(*this, names);
   const auto parameters = named_parameters();
   for (const std::string& name : names) {
     at::Tensor parameter = parameters[name];
@@ -74,8 +84,11 @@ int64_t PretrainedModel::resize_token_embeddings(int64_t count, const ResizeOpti
     shape.front() = wanted;
     at::Tensor resized = at::empty(shape, parameter.options().requires_grad(false));
     const at::Tensor old = parameter.detach();
-    if (wanted > kept && !options.mean_resizing) initialise(name, resized);
-    if (wanted > kept && options.mean_resizing) fill_around_mean(resized.slice(0, kept), old);
+    if (wanted > kept && options.mean_resizing && (old.dim() > 1 || !tied)) {
+      fill_around_mean(resized.slice(0, kept), old);
+    } else if (wanted > kept) {
+      initialise(name, resized);
+    }
     resized.slice(0, 0, kept).copy_(old.slice(0, 0, kept));
     parameter.mutable_grad().reset();
     parameter.set_data(resized);
