@@ -21,8 +21,8 @@
 #include "accelerate/communicator.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/followed_loader.h"
+#include "accelerate/detail/owned_impl.h"
 #include "accelerate/detail/preparable.h"
-#include "accelerate/errors.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
 #include "accelerate/mixed_precision.h"
@@ -44,7 +44,8 @@ namespace accelerate {
 // One for each training loop; several may live in one process if all ranks make them in the same
 // order. Calls marked collective must be made by all ranks, in the same order. One thread at a
 // time. What the library refuses is an accelerate::Error that carries the rank, once that is known;
-// exceptions of libtorch and of your own code pass unchanged.
+// exceptions of libtorch and of your own code pass unchanged. What was prepared goes on with an
+// accelerator that is moved; the one it was moved from refuses its calls with UsageError.
 class Accelerator {
  public:
   // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an
@@ -206,44 +207,40 @@ class Accelerator {
   // The operations of operations.h, with the ranks of this accelerator. Collective.
   template <Nested V>
   V gather(const V& value) const {
-    return stamped([&] { return accelerate::gather(communicator(), value); });
+    return accelerate::gather(communicator(), value);
   }
   // Without the rows that only even out the batch that the innermost loop works on.
   template <Nested... Vs>
   auto gather_for_metrics(const Vs&... values) const {
-    return stamped(
-        [&] { return accelerate::gather_for_metrics(communicator(), current_batch(), values...); });
+    return accelerate::gather_for_metrics(communicator(), current_batch(), values...);
   }
   template <Nested V>
   auto gather_object_for_metrics(const V& object) const {
-    return stamped([&] {
-      return accelerate::gather_object_for_metrics(communicator(), current_batch(), object);
-    });
+    return accelerate::gather_object_for_metrics(communicator(), current_batch(), object);
   }
   template <Nested V>
   auto gather_object(const V& object) const {
-    return stamped([&] { return accelerate::gather_object(communicator(), object); });
+    return accelerate::gather_object(communicator(), object);
   }
   template <Nested V>
   V reduce(const V& value, const Reduction& by = ReduceOp::kSum, double scale = 1) const {
-    return stamped([&] { return accelerate::reduce(communicator(), value, by, scale); });
+    return accelerate::reduce(communicator(), value, by, scale);
   }
   template <Nested V>
   V broadcast(const V& value, int from = 0) const {
-    return stamped([&] { return accelerate::broadcast(communicator(), value, from); });
+    return accelerate::broadcast(communicator(), value, from);
   }
   template <Nested V>
   V broadcast_object(const V& object, int from = 0) const {
-    return stamped([&] { return accelerate::broadcast_object(communicator(), object, from); });
+    return accelerate::broadcast_object(communicator(), object, from);
   }
   template <Nested V>
   void broadcast_object_list(V& list, int from = 0) const {
-    stamped([&] { accelerate::broadcast_object_list(communicator(), list, from); });
+    accelerate::broadcast_object_list(communicator(), list, from);
   }
   template <Nested V>
   V pad_across_processes(const V& value, const PadOptions& options = {}) const {
-    return stamped(
-        [&] { return accelerate::pad_across_processes(communicator(), value, options); });
+    return accelerate::pad_across_processes(communicator(), value, options);
   }
 
   // What process_control.h and split.h offer, for this process.
@@ -261,14 +258,11 @@ class Accelerator {
   }
   template <class Function>
   auto on_process(int index, Function&& function) const {
-    return stamped(
-        [&] { return accelerate::on_process(state(), index, std::forward<Function>(function)); });
+    return accelerate::on_process(state(), index, std::forward<Function>(function));
   }
   template <class Function>
   auto on_local_process(int index, Function&& function) const {
-    return stamped([&] {
-      return accelerate::on_local_process(state(), index, std::forward<Function>(function));
-    });
+    return accelerate::on_local_process(state(), index, std::forward<Function>(function));
   }
   ProcessesFirst main_process_first() const {
     return accelerate::main_process_first(state(), communicator());
@@ -278,9 +272,7 @@ class Accelerator {
   }
   template <Splittable V>
   auto split_between_processes(V&& inputs, SplitOptions options = {}) const {
-    return stamped([&] {
-      return accelerate::split_between_processes(state(), std::forward<V>(inputs), options);
-    });
+    return accelerate::split_between_processes(state(), std::forward<V>(inputs), options);
   }
   // A flag that any rank may set, from any thread, and that all see. check_trigger() is collective:
   // true on all ranks if one has set it, which takes it back.
@@ -352,9 +344,13 @@ class Accelerator {
   ModelStateDict get_state_dict(const PreparedModel<Module>& model) const {
     return accelerate::get_state_dict(*model.module());
   }
-  // Writes an archive of torch.save() on the main process (the first of each node with
-  // save_on_each_node). Not collective.
+  // accelerate::save() on the main process (the first of each node with save_on_each_node): named
+  // tensors as safetensors or as an archive of torch.save(), by the extension; other values as such
+  // an archive. A name that does not go with the format is a UsageError on all ranks. Not
+  // collective.
   void save(const TorchValue& object, const std::filesystem::path& path) const;
+  void save(const NamedTensors& tensors, const std::filesystem::path& path,
+            const SaveFileOptions& options = {}) const;
 
   // Whether one of PreemptionOptions::signals has come to any rank: then save and leave with
   // preemption_exit_code(). Ask at the end of each step. Collective: the same answer on all ranks.
@@ -394,83 +390,16 @@ class Accelerator {
     if constexpr (detail::Model<T>) place_module(detail::module_of(object));
   }
 
+  // In detail/prepare_object.h.
   template <class T>
-  decltype(auto) prepare_one(T&& object, bool place = true) {
-    using Object = std::remove_cvref_t<T>;
-    static_assert(!detail::is_unshared_module<Object>,
-                  "pass a TORCH_MODULE holder or a std::shared_ptr to prepare()");
-    static_assert(
-        !detail::is_optimizer<std::remove_pointer_t<Object>> || !std::is_pointer_v<Object>,
-        "pass the optimizer itself or a smart pointer to prepare()");
-    if constexpr (detail::Model<Object>) {
-      auto module = detail::module_of(object);
-      using Module = typename decltype(module)::element_type;
-      auto strategy = wrap_module(module);
-      return PreparedModel<Module>(std::move(module), std::move(strategy), precision());
-    } else if constexpr (detail::is_optimizer<Object>) {
-      static_assert(!std::is_const_v<std::remove_reference_t<T>>,
-                    "prepare() needs a mutable optimizer");
-      if constexpr (std::is_lvalue_reference_v<T>) {
-        return prepare_optimizer(detail::borrowed(&object), place);
-      } else {
-        return prepare_optimizer(std::make_shared<Object>(std::move(object)), place);
-      }
-    } else if constexpr (detail::is_optimizer_pointer<Object>) {
-      if constexpr (std::is_lvalue_reference_v<T> && !detail::is_shared_ptr<Object>) {
-        return prepare_optimizer(detail::borrowed(object.get()), place);
-      } else {
-        return prepare_optimizer(std::forward<T>(object), place);
-      }
-    } else if constexpr (std::is_same_v<Object, Scheduler>) {
-      return prepare_scheduler(object);
-    } else if constexpr (detail::is_torch_loader<Object>) {
-      return prepare_loader(detail::adopt_torch_loader(std::forward<T>(object)), place);
-    } else if constexpr (detail::is_loader<Object>) {
-      return prepare_loader(object, place);
-    } else if constexpr (detail::is_unplaced<Object>) {
-      return prepare_one(static_cast<decltype(object.object)&&>(object.object), false);
-    } else if constexpr (detail::is_prepared_model<Object> ||
-                         std::is_same_v<Object, PreparedOptimizer> ||
-                         std::is_same_v<Object, PreparedScheduler>) {
-      return Object(std::forward<T>(object));
-    } else if constexpr (std::is_lvalue_reference_v<T>) {
-      return static_cast<T>(object);
-    } else {
-      return Object(std::forward<T>(object));
-    }
-  }
-
-  // Runs `call` and stamps the errors that pass through with the rank.
-  template <class Call>
-  decltype(auto) stamped(Call call) const {
-    try {
-      return call();
-    } catch (Error& error) {
-      error.set_rank(state().rank(), state().world_size());
-      throw;
-    }
-  }
+  decltype(auto) prepare_one(T&& object, bool place = true);
+  template <class Loader>
+  Loader prepare_loader(const Loader& loader, bool place);
 
   void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
   std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                       bool place);
-
-  template <class Loader>
-  Loader prepare_loader(const Loader& loader, bool place) {
-    if (loader.is_sharded()) return loader;
-    // A rank that is sent its batches need not have data: nothing is asked of it.
-    const LoaderState state = stamped(
-        [&] { return reads_data(Loader::kIsBatchStream) ? loader.state_dict() : LoaderState{}; });
-    const bool has_seed =
-        loader.options().seed.has_value() || loader.control()->start().seed.has_value();
-    Loader prepared = stamped([&] {
-      return loader.sharded(
-          loader_shard(loader.options(), Loader::kIsBatchStream, state, has_seed, place));
-    });
-    follow_loader(detail::follow(prepared));
-    return prepared;
-  }
   bool reads_data(bool is_batch_stream) const;
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
                            const LoaderState& state, bool has_seed, bool place);
@@ -488,7 +417,9 @@ class Accelerator {
   std::optional<BatchInfo> current_batch() const;
   static void print_line(const std::string& text);
 
-  std::unique_ptr<Impl> impl_;
+  detail::OwnedImpl<Impl> impl_;
 };
 
 }  // namespace accelerate
+
+#include "accelerate/detail/prepare_object.h"

@@ -83,9 +83,13 @@ struct LoadOptions {
   bool strict = true;
 };
 
-// How a save is going. A handle; any thread.
+// How a save is going. A handle: copies share the save, and one that was moved from goes on. Any
+// thread.
 class SaveTicket {
  public:
+  SaveTicket(const SaveTicket&) = default;
+  SaveTicket& operator=(const SaveTicket&) = default;
+
   // Where the checkpoint is, once it is done.
   const std::filesystem::path& directory() const;
   // Whether the files are durable, or writing them has failed.

@@ -44,7 +44,8 @@ struct ProcessGroupOptions {
 // peer is found by NCCL's own watchdog after the timeout, which ends the process.
 //
 // Arguments that cannot be used are UsageError before anything is sent, and the group goes on. A
-// wrong argument on some ranks only makes the others wait, unless a call says otherwise.
+// wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
+// carry the rank.
 // Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
 class Communicator {
  public:

@@ -22,7 +22,9 @@ namespace accelerate {
 using CsvColumn = std::variant<std::string, int64_t>;
 
 enum class CsvHeader {
-  kAuto,     // the first line is a header unless each of its fields is a number
+  // The first line is a header unless each of its fields is a number. One that names two columns
+  // alike may be either: DataError, which asks for one of the others.
+  kAuto,
   kPresent,  // the first line names the columns
   kAbsent,
 };
@@ -48,8 +50,8 @@ struct CsvTable {
 // double quotes and between blanks, and be "nan" or "inf" unless it is to be an int64. Columns that
 // are not asked for may hold anything, but no line break. Throws DataError, which names the file,
 // line and column, for a field that is no number of the wanted type and for a line with more or
-// fewer fields than the first; UsageError for columns that do not exist or are named twice and for
-// other options that make no sense.
+// fewer fields than the first; UsageError for columns that do not exist or are named twice, for a
+// name that several columns have and for other options that make no sense.
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
 
 // Sample i is (data, target) of row i of a table that read_csv() reads here, into memory.

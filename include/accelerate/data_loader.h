@@ -16,53 +16,20 @@
 #include <typeinfo>
 #include <utility>
 
-#include "accelerate/batch.h"
-#include "accelerate/detail/batch_stream_maker.h"
+#include "accelerate/detail/dataset_access.h"
 #include "accelerate/detail/dispatch_feed.h"
 #include "accelerate/detail/feed.h"
 #include "accelerate/detail/fetch.h"
 #include "accelerate/detail/loader_control.h"
 #include "accelerate/detail/loader_pass.h"
-#include "accelerate/detail/map_maker.h"
-#include "accelerate/detail/open_passes.h"
+#include "accelerate/detail/loader_source.h"
 #include "accelerate/detail/placing_feed.h"
-#include "accelerate/detail/stream_maker.h"
 #include "accelerate/detail/worker_feed.h"
-#include "accelerate/errors.h"
+#include "accelerate/loader_iterator.h"
 #include "accelerate/loader_options.h"
-#include "accelerate/stream.h"
+#include "accelerate/nested.h"
 
 namespace accelerate {
-
-namespace detail {
-
-template <class Source, class Collate>
-struct SourceTraits {
-  static_assert(MapDataset<Source>,
-                "a dataset needs size() and get(size_t) or get_batch(ArrayRef<size_t>); anything "
-                "else can be made a stream: see accelerate::stream()");
-  static constexpr SourceKind kKind = SourceKind::kDataset;
-  using Maker = MapMaker<Source, Collate>;
-};
-template <class T, class Collate>
-struct SourceTraits<Stream<T>, Collate> {
-  static constexpr SourceKind kKind = SourceKind::kStream;
-  using Maker = StreamMaker<T, Collate>;
-};
-template <class T, class Collate>
-struct SourceTraits<BatchStream<T>, Collate> {
-  static constexpr SourceKind kKind = SourceKind::kBatchStream;
-  using Maker = BatchStreamMaker<T, Collate>;
-};
-
-template <class Maker>
-std::unique_ptr<Feed<typename Maker::Value>> start_feed(Maker maker, const LoaderOptions& options) {
-  if (options.num_workers == 0) return std::make_unique<DirectFeed<Maker>>(std::move(maker));
-  return std::make_unique<WorkerFeed<Maker>>(std::move(maker), options.num_workers,
-                                             options.prefetch);
-}
-
-}  // namespace detail
 
 // Iterates `Source` in batches:
 //   a dataset        any type with size(), an integer or a std::optional of one, and
@@ -82,11 +49,11 @@ std::unique_ptr<Feed<typename Maker::Value>> start_feed(Maker maker, const Loade
 // pass of its own that owns its state, so loops over one loader may be nested or left at any point.
 // A pass that reaches its end raises epoch().
 //
-// A DataLoader is a handle: copies are cheap and share the data and the place where it stands.
-// Handles may be used from several threads if the dataset may be; one iterator belongs to one
-// thread. An exception ends its pass and comes out of begin() or ++ in the place of its batch: that
-// of a dataset or a stream as DataError that names the sample, with the exception nested in it;
-// those of samplers and collate functions unchanged.
+// A DataLoader is a handle: copies are cheap and share the data and the place where it stands; so
+// does one that was moved from. Handles may be used from several threads if the dataset may be; one
+// iterator belongs to one thread. An exception ends its pass and comes out of begin() or ++ in the
+// place of its batch: that of a dataset or a stream as DataError that names the sample, with the
+// exception nested in it; those of samplers and collate functions unchanged.
 template <class Source, class Collate = detail::DefaultCollate>
 class DataLoader {
   using Traits = detail::SourceTraits<Source, Collate>;
@@ -95,7 +62,7 @@ class DataLoader {
  public:
   using Value = typename Maker::Value;
   static constexpr bool kIsBatchStream = Traits::kKind == detail::SourceKind::kBatchStream;
-  class Iterator;
+  using Iterator = LoaderIterator<Value>;
 
   // Throws UsageError if there is no source or the options do not go together.
   DataLoader(std::shared_ptr<Source> source, LoaderOptions options, Collate collate = {})
@@ -107,13 +74,17 @@ class DataLoader {
     detail::check_dataset(source_.get());
     detail::check_options(settings_.options, Traits::kKind);
   }
+  DataLoader(const DataLoader&) = default;
+  DataLoader& operator=(const DataLoader&) = default;
 
   // Starts a pass and loads its first batch. Where an interrupted pass was loaded, or batches are
   // to be skipped, it goes on there. Collective for a loader that dispatches or synchronises
   // generators, and so is ++ of one that dispatches.
   Iterator begin() const {
     detail::synchronise_generators(settings_, *control_);
-    return Iterator(*this);
+    const LoaderShard shard = settings_.shard.value_or(LoaderShard{});
+    return Iterator(control_, shard.rank, shard.world_size,
+                    [this](detail::LoaderControl::Place& place) { return start_pass(place); });
   }
   std::default_sentinel_t end() const { return {}; }
 
@@ -226,7 +197,7 @@ class DataLoader {
   std::optional<int64_t> source_size() const {
     if (receives()) return settings_.prepared_size;
     if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
-      return detail::size_of(*source_);
+      return static_cast<int64_t>(dataset_detail::size_of(*source_));
     } else {
       return source_->size();
     }
@@ -298,122 +269,6 @@ class DataLoader {
   std::shared_ptr<detail::LoaderControl> control_;
   detail::SliceFunction<Value> slice_;
 };
-
-// Move-only input iterator. Keeps the data alive; the loader itself may go away. Leaving it ends
-// the pass and its workers.
-template <class Source, class Collate>
-class DataLoader<Source, Collate>::Iterator {
- public:
-  using iterator_concept = std::input_iterator_tag;
-  using value_type = Batch<Value>;
-  using difference_type = std::ptrdiff_t;
-
-  Iterator(Iterator&&) noexcept = default;
-  Iterator& operator=(Iterator&& other) noexcept {
-    if (this != &other) {
-      end();
-      control_ = std::move(other.control_);
-      place_ = other.place_;
-      number_ = other.number_;
-      rank_ = other.rank_;
-      world_size_ = other.world_size_;
-      feed_ = std::move(other.feed_);
-      pass_ = std::move(other.pass_);
-      batch_ = std::move(other.batch_);
-    }
-    return *this;
-  }
-  ~Iterator() { end(); }
-
-  Batch<Value>& operator*() const { return *batch_; }
-  Batch<Value>* operator->() const { return batch_.get(); }
-
-  Iterator& operator++() {
-    load();
-    return *this;
-  }
-  void operator++(int) { ++*this; }
-
-  bool operator==(std::default_sentinel_t) const { return feed_ == nullptr; }
-
- private:
-  friend class DataLoader;
-
-  explicit Iterator(const DataLoader& loader)
-      : control_(loader.control_),
-        rank_(loader.settings_.shard.value_or(LoaderShard{}).rank),
-        world_size_(loader.settings_.shard.value_or(LoaderShard{}).world_size),
-        pass_(control_->passes()),
-        batch_(std::make_unique<Batch<Value>>()) {
-    stamped([&] { feed_ = loader.start_pass(place_); });
-    number_ = control_->begin(place_);
-    load();
-  }
-
-  void load() {
-    if (feed_ == nullptr) return;
-    detail::Produced<Value> produced;
-    bool more = false;
-    stamped([&] { more = feed_->next(produced); });
-    if (!more) {
-      control_->finished(number_);
-      end();
-      return;
-    }
-    control_->delivered(number_, produced.position);
-    pass_->deliver(produced.info);
-    *batch_ = Batch<Value>(std::move(produced.value), produced.info);
-  }
-
-  // An exception ends the pass; an error of the library carries the rank.
-  template <class Step>
-  void stamped(Step step) {
-    try {
-      step();
-    } catch (Error& error) {
-      end();
-      error.set_rank(rank_, world_size_);
-      throw;
-    } catch (...) {
-      end();
-      throw;
-    }
-  }
-
-  void end() {
-    feed_.reset();
-    pass_.reset();
-    if (control_) control_->left(number_);
-  }
-
-  std::shared_ptr<detail::LoaderControl> control_;
-  detail::LoaderControl::Place place_;
-  int64_t number_ = -1;  // of the pass, for `control_`
-  int rank_;
-  int world_size_;
-  std::unique_ptr<detail::Feed<Value>> feed_;
-  std::optional<detail::OpenPass> pass_;
-  std::unique_ptr<Batch<Value>> batch_;
-};
-
-namespace detail {
-
-// What a loader holds of what the user gave: datasets and streams as they are, other ranges as
-// streams.
-template <class Given>
-auto to_source(Given&& given) {
-  using Owned = std::remove_cvref_t<Given>;
-  if constexpr (!MapDataset<Owned> && std::ranges::input_range<Owned>) {
-    return stream(std::forward<Given>(given));
-  } else {
-    return Owned(std::forward<Given>(given));
-  }
-}
-
-template <class Given>
-using SourceOf = decltype(to_source(std::declval<Given>()));
-
-}  // namespace detail
 
 // Makes a loader of a dataset or a stream, which is moved or copied in; give a std::shared_ptr to
 // share it. Any other range is read as a stream.

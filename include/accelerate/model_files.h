@@ -77,16 +77,19 @@ void save_model(const torch::nn::Module& module, const std::filesystem::path& fo
                 const SaveModelOptions& options = {});
 
 struct SaveFileOptions {
-  // A safetensors file in place of an archive of torch.save().
-  bool safe_serialization = false;
+  // true: a safetensors file, false: an archive of torch.save(). Unset: safetensors where the name
+  // ends in .safetensors, else such an archive.
+  std::optional<bool> safe_serialization{};
 };
 
 // Writes a value as torch.save() does; torch.load(path, weights_only=True) takes it. The file
 // appears under `path` at once and complete, or not at all; it is durable when the call returns.
-// Throws CheckpointError as save_torch_archive() does.
+// Throws CheckpointError as save_torch_archive() does, UsageError if the name ends in .safetensors,
+// which is the format of named tensors alone.
 void save(const TorchValue& value, const std::filesystem::path& path);
 // Writes named tensors: an OrderedDict of torch.save(), or as save_safetensors() does, marked as
-// tensors of torch (metadata "format": "pt").
+// tensors of torch (metadata "format": "pt"). Throws UsageError if the options ask for safetensors
+// under a name in .bin, .pt, .pth or .pkl, or for an archive under one in .safetensors.
 void save(const NamedTensors& tensors, const std::filesystem::path& path,
           const SaveFileOptions& options = {});
 

@@ -10,10 +10,10 @@
 // Those that take a Communicator are collective: all its ranks make the same call, in the same
 // order, with values of one type. Before any data is sent the ranks compare, by one small exchange,
 // what they are about to do: if structure, dtypes, kinds of device or shapes do not fit, all of
-// them throw the same UsageError, which names the place in the value, the ranks and what each of
-// them has; the group goes on. Then small tensors travel together, in one collective for each
-// device; those of 1 MiB and more alone. They block the host for CPU tensors; the data of CUDA
-// tensors is queued on the current stream.
+// them throw the same UsageError, each with its rank, which names the place in the value, the ranks
+// and what each of them has; the group goes on. Then small tensors travel together, in one
+// collective for each device; those of 1 MiB and more alone. They block the host for CPU tensors;
+// the data of CUDA tensors is queued on the current stream.
 //
 // Values are unchanged; results have no gradient and own their memory, where not said otherwise.
 // Tensors that are undefined on all ranks stay so, but for a value that is nothing else.
@@ -216,7 +216,7 @@ template <Nested V>
   std::string name = "reduce by " + by.name();
   if (scale != 1.0) name += " times " + std::to_string(scale);
   detail::Operands operands(std::move(name), "reduce");
-  detail::NumberOperands numbers(operands);
+  detail::NumberOperands numbers(ranks, operands);
   detail::add_operands(operands, result, [&](const NestedPath& path, auto& leaf) {
     using T = std::remove_reference_t<decltype(leaf)>;
     if constexpr (detail::is_reducible_number<T>) {

@@ -20,7 +20,8 @@ namespace accelerate {
 // the module that would go past the strategy are not reachable from here: see
 // Accelerator::unwrap_model.
 //
-// A handle: copies share the module and its strategy. One thread at a time.
+// A handle: copies share the module and its strategy, and one that was moved from goes on. One
+// thread at a time.
 template <class Module>
 class PreparedModel {
  public:
@@ -29,6 +30,8 @@ class PreparedModel {
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelStrategy> strategy,
                 PrecisionPolicy precision = {})
       : module_(std::move(module)), strategy_(std::move(strategy)), precision_(precision) {}
+  PreparedModel(const PreparedModel&) = default;
+  PreparedModel& operator=(const PreparedModel&) = default;
 
   // Runs the module, in mixed precision where that was asked for; what it returns comes in float32
   // unless PrecisionOptions say otherwise. May exchange buffers with the other ranks, see

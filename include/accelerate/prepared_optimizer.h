@@ -47,7 +47,7 @@ struct OptimizerSurroundings {
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
 // the training loop. Its parameters, options and state stay in that object; SGD, Adam, AdamW and
 // Adagrad are updated by fused kernels, RMSprop by list operators, others by their own step(). A
-// handle: copies share the optimizer. One thread at a time.
+// handle: copies share the optimizer, and one that was moved from goes on. One thread at a time.
 class PreparedOptimizer {
  public:
   using LossClosure = std::function<at::Tensor()>;
@@ -55,6 +55,8 @@ class PreparedOptimizer {
   PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                     std::shared_ptr<detail::PreparedModels> models,
                     OptimizerSurroundings surroundings = {});
+  PreparedOptimizer(const PreparedOptimizer&) = default;
+  PreparedOptimizer& operator=(const PreparedOptimizer&) = default;
 
   // Updates the parameters that have a gradient, as the optimizer's own step() would. Does nothing
   // while gradients only accumulate. With a closure the loss is computed first and returned; LBFGS

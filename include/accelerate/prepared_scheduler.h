@@ -42,13 +42,16 @@ struct PreparedSchedulerOptions {
 };
 
 // What Accelerator::prepare makes of a Scheduler: the same schedule behind a step() that the
-// training loop may call after every batch. A handle: copies share the schedule. One thread at a
-// time. Not collective: all ranks call it alike because they train alike.
+// training loop may call after every batch. A handle: copies share the schedule, and one that was
+// moved from goes on. One thread at a time. Not collective: all ranks call it alike because they
+// train alike.
 class PreparedScheduler {
  public:
   // Says once, on the main process, at level info, how many steps a call will be.
   PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
                     PreparedSchedulerOptions options = {});
+  PreparedScheduler(const PreparedScheduler&) = default;
+  PreparedScheduler& operator=(const PreparedScheduler&) = default;
 
   // Moves the schedule on, by the pace of the options. Does nothing where gradients only
   // accumulated or the optimizer left its step out. A schedule with an end stays there. Under fp16

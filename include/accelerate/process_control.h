@@ -34,7 +34,8 @@ struct ResultHere<T> {
   using Type = std::remove_reference_t<T>*;
 };
 
-void check_process_index(int index, int count, const char* operation);
+// Throws UsageError, on the rank of `state`, unless 0 <= index < count.
+void check_process_index(const ProcessState& state, int index, int count, const char* operation);
 
 }  // namespace detail
 
@@ -105,13 +106,13 @@ template <class Function>
 
 template <class Function>
 [[nodiscard]] auto on_process(const ProcessState& state, int index, Function&& function) {
-  detail::check_process_index(index, state.world_size(), "on_process");
+  detail::check_process_index(state, index, state.world_size(), "on_process");
   return OnProcess<std::decay_t<Function>>(state.rank() == index, std::forward<Function>(function));
 }
 
 template <class Function>
 [[nodiscard]] auto on_local_process(const ProcessState& state, int index, Function&& function) {
-  detail::check_process_index(index, state.local_world_size(), "on_local_process");
+  detail::check_process_index(state, index, state.local_world_size(), "on_local_process");
   return OnProcess<std::decay_t<Function>>(state.local_rank() == index,
                                            std::forward<Function>(function));
 }

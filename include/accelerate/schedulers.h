@@ -28,6 +28,8 @@ class Scheduler {
  public:
   // Throws UsageError if the schedule is at work elsewhere already.
   Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
+  Scheduler(const Scheduler&) = default;
+  Scheduler& operator=(const Scheduler&) = default;
 
   // One step on. Throws UsageError if the schedule needs a metric or is over.
   void step();

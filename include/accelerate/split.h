@@ -21,6 +21,7 @@
 
 #include "accelerate/detail/is_vector.h"
 #include "accelerate/detail/nested_traits.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/process_state.h"
 
 namespace accelerate {
@@ -127,10 +128,11 @@ template <Splittable V>
 [[nodiscard]] std::remove_cvref_t<V> split_between_processes(const ProcessState& state, V&& inputs,
                                                              SplitOptions options = {}) {
   if (state.world_size() == 1) return std::forward<V>(inputs);
-  detail::SplitLength length;
-  detail::find_length(std::as_const(inputs), length);
-  const ProcessShare share =
-      process_share(length.value(), state.rank(), state.world_size(), options);
+  const ProcessShare share = detail::stamped(state, [&] {
+    detail::SplitLength length;
+    detail::find_length(std::as_const(inputs), length);
+    return process_share(length.value(), state.rank(), state.world_size(), options);
+  });
   return detail::take_share(std::as_const(inputs), share);
 }
 

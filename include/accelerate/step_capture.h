@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "accelerate/detail/owned_impl.h"
+
 namespace accelerate {
 
 class Accelerator;
@@ -78,6 +80,7 @@ class StepCapture {
 
  private:
   class Impl;
-  std::unique_ptr<Impl> impl_;
+  detail::OwnedImpl<Impl> impl_;
 };
+
 }  // namespace accelerate

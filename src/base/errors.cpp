@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "accelerate/detail/owned_impl.h"
+
 namespace accelerate {
 
 Error::Error(std::string_view kind, ErrorInfo info)
@@ -26,4 +28,13 @@ void Error::compose() {
   if (!info_.hint.empty()) text_ += "\n  try  " + info_.hint;
 }
 
+namespace detail {
+
+void refuse_moved_from(const char* owner) {
+  throw UsageError({.what = std::string("this ") + owner + " was moved from and holds nothing",
+                    .where = owner,
+                    .hint = "go on with the one it was moved to"});
+}
+
+}  // namespace detail
 }  // namespace accelerate

@@ -7,6 +7,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
 #include "accelerate/torch_archive.h"
+#include "checkpoint/file_format.h"
 #include "checkpoint/safetensors_stream.h"
 #include "checkpoint/shared_tensors.h"
 #include "checkpoint/torch_archive_writer.h"
@@ -119,13 +120,16 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   files::publish_model_files(target, staged);
 }
 
-void save(const TorchValue& value, const fs::path& path) { save_torch_archive(path, value); }
+void save(const TorchValue& value, const fs::path& path) {
+  checkpoint::require_archive_name(path);
+  save_torch_archive(path, value);
+}
 
 void save(const NamedTensors& tensors, const fs::path& path, const SaveFileOptions& options) {
-  if (options.safe_serialization) {
+  if (checkpoint::writes_safetensors(path, options)) {
     save_safetensors(path, tensors, kWrittenByTorch);
   } else {
-    save(archive_value(tensors), path);
+    save_torch_archive(path, archive_value(tensors));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "accelerate/detail/number_operands.h"
-#include "accelerate/errors.h"
+#include "accelerate/detail/stamped.h"
 #include "comm/wire.h"
 
 namespace accelerate::detail {
@@ -106,11 +106,11 @@ void read_numbers(const at::Tensor& tensor, std::vector<int64_t>& numbers) {
   numbers.assign(row.data_ptr<int64_t>(), row.data_ptr<int64_t>() + row.numel());
 }
 
-void refuse_narrow_result(const OperandNode& node, int64_t result) {
-  throw UsageError(
-      {.what = place_name(node.path) + " cannot hold the result " + std::to_string(result),
-       .where = "reduce",
-       .hint = "make it a wider type"});
+void refuse_narrow_result(const Communicator& ranks, const OperandNode& node, int64_t result) {
+  throw_usage_error(
+      ranks, {.what = place_name(node.path) + " cannot hold the result " + std::to_string(result),
+              .where = "reduce",
+              .hint = "make it a wider type"});
 }
 
 }  // namespace accelerate::detail

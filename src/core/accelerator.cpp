@@ -39,7 +39,8 @@ void require_usable(const PreemptionOptions& options) {
 
 }  // namespace
 
-Accelerator::Accelerator(AcceleratorOptions options) : impl_(std::make_unique<Impl>()) {
+Accelerator::Accelerator(AcceleratorOptions options)
+    : impl_(std::make_unique<Impl>(), "Accelerator") {
   impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->models->rank = impl_->state.rank();

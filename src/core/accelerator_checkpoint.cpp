@@ -5,6 +5,7 @@
 
 #include "accelerate/accelerator.h"
 #include "accelerate/model_files.h"
+#include "checkpoint/file_format.h"
 #include "checkpoint/state_agreement.h"
 #include "core/accelerator_impl.h"
 
@@ -79,7 +80,16 @@ void Accelerator::write_model(const torch::nn::Module& module, const std::filesy
 
 void Accelerator::save(const TorchValue& object, const std::filesystem::path& path) const {
   impl_->stamped([&] {
-    if (impl_->keeper->is_writer()) save_torch_archive(path, object);
+    checkpoint::require_archive_name(path);
+    if (impl_->keeper->is_writer()) accelerate::save(object, path);
+  });
+}
+
+void Accelerator::save(const NamedTensors& tensors, const std::filesystem::path& path,
+                       const SaveFileOptions& options) const {
+  impl_->stamped([&] {
+    (void)checkpoint::writes_safetensors(path, options);  // refused on all ranks, or on none
+    if (impl_->keeper->is_writer()) accelerate::save(tensors, path, options);
   });
 }
 

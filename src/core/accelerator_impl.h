@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
@@ -74,12 +75,7 @@ struct Accelerator::Impl {
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
   auto stamped(Call call) const {
-    try {
-      return call();
-    } catch (Error& error) {
-      error.set_rank(state.rank(), state.world_size());
-      throw;
-    }
+    return detail::stamped(state, call);
   }
 };
 

@@ -6,17 +6,18 @@
 #include <string>
 
 #include "accelerate/communicator.h"
-#include "accelerate/errors.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/log.h"
 
 namespace accelerate {
 
-void detail::check_process_index(int index, int count, const char* operation) {
+void detail::check_process_index(const ProcessState& state, int index, int count,
+                                 const char* operation) {
   if (index >= 0 && index < count) return;
-  throw UsageError(
-      {.what = "there is no process " + std::to_string(index) + " among " + std::to_string(count),
-       .where = operation,
-       .hint = "the index is at least 0 and below " + std::to_string(count)});
+  throw_usage_error(state, {.what = "there is no process " + std::to_string(index) + " among " +
+                                    std::to_string(count),
+                            .where = operation,
+                            .hint = "the index is at least 0 and below " + std::to_string(count)});
 }
 
 ProcessesFirst::ProcessesFirst(Communicator& communicator, bool goes_first)

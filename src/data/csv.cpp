@@ -56,6 +56,39 @@ std::optional<std::vector<std::string>> names_in(const std::vector<std::string_v
   return names;
 }
 
+// "0 and 3": the columns of that name.
+std::string columns_named(const std::string& name, const std::vector<std::string>& names) {
+  std::vector<size_t> columns;
+  for (size_t column = 0; column < names.size(); ++column) {
+    if (names[column] == name) columns.push_back(column);
+  }
+  std::string text;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (i > 0) text += i + 1 == columns.size() ? " and " : ", ";
+    text += std::to_string(columns[i]);
+  }
+  return text;
+}
+
+// Columns of one name are a mistake in a header, or a row of data that is taken for one. Columns
+// without a name do not count.
+void require_distinct(const std::vector<std::string>& names, const std::string& file, size_t line) {
+  std::vector<std::string> sorted = names;
+  std::sort(sorted.begin(), sorted.end());
+  std::string twice;
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i].empty() || sorted[i] != sorted[i - 1]) continue;
+    if (i > 1 && sorted[i] == sorted[i - 2]) continue;  // listed already
+    twice += (twice.empty() ? "'" : "; '") + sorted[i] + "' (columns " +
+             columns_named(sorted[i], names) + ")";
+  }
+  if (twice.empty()) return;
+  throw DataError({.what = "the first line gives the same name to several columns: " + twice,
+                   .where = file + ", line " + std::to_string(line),
+                   .hint = "if it is a header, set CsvHeader::kPresent and give columns by number; "
+                           "if it is a row, set CsvHeader::kAbsent"});
+}
+
 size_t column_number(const CsvColumn& column, const std::vector<std::string>& names, size_t width,
                      const std::string& file) {
   if (const auto* number = std::get_if<int64_t>(&column)) {
@@ -67,6 +100,12 @@ size_t column_number(const CsvColumn& column, const std::vector<std::string>& na
   }
   const auto& name = std::get<std::string>(column);
   const auto found = std::find(names.begin(), names.end(), name);
+  if (found != names.end() && std::find(found + 1, names.end(), name) != names.end()) {
+    throw UsageError({.what = "CsvOptions: several columns are named '" + name +
+                              "': " + columns_named(name, names),
+                      .where = file,
+                      .hint = "give the column's number"});
+  }
   if (found != names.end()) return static_cast<size_t>(found - names.begin());
   std::string known;
   for (const std::string& other : names) known += (known.empty() ? "" : ", ") + other;
@@ -130,6 +169,9 @@ CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) 
   }
   const size_t width = first.size();
   auto names = names_in(first, options.header);
+  if (names && options.header == CsvHeader::kAuto) {
+    require_distinct(*names, path.string(), lines.number());
+  }
 
   CsvTable table;
   table.names = names.value_or(std::vector<std::string>());

@@ -73,7 +73,8 @@ std::vector<size_t> sizes_of_counts(size_t size, const std::vector<SplitPart>& p
 size_t known_size(std::optional<size_t> size) {
   if (size) return *size;
   throw UsageError({.what = "the dataset does not know its size",
-                    .hint = "return the number of samples from size()"});
+                    .hint = "return the number of samples from size(), or make a stream of it: see "
+                            "accelerate::stream()"});
 }
 
 void check_returned(size_t returned, size_t asked) {

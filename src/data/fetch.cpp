@@ -57,13 +57,6 @@ void check_batch_size(const at::Tensor& tensor, size_t asked, const std::type_in
   check_batch_size(static_cast<size_t>(tensor.size(0)), asked, dataset);
 }
 
-int64_t known_size(std::optional<int64_t> size) {
-  if (size) return *size;
-  throw DataError({.what = "the dataset does not know its size, the loader needs it",
-                   .hint = "return the number of samples from size(), or make a stream of it: see "
-                           "accelerate::stream()"});
-}
-
 void rethrow_for_sample(size_t index) { rethrow_as_data_error("sample " + std::to_string(index)); }
 
 void rethrow_for_batch(int64_t number) { rethrow_as_data_error("batch " + std::to_string(number)); }

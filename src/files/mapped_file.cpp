@@ -63,9 +63,16 @@ MappedFile::MappedFile(const std::filesystem::path& path, const std::string& kin
   }
   data_ = static_cast<std::byte*>(address);
   size_ = static_cast<size_t>(facts.st_size);
+  device_ = facts.st_dev;
+  inode_ = facts.st_ino;
 }
 
 MappedFile::~MappedFile() { munmap(data_, size_); }
+
+bool MappedFile::is_same_file(int descriptor) const {
+  struct stat facts {};
+  return fstat(descriptor, &facts) == 0 && facts.st_dev == device_ && facts.st_ino == inode_;
+}
 
 void MappedFile::begin_scan() const { madvise(data_, size_, MADV_SEQUENTIAL); }
 

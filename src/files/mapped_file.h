@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -35,6 +36,8 @@ class MappedFile {
   std::byte* data() const { return data_; }
   size_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
+  // Whether that descriptor is of the file that is mapped, which its path may not name any more.
+  bool is_same_file(int descriptor) const;
 
   // Tells the kernel that the file is about to be read from its beginning to its end, or that such
   // a reading is over. Advice only.
@@ -48,6 +51,8 @@ class MappedFile {
   std::filesystem::path path_;
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  uint64_t device_ = 0;  // of the file, with its inode
+  uint64_t inode_ = 0;
 };
 
 }  // namespace accelerate

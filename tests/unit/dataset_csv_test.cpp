@@ -162,6 +162,21 @@ TEST_F(CsvFiles, RefusesColumnsThatDoNotExist) {
             "the file has no header: give the column's number");
 }
 
+TEST_F(CsvFiles, RefusesAFirstLineThatNamesColumnsAlikeUnlessItIsSaidWhatItIs) {
+  const std::string text = "\na,b,a,c,b,a\n1,2,3,4,5,6\n";
+  EXPECT_EQ(refusal(text),
+            "a.csv, line 2: the first line gives the same name to several columns: 'a' (columns 0, 2 and "
+            "5); 'b' (columns 1 and 4)");
+  EXPECT_EQ(misuse(text, {.header = CsvHeader::kPresent, .target = {"b"}}),
+            "CsvOptions: several columns are named 'b': 1 and 4");
+  const CsvTable table = read(text, {.header = CsvHeader::kPresent, .data = {2, "c"}});
+  EXPECT_THAT(values(table.data), ElementsAre(3, 4));
+  EXPECT_THAT(table.names, ElementsAre("a", "b", "a", "c", "b", "a"));
+  EXPECT_THAT(values(read("x,x,1\ny,y,2\n", {.header = CsvHeader::kAbsent, .data = {2}}).data),
+              ElementsAre(1, 2));
+  EXPECT_THAT(values(read("a,,\n1,,\n", {.data = {"a"}}).data), ElementsAre(1));
+}
+
 TEST_F(CsvFiles, AWideHeaderBeforeManyEmptyLinesCostsNoMemory) {
   std::string text(200'000, ',');
   text[0] = 'x';

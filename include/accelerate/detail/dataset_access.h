@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/detail/is_vector.h"
+
 namespace accelerate::detail {
 
 // Throws UsageError unless index < size.
@@ -23,16 +25,7 @@ void check_index(size_t index, size_t size);
 namespace accelerate::dataset_detail {
 
 template <class T>
-struct VectorTraits {
-  static constexpr bool kIs = false;
-};
-template <class T>
-struct VectorTraits<std::vector<T>> {
-  static constexpr bool kIs = true;
-  using Element = T;
-};
-template <class T>
-concept Vector = VectorTraits<std::remove_cvref_t<T>>::kIs;
+concept Vector = detail::is_vector<std::remove_cvref_t<T>>;
 
 // A std::vector is a dataset of its elements.
 template <class Dataset>
@@ -55,7 +48,7 @@ template <PlainGet Dataset>
 auto sample_at(Dataset& dataset, size_t index) {
   if constexpr (Vector<Dataset>) {
     detail::check_index(index, dataset.size());
-    return typename VectorTraits<std::remove_cvref_t<Dataset>>::Element(dataset[index]);
+    return typename Dataset::value_type(dataset[index]);
   } else {
     return dataset.get(index);
   }

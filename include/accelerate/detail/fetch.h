@@ -4,18 +4,16 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
 #include <vector>
 
 #include "accelerate/detail/collated.h"
+#include "accelerate/detail/dataset_access.h"
 #include "accelerate/detail/feed.h"
-#include "accelerate/detail/is_vector.h"
 #include "accelerate/nested.h"
 
 namespace accelerate::detail {
@@ -26,9 +24,6 @@ void check_batch_size(size_t returned, size_t asked, const std::type_info& datas
 // The same for a tensor of a whole batch, whose first dimension is the batch. An undefined one is a
 // field that the dataset does not fill.
 void check_batch_size(const at::Tensor& tensor, size_t asked, const std::type_info& dataset);
-
-// The size of a dataset that may not know it. Throws DataError if it does not.
-int64_t known_size(std::optional<int64_t> size);
 
 // From a catch block: throws DataError that names the sample (or the samples) and says what the
 // exception said; the exception itself is nested in it.
@@ -41,20 +36,8 @@ int64_t known_size(std::optional<int64_t> size);
 at::Generator& sample_generator(uint64_t seed, int64_t epoch, size_t index);
 
 template <class Dataset>
-concept GivesBatches = requires(Dataset& dataset, c10::ArrayRef<size_t> indices) {
-  dataset.get_batch(indices);
-};
-template <class Dataset>
-concept GivesSamples = requires(Dataset& dataset, size_t index) {
-  dataset.get(index);
-};
-template <class Dataset>
-concept GivesRandomSamples = requires(Dataset& dataset, size_t index, at::Generator& random) {
-  dataset.get(index, random);
-};
-template <class Dataset>
-concept MapDataset = (is_vector<Dataset> || GivesBatches<Dataset> || GivesSamples<Dataset> ||
-                      GivesRandomSamples<Dataset>)&&requires(const Dataset& dataset) {
+concept MapDataset = (dataset_detail::SampleGet<Dataset> ||
+                      dataset_detail::BatchGet<Dataset>)&&requires(const Dataset& dataset) {
   dataset.size();
 };
 
@@ -65,15 +48,14 @@ struct SampleContext {
 };
 
 template <class Dataset>
-decltype(auto) get_sample(Dataset& dataset, size_t index, const SampleContext& context) {
-  if constexpr (is_vector<Dataset>) {
-    return typename Dataset::value_type(dataset.at(index));
-  } else if constexpr (GivesRandomSamples<Dataset>) {
-    return dataset.get(index, sample_generator(context.seed, context.epoch, index));
+auto get_sample(Dataset& dataset, size_t index, const SampleContext& context) {
+  static_assert(dataset_detail::SampleGet<Dataset>,
+                "a dataset needs get(size_t) or get_batch(ArrayRef<size_t>)");
+  if constexpr (dataset_detail::SeededGet<Dataset>) {
+    return dataset_detail::sample_at(dataset, index,
+                                     sample_generator(context.seed, context.epoch, index));
   } else {
-    static_assert(GivesSamples<Dataset>,
-                  "a dataset needs get(size_t) or get_batch(ArrayRef<size_t>)");
-    return dataset.get(index);
+    return dataset_detail::sample_at(dataset, index);
   }
 }
 
@@ -88,8 +70,7 @@ struct DefaultCollate {
 template <class Dataset>
 auto get_samples(Dataset& dataset, c10::ArrayRef<size_t> indices, const SampleContext& context,
                  const StopFlag& stop) {
-  using Sample = std::remove_cvref_t<decltype(get_sample(dataset, size_t{}, context))>;
-  std::vector<Sample> samples;
+  std::vector<dataset_detail::SampleOf<Dataset>> samples;
   samples.reserve(indices.size());
   for (const size_t index : indices) {
     if (stop.load(std::memory_order_relaxed)) break;
@@ -105,27 +86,22 @@ auto get_samples(Dataset& dataset, c10::ArrayRef<size_t> indices, const SampleCo
 template <class Dataset>
 auto get_whole_batch(Dataset& dataset, c10::ArrayRef<size_t> indices) {
   try {
-    return dataset.get_batch(indices);
+    return dataset_detail::batch_at(dataset, indices);
   } catch (...) {
     rethrow_for_samples(indices);
   }
 }
 
-template <class Dataset>
-inline constexpr bool gives_sample_lists = false;
-template <GivesBatches Dataset>
-inline constexpr bool gives_sample_lists<Dataset> = is_vector<
-    std::remove_cvref_t<decltype(std::declval<Dataset&>().get_batch(c10::ArrayRef<size_t>{}))>>;
-
 // The samples at `indices` as one batch. Returns early, with anything, once `stop` is set.
 template <class Dataset, class Collate>
 auto fetch(Dataset& dataset, c10::ArrayRef<size_t> indices, const Collate& collate,
            const SampleContext& context, const StopFlag& stop) {
-  if constexpr (gives_sample_lists<Dataset>) {
+  if constexpr (dataset_detail::SampleBatchGet<Dataset>) {
     auto samples = get_whole_batch(dataset, indices);
     check_batch_size(samples.size(), indices.size(), typeid(Dataset));
     return to_batch(collate(std::move(samples)));
-  } else if constexpr (GivesBatches<Dataset> && std::is_same_v<Collate, DefaultCollate>) {
+  } else if constexpr (dataset_detail::BatchGet<Dataset> &&
+                       std::is_same_v<Collate, DefaultCollate>) {
     auto batch = to_batch(get_whole_batch(dataset, indices));
     for_each_tensor(batch, [&](const at::Tensor& tensor) {
       check_batch_size(tensor, indices.size(), typeid(Dataset));
@@ -136,16 +112,6 @@ auto fetch(Dataset& dataset, c10::ArrayRef<size_t> indices, const Collate& colla
     using Result = decltype(to_batch(collate(std::move(samples))));
     if (stop.load(std::memory_order_relaxed)) return Result{};
     return to_batch(collate(std::move(samples)));
-  }
-}
-
-template <class Dataset>
-int64_t size_of(const Dataset& dataset) {
-  const auto size = dataset.size();
-  if constexpr (std::integral<std::remove_cvref_t<decltype(size)>>) {
-    return static_cast<int64_t>(size);
-  } else {
-    return known_size(size ? std::optional<int64_t>(static_cast<int64_t>(*size)) : std::nullopt);
   }
 }
 

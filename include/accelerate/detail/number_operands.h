@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "accelerate/communicator.h"
 #include "accelerate/detail/is_vector.h"
 #include "accelerate/detail/operands.h"
 
@@ -20,7 +21,8 @@ at::Tensor tensor_of(const std::vector<double>& numbers, bool alone);
 at::Tensor tensor_of(const std::vector<int64_t>& numbers, bool alone);
 void read_numbers(const at::Tensor& tensor, std::vector<double>& numbers);
 void read_numbers(const at::Tensor& tensor, std::vector<int64_t>& numbers);
-[[noreturn]] void refuse_narrow_result(const OperandNode& node, int64_t result);
+[[noreturn]] void refuse_narrow_result(const Communicator& ranks, const OperandNode& node,
+                                       int64_t result);
 
 template <class T>
 inline constexpr bool is_reducible_number = std::is_arithmetic_v<T>;
@@ -45,7 +47,8 @@ constexpr bool reduces_alone(ReduceOp op) {
 // Numbers and std::vectors of numbers, as tensors of float64 or int64 while they are reduced.
 class NumberOperands {
  public:
-  explicit NumberOperands(Operands& operands) : operands_(operands) {}
+  NumberOperands(const Communicator& ranks, Operands& operands)
+      : ranks_(ranks), operands_(operands) {}
 
   template <class T>
   void add(const NestedPath& path, T& leaf) {
@@ -105,11 +108,12 @@ class NumberOperands {
       const bool fits = result < 0
                             ? Limits::is_signed && result >= static_cast<int64_t>(Limits::min())
                             : static_cast<uint64_t>(result) <= static_cast<uint64_t>(Limits::max());
-      if (!fits) refuse_narrow_result(operands_.nodes[node], result);
+      if (!fits) refuse_narrow_result(ranks_, operands_.nodes[node], result);
     }
     return static_cast<T>(result);
   }
 
+  const Communicator& ranks_;
   Operands& operands_;
   std::deque<Leaf> leaves_;  // addresses that stay
 };

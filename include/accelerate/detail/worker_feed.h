@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "accelerate/detail/feed.h"
+#include "accelerate/loader_options.h"
 
 namespace accelerate::detail {
 
@@ -166,5 +168,13 @@ class WorkerFeed final : public Feed<typename Maker::Value> {
   StopFlag stop_{false};
   std::vector<std::thread> threads_;
 };
+
+// The batches of `maker`, made ahead of the loop where the options ask for workers.
+template <class Maker>
+std::unique_ptr<Feed<typename Maker::Value>> start_feed(Maker maker, const LoaderOptions& options) {
+  if (options.num_workers == 0) return std::make_unique<DirectFeed<Maker>>(std::move(maker));
+  return std::make_unique<WorkerFeed<Maker>>(std::move(maker), options.num_workers,
+                                             options.prefetch);
+}
 
 }  // namespace accelerate::detail

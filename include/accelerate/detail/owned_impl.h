@@ -1,0 +1,32 @@
+// What an object owns that can be moved from. Nothing here is called by users.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+namespace accelerate::detail {
+
+// Throws UsageError: `owner` was moved from.
+[[noreturn]] void refuse_moved_from(const char* owner);
+
+// A std::unique_ptr that cannot be followed to nowhere: a call on an object that was moved from is
+// a UsageError that names its class.
+template <class Impl>
+class OwnedImpl {
+ public:
+  OwnedImpl(std::unique_ptr<Impl> impl, const char* owner)
+      : impl_(std::move(impl)), owner_(owner) {}
+
+  Impl* get() const {
+    if (!impl_) refuse_moved_from(owner_);
+    return impl_.get();
+  }
+  Impl* operator->() const { return get(); }
+  Impl& operator*() const { return *get(); }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+  const char* owner_;
+};
+
+}  // namespace accelerate::detail
