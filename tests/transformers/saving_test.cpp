@@ -1,5 +1,6 @@
 // save_pretrained(): the folder that transformers reads.
 #include <accelerate/safetensors.h>
+#include <accelerate/torch_archive.h>
 #include <accelerate/transformers/auto_model.h>
 #include <gmock/gmock.h>
 
@@ -23,7 +24,7 @@ using transformers::save_pretrained;
 
 TEST(SavePretrained, WritesTheSettingsOfTheModelThatItIs) {
   const CheckpointFolder folder;
-  ModelConfig config = small_gpt2();
+  ModelConfig config = generating_gpt2();
   config.set("torch_dtype", "float32");
   config.set("_name_or_path", "elsewhere");
   config.set("my_own", int64_t{3});
@@ -39,12 +40,14 @@ TEST(SavePretrained, WritesTheSettingsOfTheModelThatItIs) {
   "bos_token_id": 1,
   "dtype": "bfloat16",
   "eos_token_id": 2,
+  "initializer_range": 0.3,
   "model_type": "gpt2",
   "my_own": 3,
   "n_embd": 16,
   "n_head": 4,
   "n_layer": 2,
-  "n_positions": 24,
+  "n_positions": 32,
+  "pad_token_id": 0,
   "vocab_size": 40
 }
 )");
@@ -52,7 +55,8 @@ TEST(SavePretrained, WritesTheSettingsOfTheModelThatItIs) {
   "_from_model_config": true,
   "bos_token_id": 1,
   "eos_token_id": 2,
-  "max_length": 30
+  "max_length": 30,
+  "pad_token_id": 0
 }
 )");
   const SafetensorsFile file(folder.path() / "model.safetensors");
@@ -100,7 +104,7 @@ TEST(SavePretrained, GivesEachFileToTheFunctionOfTheCaller) {
                   {.max_shard_size = "8KB",
                    .save_function = [&](const NamedTensors& tensors, const fs::path& path) {
                      files.push_back(path.filename().string());
-                     accelerate::save(tensors, path, {.safe_serialization = true});
+                     accelerate::save(tensors, path);
                    }});
   EXPECT_GT(files.size(), 1U);
   EXPECT_FALSE(fs::exists(folder.path() / "model.safetensors"));
@@ -109,7 +113,7 @@ TEST(SavePretrained, GivesEachFileToTheFunctionOfTheCaller) {
   save_pretrained(*model, folder.path(),
                   {.save_function = [&](const NamedTensors& tensors, const fs::path& path) {
                     files.push_back(path.filename().string());
-                    accelerate::save(tensors, path, {.safe_serialization = true});
+                    accelerate::save(tensors, path);
                   }});
   EXPECT_THAT(files, ElementsAre("model.safetensors"));
   EXPECT_THAT(names_in(folder.path()), ElementsAre("config.json", "model.safetensors"));
@@ -119,11 +123,10 @@ TEST(SavePretrained, RefusesAFunctionThatWritesAnotherFormatUnderThatName) {
   const CheckpointFolder folder;
   const auto model = random_model(ModelTask::kBase, small_bert());
   EXPECT_THAT(error_from<CheckpointError>([&] {
-                save_pretrained(
-                    *model, folder.path(),
-                    {.save_function = [](const NamedTensors& tensors, const fs::path& path) {
-                      accelerate::save(tensors, path);
-                    }});
+                save_pretrained(*model, folder.path(),
+                                {.save_function = [](const NamedTensors&, const fs::path& path) {
+                                  save_torch_archive(path, TorchValue("an archive"));
+                                }});
               }),
               HasSubstr("what save_function has written is no safetensors file"));
 }

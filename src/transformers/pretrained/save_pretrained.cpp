@@ -72,7 +72,7 @@ void require_safetensors(const fs::path& file) {
     throw CheckpointError(
         {.what = "what save_function has written is no safetensors file: " + problem.message(),
          .where = file.string(),
-         .hint = "save(tensors, path, {.safe_serialization = true}) writes one"});
+         .hint = "accelerate::save(tensors, path) writes one"});
   }
 }
 
