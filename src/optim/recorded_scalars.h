@@ -39,7 +39,8 @@ class RecordedScalars {
   }
 
  private:
-  static constexpr size_t kMostSpares = 16;
+  // Two for each of many groups of parameters, which are laid by in one step and taken in one.
+  static constexpr size_t kMostSpares = 1024;
   std::vector<at::Tensor> spares_;
 };
 

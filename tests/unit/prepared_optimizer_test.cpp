@@ -7,6 +7,8 @@
 
 #include <limits>
 
+#include "compat/replay_actions.h"
+
 namespace accelerate {
 namespace {
 
@@ -88,6 +90,23 @@ TEST(PreparedOptimizer, RefusesAClosureWhereTheLossIsScaled) {
   EXPECT_THAT(
       [&] { one.optimizer.step([] { return torch::ones({}); }); },
       testing::ThrowsMessage<UsageError>(testing::HasSubstr("a closure computes its loss")));
+}
+
+// Layer by layer with a rate of its own: as many groups as layers.
+TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (int i = 0; i < 30; ++i) {
+    at::Tensor parameter = torch::ones({4}).requires_grad_();
+    parameter.mutable_grad() = torch::ones_like(parameter).detach();
+    groups.emplace_back(std::vector<at::Tensor>{parameter});
+  }
+  PreparedOptimizer optimizer(std::make_shared<torch::optim::AdamW>(groups),
+                              std::make_shared<detail::PreparedModels>());
+  const compat::KeptGradients kept;
+  optimizer.step();
+  compat::ReplayActions actions;
+  const compat::ReplayActions::Scope recording(actions);
+  EXPECT_NO_THROW(optimizer.step());
 }
 
 }  // namespace
