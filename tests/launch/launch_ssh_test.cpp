@@ -89,22 +89,30 @@ TEST_F(SshRuns, ArgumentsArriveUnchanged) {
 }
 
 TEST_F(SshRuns, AFailureIsReportedOnceAndItsStatusPassedOn) {
-  const RunResult result =
-      start_by_ssh("a\nb\n", 2, {},
-                   script("[ $RANK = 0 ] && exec sleep 600; echo broken >&2; exit 6"))
-          ->wait();
+  RunResult result = start_by_ssh("a\nb\n", 2, {},
+                                  script("[ $RANK = 0 ] && { touch \"$0.0\"; exec sleep 600; }; "
+                                         "until [ -e \"$0.0\" ]; do sleep 0.02; done; "
+                                         "echo broken >&2; exit 6"))
+                         ->wait();
   EXPECT_EQ(result.exit_code, 6);
+  // The line of the rank and the report come from two machines, in any order.
+  const std::string lines = "\n" + result.err;
+  const size_t line = lines.find("\nbroken\n");
+  ASSERT_NE(line, std::string::npos) << result.err;
+  result.err.erase(line, std::string("broken\n").size());
   EXPECT_THAT(result.err,
-              MatchesRegex("broken\nerror: rank 1 of 2 on [^ ]+ exited with status 6 after "
+              MatchesRegex("error: rank 1 of 2 on [^ ]+ exited with status 6 after "
                            "[^\n]+\n  its last line:\n    \\| broken\n  rank 0 was stopped\n"));
 }
 
 TEST_F(SshRuns, TheJobBeginsAnewOnAllMachines) {
-  const RunResult result = start_by_ssh("a\nb\n", 2, {"--max_restarts", "1"},
-                                        script("echo $FAKE_HOST $TORCHELASTIC_RESTART_COUNT; "
-                                               "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
-                                               "[ $RANK = 1 ] && exit 3; exec sleep 600"))
-                               ->wait();
+  const RunResult result =
+      start_by_ssh("a\nb\n", 2, {"--max_restarts", "1"},
+                   script("echo $FAKE_HOST $TORCHELASTIC_RESTART_COUNT; "
+                          "[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; "
+                          "[ $RANK = 0 ] && { touch \"$0.0\"; exec sleep 600; }; "
+                          "until [ -e \"$0.0\" ]; do sleep 0.02; done; exit 3"))
+          ->wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(sorted_lines(result.out), ElementsAre("a 0", "a 1", "b 0", "b 1"));
 }
