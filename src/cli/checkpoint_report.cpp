@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "cli/text_table.h"
 #include "files/checksum.h"
-#include "files/printable_text.h"
 #include "files/system_calls.h"
 
 namespace accelerate::cli {
@@ -16,7 +16,6 @@ using files::CheckpointEntry;
 using files::FileRecord;
 using files::Manifest;
 using files::PartRecord;
-using files::printable_text;
 using nlohmann::json;
 
 constexpr size_t kNameWidth = 100;

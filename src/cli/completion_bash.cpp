@@ -1,3 +1,4 @@
+#include "base/word_list.h"
 #include "cli/completion_scripts.h"
 
 namespace accelerate::cli {
@@ -64,12 +65,6 @@ _accelerate() {
 complete -F _accelerate accelerate
 )sh";
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
-
 void describe_commands(const CommandOutline& command, const std::string& path, std::string& text) {
   std::vector<std::string> commands, switches, valued, arguments;
   for (const CommandOutline& inner : command.commands) commands.push_back(inner.name);
@@ -81,9 +76,9 @@ void describe_commands(const CommandOutline& command, const std::string& path, s
     auto& list = option.placeholder.empty() ? switches : valued;
     list.insert(list.end(), option.flags.begin(), option.flags.end());
   }
-  text += "    '" + path + "')\n      commands='" + joined(commands) + "'\n      switches='" +
-          joined(switches) + "'\n      valued='" + joined(valued) + "'\n      arguments='" +
-          joined(arguments) + "'\n      ;;\n";
+  text += "    '" + path + "')\n      commands='" + joined(commands, " ") + "'\n      switches='" +
+          joined(switches, " ") + "'\n      valued='" + joined(valued, " ") +
+          "'\n      arguments='" + joined(arguments, " ") + "'\n      ;;\n";
   for (const CommandOutline& inner : command.commands) {
     describe_commands(inner, path + " " + inner.name, text);
   }
@@ -91,7 +86,7 @@ void describe_commands(const CommandOutline& command, const std::string& path, s
 
 void describe_values(const CommandOutline& command, const std::string& path, std::string& text) {
   for (const OptionOutline& option : command.options) {
-    const std::string choices = option.is_path ? "@path" : joined(option.choices);
+    const std::string choices = option.is_path ? "@path" : joined(option.choices, " ");
     if (choices.empty() || option.flags.empty()) continue;
     std::string pattern;
     for (const std::string& flag : option.flags) {

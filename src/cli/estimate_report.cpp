@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/printable_text.h"
 #include "cli/text_table.h"
-#include "files/printable_text.h"
 
 namespace accelerate::cli {
 namespace {
@@ -43,12 +43,12 @@ std::vector<Align> right_after_first(size_t columns, size_t left = 1) {
 }
 
 std::string head_text(const MemoryEstimate& estimate) {
-  std::string text = files::printable_text(estimate.origin);
+  std::string text = printable_text(estimate.origin);
   if (!estimate.architecture.empty())
-    text += " (" + files::printable_text(estimate.architecture, 60) + ")";
+    text += " (" + printable_text(estimate.architecture, 60) + ")";
   return text + "\n" + count_text(estimate.parameters) + " parameters in " +
          plural(estimate.tensors, "tensor") + "; the largest layer is " +
-         files::printable_text(estimate.largest_layer, 60) + "\n\n";
+         printable_text(estimate.largest_layer, 60) + "\n\n";
 }
 
 std::string dtype_table(const MemoryEstimate& estimate, const EstimateRequest& request) {

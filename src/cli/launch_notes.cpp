@@ -1,5 +1,6 @@
 #include "cli/launch_notes.h"
 
+#include "base/word_list.h"
 #include "config/worker_variables.h"
 #include "launch/machine.h"
 
@@ -8,12 +9,6 @@ namespace {
 
 using config::Effect;
 using config::Settings;
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 std::string note_on_effects(const Settings& settings) {
   const auto none = config::settings_of_effect(settings, Effect::kNone);

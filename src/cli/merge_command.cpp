@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "cli/help_formatter.h"
 #include "cli/text_table.h"
 #include "cli/usage.h"
 #include "files/merge_weights.h"
-#include "files/printable_text.h"
 #include "files/size_text.h"
 #include "files/system_calls.h"
 
@@ -79,7 +79,7 @@ int run(const Options& options) {
     std::fprintf(stderr,
                  "accelerate merge-weights: the files differ in the metadata '%s', which is left "
                  "out\n",
-                 files::printable_text(key).c_str());
+                 printable_text(key).c_str());
   }
   std::printf("%llu tensor%s, %s, in %llu file%s: %s\n",
               static_cast<unsigned long long>(report.tensors), report.tensors == 1 ? "" : "s",

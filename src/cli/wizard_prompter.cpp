@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "cli/wizard_input.h"
 #include "cli/wizard_terminal.h"
-#include "config/shown_text.h"
 
 namespace accelerate::cli {
 
@@ -48,7 +48,7 @@ std::string read_line(const WizardInput& input) {
     if (!c || *c == '\n') break;
     if (*c != '\r') line += *c;
   }
-  if (!isatty(STDIN_FILENO)) print_to_person(config::shown_text(line) + "\n");
+  if (!isatty(STDIN_FILENO)) print_to_person(printable_text(line) + "\n");
   return line;
 }
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "config/nearest_name.h"
 #include "config/schema.h"
-#include "config/shown_text.h"
 #include "config/value.h"
 
 namespace accelerate::config {
@@ -49,7 +49,7 @@ void set_missing(FileNode& document, std::string_view key, FileNode value) {
   const std::string nearest = nearest_name(entry.key, file_keys(map, sagemaker));
   const std::string inside = map.empty() ? "" : " in " + map;
   throw ConfigError(
-      {.what = "configuration files have no key " + shown_text(entry.key) + inside,
+      {.what = "configuration files have no key " + printable_text(entry.key) + inside,
        .where = place_in_file(path, entry.line),
        .hint = nearest.empty() ? "accelerate config docs lists the keys" : nearest + "?"});
 }

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "config/file_node.h"
-#include "config/shown_text.h"
 
 namespace accelerate::config {
 namespace {
@@ -55,7 +55,7 @@ class Converter {
     const int line = key.Mark().line + 1;
     if (!key.IsScalar()) fail("a key must be a word", line);
     if (map.find(key.Scalar()) != nullptr) {
-      fail("the key " + shown_text(key.Scalar()) + " stands in the file twice", line);
+      fail("the key " + printable_text(key.Scalar()) + " stands in the file twice", line);
     }
     map.entries.push_back({.key = key.Scalar(), .value = convert(value, depth + 1), .line = line});
   }
@@ -65,7 +65,7 @@ class Converter {
     if (tag.empty() || tag == "?" || tag == "!" || tag.starts_with("tag:yaml.org,2002:str")) return;
     if (tag.starts_with("tag:yaml.org,2002:python/tuple"))
       return;  // a list, written by older files
-    fail("a value is tagged " + shown_text(tag) + ", which is no configuration", line);
+    fail("a value is tagged " + printable_text(tag) + ", which is no configuration", line);
   }
 
   [[noreturn]] void fail(const std::string& what, int line) const {
@@ -102,7 +102,7 @@ FileNode parse_config_text(const std::string& text, const std::filesystem::path&
     refuse_second_document(text, path);
     return Converter(path).convert(YAML::Load(text));
   } catch (const YAML::Exception& error) {
-    throw ConfigError({.what = "the file is no YAML: " + shown_text(error.msg),
+    throw ConfigError({.what = "the file is no YAML: " + printable_text(error.msg),
                        .where = place_in_file(path, error.mark.line + 1)});
   }
 }

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "config/schema.h"
 #include "config/settings.h"
-#include "config/shown_text.h"
 
 namespace accelerate::config {
 namespace {
@@ -64,7 +64,7 @@ void check_gpu_ids(const Settings& settings) {
   const std::string ids = settings.text("gpu_ids");
   if (ids.empty() || ids == "all") return;
   if (!is_gpu_list(ids)) {
-    refuse(settings, "gpu_ids", "gpu_ids cannot be '" + shown_text(ids) + "'",
+    refuse(settings, "gpu_ids", "gpu_ids cannot be '" + printable_text(ids) + "'",
            "numbers with commas between, as in 0,1, or all");
   }
   if (settings.is_on("multi_gpu") && list_parts(ids).size() < 2 &&

@@ -6,9 +6,10 @@
 #include <cmath>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "base/user_folders.h"
+#include "base/word_list.h"
 #include "config/nearest_name.h"
-#include "config/shown_text.h"
 
 namespace accelerate::config {
 namespace {
@@ -32,18 +33,9 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
                      [&](std::string_view word) { return lower(word) == lower(text); });
 }
 
-std::string enumeration(std::span<const std::string_view> words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
-  }
-  return text;
-}
-
 [[noreturn]] void refuse(const Setting& setting, std::string_view text, const Source& source,
                          const std::string& allowed, std::string hint = {}) {
-  throw ConfigError({.what = std::string(setting.name) + " cannot be '" + shown_text(text) +
+  throw ConfigError({.what = std::string(setting.name) + " cannot be '" + printable_text(text) +
                              "': it is " + allowed,
                      .where = place_of(source),
                      .hint = std::move(hint)});
@@ -68,7 +60,7 @@ std::string allowed_numbers(const Setting& setting) {
   } else if (has_least) {
     text += " not below " + plain_number(setting.least);
   }
-  if (!setting.words.empty()) text += ", or " + enumeration(setting.words);
+  if (!setting.words.empty()) text += ", or " + listed(setting.words, "or");
   return text;
 }
 
@@ -111,7 +103,7 @@ std::string checked_choice(const Setting& setting, std::string_view text, const 
   const std::string nearest = nearest_name(lower(text), names);
   const std::string nearest_upper = nearest_name(upper(text), names);
   const std::string& best = nearest.empty() ? nearest_upper : nearest;
-  refuse(setting, text, source, enumeration(setting.choices), best.empty() ? "" : best + "?");
+  refuse(setting, text, source, listed(setting.choices, "or"), best.empty() ? "" : best + "?");
 }
 
 std::string checked_truths(const Setting& setting, std::string_view text, const Source& source) {

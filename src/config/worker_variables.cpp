@@ -4,6 +4,7 @@
 #include <cctype>
 #include <iterator>
 
+#include "base/word_list.h"
 #include "config/schema.h"
 
 namespace accelerate::config {
@@ -64,12 +65,6 @@ void add_overrides(const SettingValue& value,
   }
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ",") + part;
-  return text;
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> worker_variables(const Settings& settings) {
@@ -85,7 +80,7 @@ std::vector<std::pair<std::string, std::string>> worker_variables(const Settings
     add_overrides(value, variables);
   }
   if (settings.is_on("use_deepspeed")) {
-    variables.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", joined(settings.deepspeed_fields));
+    variables.emplace_back("ACCELERATE_CONFIG_DS_FIELDS", joined(settings.deepspeed_fields, ","));
   }
   return variables;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/word_list.h"
 #include "files/json_text.h"
 
 namespace accelerate::estimate {
@@ -19,11 +20,10 @@ const std::map<std::string, Describe>& describers() {
   return table;
 }
 
-template <typename Range, typename Name>
-std::string joined(const Range& range, Name name) {
-  std::string text;
-  for (const auto& value : range) text += (text.empty() ? "" : ", ") + name(value);
-  return text;
+std::vector<std::string> known_types() {
+  std::vector<std::string> types;
+  for (const auto& [type, describer] : describers()) types.push_back(type);
+  return types;
 }
 
 }  // namespace
@@ -32,9 +32,9 @@ std::string known_class(const ModelConfig& config, const std::vector<std::string
   const std::string name = config.architecture();
   if (name.empty()) return known.front();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
-    config.refuse("the class " + files::in_quotes(name) + " is not known",
-                  "known are " + joined(known, [](const std::string& word) { return word; }) +
-                      "; of any other model name the .safetensors files");
+    config.refuse(
+        "the class " + files::in_quotes(name) + " is not known",
+        "known are " + joined(known) + "; of any other model name the .safetensors files");
   }
   return name;
 }
@@ -43,10 +43,10 @@ Architecture architecture_of(const ModelConfig& config) {
   const std::string type = config.text("model_type", "");
   const auto found = describers().find(type);
   if (found == describers().end()) {
-    config.refuse(type.empty() ? "the file does not say model_type"
-                               : "the model_type " + files::in_quotes(type) + " is not known",
-                  "known are " + joined(describers(), [](const auto& pair) { return pair.first; }) +
-                      "; of any other model name the .safetensors files");
+    config.refuse(
+        type.empty() ? "the file does not say model_type"
+                     : "the model_type " + files::in_quotes(type) + " is not known",
+        "known are " + joined(known_types()) + "; of any other model name the .safetensors files");
   }
   return found->second(config);
 }

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "accelerate/errors.h"
-#include "files/printable_text.h"
+#include "base/printable_text.h"
 
 namespace accelerate::files {
 namespace {
