@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "base/printable_text.h"
+
 namespace accelerate::launch {
 namespace {
 
@@ -102,6 +104,17 @@ std::vector<std::string> worker_command(ProgramKind kind, const std::string& pro
   }
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
+}
+
+std::string program_name(const std::vector<std::string>& command) {
+  if (command.empty()) return "";
+  const std::string first = fs::path(command[0]).filename().string();
+  const bool has_script = first.starts_with("python") && command.size() > 1;
+  if (has_script && command[1].ends_with(".py")) {
+    return printable_text(fs::path(command[1]).filename().string());
+  }
+  if (has_script && command[1] == "-m" && command.size() > 2) return printable_text(command[2]);
+  return printable_text(first);
 }
 
 }  // namespace accelerate::launch

@@ -32,6 +32,10 @@ class ProgramError : public UsageError {
 std::vector<std::string> worker_command(ProgramKind kind, const std::string& program,
                                         const std::vector<std::string>& arguments);
 
+// What people call the program of `command`, as worker_command() gives it: the name of the file, of
+// the script where Python runs one, or of the module. Fit to be printed.
+std::string program_name(const std::vector<std::string>& command);
+
 // The Python that worker_command() would run, or "" if there is none. No throw.
 std::string find_python();
 

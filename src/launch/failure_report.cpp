@@ -10,6 +10,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/word_list.h"
+
 namespace accelerate::launch {
 namespace {
 
@@ -37,12 +39,7 @@ std::string describe_numbers(std::vector<int> numbers) {
     for (size_t i = begin; !is_long && i < end; ++i) parts.push_back(std::to_string(numbers[i]));
     begin = end;
   }
-  std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    if (i > 0) text += i + 1 == parts.size() ? " and " : ", ";
-    text += parts[i];
-  }
-  return text;
+  return listed(parts);
 }
 
 std::string describe_ranks(const std::vector<int>& ranks) {
@@ -134,8 +131,9 @@ std::string describe_worker(const LaunchOutcome& outcome, int rank) {
 std::string first_line(const LaunchOutcome& outcome, const WorkerEnd& first) {
   return "error: " + describe_worker(outcome, first.rank) +
          (first.host.empty() ? "" : " on " + first.host) + " " +
-         describe_status(first.wait_status) + " after " + describe_duration(first.after) +
-         " (pid " + std::to_string(first.pid) + ")\n";
+         describe_status(first.wait_status) + " after " + describe_duration(first.after) + " (" +
+         (outcome.program.empty() ? "" : outcome.program + ", ") + "pid " +
+         std::to_string(first.pid) + ")\n";
 }
 
 std::string exception_line(const WorkerEnd& end) {

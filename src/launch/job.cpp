@@ -129,9 +129,16 @@ LaunchPlan fill_in(LaunchPlan plan, std::vector<Host>& hosts) {
   return plan;
 }
 
+bool shows_all(const LaunchPlan& plan) {
+  for (int local_rank = 0; local_rank < plan.processes_per_machine(); ++local_rank) {
+    if (plan.tee->streams_of(local_rank) != (Tee::kOut | Tee::kErr)) return false;
+  }
+  return true;
+}
+
 // Streams that are shown in part must go somewhere whole.
 void give_log_dir(LaunchPlan& plan) {
-  if (!plan.tee || !plan.log_dir.empty()) return;
+  if (!plan.tee || !plan.log_dir.empty() || shows_all(plan)) return;
   const char* base = std::getenv("TMPDIR");
   std::string folder =
       std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/accelerate_XXXXXX";

@@ -5,17 +5,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/word_list.h"
+#include "launch/command_line.h"
 #include "launch/failure_report.h"
 
 namespace accelerate::launch {
 
 std::string list_machines(const std::vector<int>& machines) {
-  std::string text = machines.size() == 1 ? "machine " : "machines ";
-  for (size_t i = 0; i < machines.size(); ++i) {
-    if (i > 0) text += i + 1 == machines.size() ? " and " : ", ";
-    text += std::to_string(machines[i]);
-  }
-  return text;
+  return (machines.size() == 1 ? "machine " : "machines ") + listed(machines);
 }
 
 JobDirector::JobDirector(const LaunchPlan& plan, std::string workers, PortOfAttempt port_of_attempt,
@@ -54,6 +51,7 @@ void JobDirector::begin_if_complete() {
   outcome_ = LaunchOutcome{
       .world_size = plan_.num_processes,
       .workers = workers_,
+      .program = workers_ == kRanks ? program_name(plan_.command) : "",
       .led_to = plan_.led_to,
       .has_agents = plan_.launcher == LauncherKind::kSsh || plan_.launcher == LauncherKind::kSlurm,
       .repeat_last_lines = plan_.repeat_last_lines};
@@ -211,9 +209,13 @@ void JobDirector::handle_time(Clock::time_point now) {
   if (!outcome_.lost_machine.empty()) text += "  " + outcome_.lost_machine + "\n";
   for (const std::string& refusal : refusals_) text += "  refused: " + refusal + "\n";
   if (had_more_refusals_) text += "  and others for other reasons\n";
-  text +=
-      "  try  run accelerate launch on every machine, with the same --main_process_ip and "
-      "--main_process_port\n";
+  // Behind ssh or srun nobody gave this launcher flags.
+  text += plan_.is_agent
+              ? "  try  look at what was said of them above: each must reach this machine at " +
+                    plan_.main_address + ":" + std::to_string(plan_.main_port) +
+                    " (--main_process_ip names another address of it)\n"
+              : "  try  run accelerate launch on every machine, with the same --main_process_ip "
+                "and --main_process_port\n";
   finish(kLostMachineExitCode, text, text);
 }
 

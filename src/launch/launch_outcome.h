@@ -36,6 +36,7 @@ struct LaunchOutcome {
   std::vector<WorkerEnd> ends{};       // one for each worker, in the order in which they ended
   int world_size = 0;                  // 0: as many as ended
   std::string workers = kRanks;        // what they are called: rank, or the program that runs them
+  std::string program{};               // what the ranks run; "": not told
   std::vector<std::string> led_to{};   // by rank: the machine that ssh was to reach
   bool has_agents = false;             // launchers behind ssh or srun report what happens there
   std::optional<int> stop_signal{};    // the launcher was told to stop by this signal

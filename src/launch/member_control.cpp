@@ -237,7 +237,9 @@ void MemberControl::handle_time() {
     fail_connection("what listens there is not accelerate launch");
   }
   if (state_ != State::kConnecting) return;
-  if (now - join_began_ >= plan_.join_timeout) {
+  // However late this process gets its turn, it has tried once.
+  const bool has_tried = !last_error_.empty() || !attempts_.empty();
+  if (has_tried && now - join_began_ >= plan_.join_timeout) {
     give_up_joining();
     return;
   }
@@ -253,9 +255,12 @@ void MemberControl::handle_time() {
 }
 
 void MemberControl::give_up_joining() {
-  std::string hint =
-      "check that accelerate launch runs there with --machine_rank 0 and the same "
-      "--main_process_port";
+  // Behind ssh or srun nobody gave the launchers flags.
+  std::string hint = plan_.is_agent
+                         ? "look at what the first machine said; --main_process_ip names another "
+                           "address of it"
+                         : "check that accelerate launch runs there with --machine_rank 0 and the "
+                           "same --main_process_port";
   const bool unreachable = last_error_ == "no answer" || last_error_ == "No route to host" ||
                            last_error_ == "Network is unreachable" ||
                            last_error_ == "Connection timed out";

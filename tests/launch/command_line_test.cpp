@@ -52,6 +52,16 @@ TEST(CommandLine, RunsAPythonFileThroughPython3ThenPython) {
               ElementsAre(python3, "-m", "package.train", "-v"));
 }
 
+TEST(CommandLine, CallsAProgramAsPeopleDo) {
+  EXPECT_EQ(program_name({"/opt/runs/train", "--epochs", "3"}), "train");
+  EXPECT_EQ(program_name({"/usr/bin/python3", "src/train.py", "-v"}), "train.py");
+  EXPECT_EQ(program_name({"/usr/bin/python3", "-m", "package.train"}), "package.train");
+  EXPECT_EQ(program_name({"/usr/bin/python3", "-c", "pass"}), "python3");
+  EXPECT_EQ(program_name({"/bin/sh"}), "sh");
+  EXPECT_EQ(program_name({"bell\x07"}), "bell?");
+  EXPECT_EQ(program_name({}), "");
+}
+
 TEST(CommandLine, TakesThePythonThatTheVariablePythonNames) {
   ScratchFolder folder;
   const std::string script = folder.write("train.py", "");

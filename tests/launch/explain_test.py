@@ -161,6 +161,17 @@ class Tee(ProgramTest):
         self.assertEqual(self.shown("--tee", "none"), "")
         self.assertEqual((self.folder / "logs" / "rank_0" / "stdout.log").read_text(), "out 0\n")
 
+    def test_a_folder_is_made_only_for_what_is_not_shown(self):
+        folder = self.folder / "temporary"
+        folder.mkdir()
+        for streams, made in (("3", 0), ("0:3", 0), ("1", 1)):
+            result = self.run_program(
+                "launch", "--cpu", "--tee", streams, "echo", "out", environment={"TMPDIR": str(folder)}
+            )
+            self.assertEqual((result.returncode, result.stdout), (0, "out\n"))
+            self.assertEqual(len(list(folder.iterdir())), made, result.stderr)
+            self.assertEqual("the output of all ranks goes to" in result.stderr, made == 1)
+
     def test_a_local_rank_that_there_is_not_is_refused(self):
         folder = self.folder / "temporary"
         folder.mkdir()

@@ -48,6 +48,15 @@ TEST(FailureReport, ManyThatFailAlikeAreOneLine) {
             "  then ranks 0 to 41 and 43 to 99 exited with status 1, 10 ms later\n");
 }
 
+TEST(FailureReport, NamesTheProgram) {
+  LaunchOutcome outcome;
+  outcome.program = "train";
+  outcome.ends = {end_of(0, exited(1), WorkerFate::kFailed, milliseconds(4))};
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 0 of 1 exited with status 1 after 4 ms (train, pid 1000)\n"
+            "  it wrote nothing\n");
+}
+
 TEST(FailureReport, ExplainsASignal) {
   LaunchOutcome outcome;
   outcome.ends = {end_of(0, exited(0), WorkerFate::kSucceeded),

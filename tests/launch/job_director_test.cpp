@@ -121,6 +121,19 @@ TEST_F(Directing, AMachineThatDoesNotComeIsNamedAfterTheTimeout) {
                                      "  refused: machine 1 (b) was started with"));
 }
 
+TEST_F(Directing, BehindSshOrSrunNobodyIsToldToRunLaunchersByHand) {
+  plan_.is_agent = true;
+  plan_.main_port = 29500;
+  begin(2);
+  now_ += plan_.join_timeout;
+  director_->handle_time(now_);
+  EXPECT_THAT(orders(), ElementsAre("0 finish 75"));
+  EXPECT_EQ(last_text_,
+            "error: machine 1 did not come within 5 min 00 s\n"
+            "  try  look at what was said of them above: each must reach this machine at "
+            "10.0.0.1:29500 (--main_process_ip names another address of it)\n");
+}
+
 TEST_F(Directing, AFailureStopsAllMachinesAndItsStatusBecomesTheirs) {
   begin(2);
   director_->join(1, "b");
