@@ -25,11 +25,26 @@ void setup_program(CLI::App& app) {
   app.footer("accelerate command --help tells more about a command.");
 }
 
+namespace {
+
+// CLI11 hands footers down, also to commands that have no others below them.
+void keep_footer_where_it_applies(CLI::App& app, const std::string& footer) {
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
+    keep_footer_where_it_applies(*command, footer);
+    const bool has_commands = !command->get_subcommands([](CLI::App*) { return true; }).empty();
+    if (!has_commands && command->get_footer() == footer) command->footer("");
+  }
+}
+
+}  // namespace
+
 std::vector<Command> setup_commands(CLI::App& app) {
   app.add_subcommand("launch", "Start the workers of a training program");
-  return {setup_config(app),   setup_test(app),       setup_env(app),
-          setup_estimate(app), setup_checkpoint(app), setup_merge(app),
-          setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
+  std::vector<Command> commands = {setup_config(app),   setup_test(app),       setup_env(app),
+                                   setup_estimate(app), setup_checkpoint(app), setup_merge(app),
+                                   setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
+  keep_footer_where_it_applies(app, app.get_footer());
+  return commands;
 }
 
 }  // namespace accelerate::cli

@@ -21,7 +21,10 @@ Command setup_completion(CLI::App& app) {
       ->type_name("bash|zsh|fish")
       ->check(one_of("the shell", {"bash", "zsh", "fish"}))
       ->required();
-  command->footer("For bash: eval \"$(accelerate completion bash)\" in ~/.bashrc.");
+  command->footer(
+      "For bash, in ~/.bashrc:               eval \"$(accelerate completion bash)\"\n"
+      "For zsh, in ~/.zshrc after compinit:  eval \"$(accelerate completion zsh)\"\n"
+      "For fish, in config.fish:             accelerate completion fish | source");
   return {command, [shell] {
             const CommandOutline program = outline_program();
             const std::string script = *shell == "bash"  ? bash_completion(program)

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/word_list.h"
 #include "cli/completion_scripts.h"
 
 namespace accelerate::cli {
@@ -30,9 +31,7 @@ std::string function_name(const std::string& path) {
 std::string action_of(const OptionOutline& option) {
   if (option.is_path) return "_files";
   if (option.choices.empty()) return "";
-  std::string choices;
-  for (const std::string& choice : option.choices) choices += (choices.empty() ? "" : " ") + choice;
-  return "(" + choices + ")";
+  return "(" + joined(option.choices, " ") + ")";
 }
 
 std::string specification(const std::string& flag, const OptionOutline& option) {
@@ -66,7 +65,7 @@ void add_function(const CommandOutline& command, const std::string& path, std::s
     return;
   }
   if (command.commands.empty()) {
-    script += "  _arguments \\\n" + options_of(command) + "    '*::'\n}\n";
+    script += "  _arguments \\\n" + options_of(command) + "    '*: :'\n}\n";
     return;
   }
   script += "  local curcontext=$curcontext state line\n  local -a commands\n  commands=(\n";

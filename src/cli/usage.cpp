@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "accelerate/errors.h"
+#include "base/word_list.h"
 #include "config/nearest_name.h"
 
 namespace accelerate::cli {
@@ -55,13 +56,24 @@ void refuse_word(const Reached& reached, const std::string& word) {
        .hint = nearest.empty() ? reached.words + " --help" : reached.words + " " + nearest});
 }
 
-std::string enumeration(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) text += i + 1 == words.size() ? " or " : ", ";
-    text += words[i];
+void refuse_missing_command(const Reached& reached, const CLI::Error& error) {
+  const std::vector<std::string> commands = commands_of(*reached.app);
+  const bool is_missing = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError);
+  if (!is_missing || commands.empty()) return;
+  throw UsageError({.what = reached.words + " needs a command: " + listed(commands, "or"),
+                    .hint = reached.words + " --help"});
+}
+
+// A flag that is the last word.
+void refuse_missing_value(const CLI::App& app, const CLI::Error& error) {
+  const std::string text = error.what();  // "--folder: 1 required PATH missing"
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (!name.starts_with("-") || !text.starts_with(name + ":")) continue;
+    if (!text.ends_with(" missing")) continue;
+    throw UsageError(
+        {.what = name + " needs a value", .hint = name + " " + option->get_type_name()});
   }
-  return text;
 }
 
 }  // namespace
@@ -74,6 +86,8 @@ void refuse_command_line(const CLI::App& program, const CLI::Error& error) {
   });
   if (flag != unknown.end()) refuse_flag(reached, *flag);
   if (!unknown.empty()) refuse_word(reached, unknown.front());
+  refuse_missing_command(reached, error);
+  refuse_missing_value(*reached.app, error);
   throw UsageError({.what = error.what(), .hint = reached.words + " --help"});
 }
 
@@ -82,7 +96,7 @@ CLI::Validator one_of(std::string option, std::vector<std::string> choices) {
                       choices = std::move(choices)](const std::string& word) -> std::string {
     if (std::find(choices.begin(), choices.end(), word) != choices.end()) return "";
     const std::string nearest = config::nearest_name(word, choices);
-    throw UsageError({.what = option + " cannot be '" + word + "': it is " + enumeration(choices),
+    throw UsageError({.what = option + " cannot be '" + word + "': it is " + listed(choices, "or"),
                       .hint = nearest.empty() ? "" : nearest + "?"});
   };
   return CLI::Validator(check, "");

@@ -134,9 +134,8 @@ constexpr Setting kTable[] = {
     {.name = "main_process_port",
      .group = Group::kMachines,
      .kind = Kind::kInt,
-     .help =
-         "TCP port of machine 0 where rank 0 meets the others [0: a free one], or, with several\n"
-         "machines, where their launchers meet [29500]: rank 0 then takes a free one",
+     .help = "TCP port of machine 0 where rank 0 meets the others [0: a free one]; with several "
+             "machines the one where their launchers meet [29500], and rank 0 takes a free one",
      .least = 0,
      .most = 65535,
      .placeholder = "PORT",

@@ -46,6 +46,21 @@ class Usage(ProgramTest):
         self.assertIn("try  adam8bit?\n", self.refusal("estimate-memory", "m", "--optimizer", "adam8bits"))
         self.assertIn("try  bash?\n", self.refusal("completion", "bahs"))
 
+    def test_what_is_missing_is_named(self):
+        self.assertEqual(
+            self.refusal("test", "--folder"), "error: --folder needs a value\n  try  --folder PATH\n"
+        )
+        self.assertEqual(
+            self.refusal("checkpoint"),
+            "error: accelerate checkpoint needs a command: list, verify or show\n  try  accelerate checkpoint --help\n",
+        )
+        self.assertIn("error: MODEL is required\n", self.refusal("estimate-memory"))
+
+    def test_help_speaks_of_commands_where_there_are_some(self):
+        for words, has_commands in (((), True), (("config",), True), (("config", "show"), False), (("env",), False)):
+            text = self.run_program(*words, "--help").stdout
+            self.assertEqual("accelerate command --help" in text, has_commands, text)
+
     def test_a_word_too_many_is_named(self):
         self.assertEqual(
             self.refusal("env", "facts"),
