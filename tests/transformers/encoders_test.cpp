@@ -170,6 +170,19 @@ TEST_P(Encoders, ClassifiersLeaveOutWhatTheyDoNotLookAt) {
   }
 }
 
+// As with at::dropout(): zeros, not none.
+TEST_P(Encoders, ParametersBehindADropoutOfAllHaveGradients) {
+  ModelConfig config = small_model(GetParam());
+  set_all_dropout(config, 1.0);
+  const auto model = random_model(ModelTask::kSequenceClassification, config);
+  ModelInputs inputs{.input_ids = random_texts(2, 5), .labels = at::tensor({0, 1})};
+  inputs.attention_mask = at::tensor({1, 1, 1, 0, 0}).expand({2, 5});
+  model->forward(inputs).loss.backward();
+  for (const auto& item : model->named_parameters()) {
+    EXPECT_TRUE(item.value().grad().defined()) << item.key();
+  }
+}
+
 TEST_P(Encoders, ATextOfPaddingAloneIsNoNumberGoneWrong) {
   const auto model = random_model(ModelTask::kSequenceClassification, small_model(GetParam()));
   at::Tensor mask = at::ones({2, 4}, at::kLong);
@@ -316,6 +329,9 @@ TEST(BertEncoder, SettingsThatItCannotFollowAreRefused) {
   EXPECT_THAT(make("hidden_act", "geluu"), throws_error<DataError>("'hidden_act'"));
   EXPECT_THAT(make("position_embedding_type", "relative_key"),
               throws_error<DataError>("'relative_key'; only 'absolute'"));
+  EXPECT_THAT(
+      make("layer_norm_eps", -1.0),
+      throws_error<DataError>("\"layer_norm_eps\" is -1.0; it should be a number that is 0"));
   EXPECT_THAT(make("add_cross_attention", true), throws_error<DataError>("add_cross_attention"));
 }
 

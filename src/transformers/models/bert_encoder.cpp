@@ -67,7 +67,7 @@ BertSettings::BertSettings(const ModelConfig& config)
       dropout(config.probability("hidden_dropout_prob", 0.1)),
       attention_dropout(config.probability("attention_probs_dropout_prob", 0.1)),
       classifier_dropout(config.probability("classifier_dropout", dropout)),
-      eps(config.number("layer_norm_eps", 1e-12)),
+      eps(config.non_negative("layer_norm_eps", 1e-12)),
       causal(config.flag("is_decoder", false)),
       act(activation(config.text("hidden_act", "gelu"), "hidden_act",
                      config.source_of("hidden_act"))) {
