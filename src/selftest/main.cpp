@@ -34,6 +34,9 @@ int run_all(const Arguments& arguments) {
     std::cout << (arguments.json ? to_json(state, results) : "\n" + ticks.summary(results)) << '\n'
               << std::flush;
   }
+  // A launcher stops the others as soon as one has left with a status of failure: not before the
+  // main process has said why.
+  control.barrier();
   return all_passed(results) ? kPassed : kFailed;
 }
 

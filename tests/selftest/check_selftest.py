@@ -3,11 +3,14 @@
 usage: check_selftest.py accelerate accelerate-selftest number-of-processes
 """
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 import unittest
 
 LAUNCHER, PROGRAM, PROCESSES = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -103,6 +106,48 @@ class Selftest(unittest.TestCase):
         summary = "24 passed, 1 skipped, 1 failed in " if skipped else "25 passed, 1 failed in "
         self.assertTrue(lines[-1].startswith(summary), lines[-1])
         self.assertNotIn("\x1b", result.stdout)
+
+    @unittest.skipIf(PROCESSES == 1, "there is nobody to wait")
+    def test_nobody_leaves_before_the_main_process_has_said_how_it_went(self):
+        """A launcher stops the others once one has failed: the main process, before it has written a word."""
+        port = 10_000 + os.getpid() % 9_000  # below those that the system gives to anybody who asks for one
+        kept, given = os.pipe()
+        size = fcntl.fcntl(given, fcntl.F_SETPIPE_SZ, 4096)  # less than the main process has to say
+        processes = []
+        for rank in range(PROCESSES):
+            place = {
+                "RANK": rank,
+                "LOCAL_RANK": rank,
+                "WORLD_SIZE": PROCESSES,
+                "LOCAL_WORLD_SIZE": PROCESSES,
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+                "ACCELERATE_USE_CPU": "true",
+            }
+            processes.append(
+                subprocess.Popen(
+                    [PROGRAM, "--json", "--folder", "/nowhere"],
+                    env={**os.environ, **{name: str(value) for name, value in place.items()}},
+                    stdout=given if rank == 0 else subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            )
+            self.addCleanup(processes[-1].kill)
+        os.close(given)
+        waiting = b"\0\0\0\0"
+        deadline = time.monotonic() + 200
+        while int.from_bytes(waiting, sys.byteorder) < size:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+            waiting = fcntl.ioctl(kept, termios.FIONREAD, waiting)
+        with self.assertRaises(subprocess.TimeoutExpired):
+            processes[-1].wait(timeout=1)
+        with open(kept, encoding="utf-8") as stream:
+            self.assertFalse(json.load(stream)["passed"])
+        for process in processes:
+            self.assertEqual(process.wait(timeout=100), 1)
+            if process.stdout:
+                process.stdout.close()
 
 
 if __name__ == "__main__":
