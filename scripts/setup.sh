@@ -57,6 +57,7 @@ missing_packages() {
     packages+=(clang-format-14 git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, a server of ssh, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin openssh-client openssh-server slurm-client slurmctld slurmd)
+    packages+=(fish zsh) # and shells that complete its command line
     [[ -n "$2" ]] && packages+=("clang-tidy-$2" "clang-tools-$2" "libclang-rt-$2-dev")
   fi
   local package
