@@ -37,6 +37,12 @@ if(ACCELERATE_SANITIZE)
   add_link_options(-fsanitize=${ACCELERATE_SANITIZE})
 endif()
 
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ACCELERATE_SANITIZE)
+  # What a library forgets to link shows when it is linked, not in the first program that calls it. Sanitizers leave
+  # their own symbols to the program; the plug-in for CUDA, a module, finds its libraries in the process.
+  add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--no-undefined>")
+endif()
+
 # Lets `target` compile with the one precompiled header of the project (made in src/CMakeLists.txt).
 function(accelerate_use_torch_pch target)
   target_link_libraries(${target} PRIVATE accelerate_torch_usage)
