@@ -37,7 +37,17 @@ def scores(text, when):
     return float(found[1]), float(found[2])
 
 
+def expect_refused(example, *arguments):
+    """A number that makes no sense ends the program with 2 before anything is loaded."""
+    result = subprocess.run([example.program, *arguments], timeout=60, text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE)
+    expect(result.returncode == 2 and f"{arguments[0]} cannot be {arguments[1]}" in result.stderr,
+           f"{arguments} is refused")
+
+
 def check_sequence_classification(example):
+    expect_refused(example, "--limit", "-1")
+    expect_refused(example, "--epochs", "0")
     model = need_model()
     need_sayings()
     with tempfile.TemporaryDirectory() as folder:
@@ -55,6 +65,8 @@ def check_sequence_classification(example):
 
 
 def check_embed(example):
+    expect_refused(example, "--limit", "-1")
+    expect_refused(example, "--nearest", "0")
     model = need_model()
     need_sayings()
     text = example.run(2, "--model", model, "--limit", 30, "--query", "Computers make mistakes.")
@@ -86,6 +98,7 @@ def write_tiny_gpt2(folder):
 
 
 def check_generate(example):
+    expect_refused(example, "--max_new_tokens", "0")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tiny_gpt2(folder)

@@ -8,6 +8,8 @@
 #include <accelerate/transformers.h>
 #include <torch/torch.h>
 
+#include <functional>
+
 #include "flags.h"
 #include "sayings.h"
 
@@ -20,10 +22,13 @@ const std::vector<std::string> kTopics{"art",  "computers", "education", "food",
                                        "love", "medicine",  "men-women", "news",      "pets",
                                        "work", "politics",  "science",   "platitudes"};
 
+constexpr size_t kAtOnce = 64;
+
 // [texts, width]; the length of each row is 1.
-at::Tensor embed(PretrainedModel& model, const PretrainedTokenizer& tokenizer,
-                 const std::vector<std::string>& texts, c10::Device device) {
-  constexpr size_t kAtOnce = 64;
+at::Tensor embed(
+    PretrainedModel& model, const PretrainedTokenizer& tokenizer,
+    const std::vector<std::string>& texts, c10::Device device,
+    const std::function<void()>& after_batch = [] {}) {
   torch::NoGradGuard no_grad;
   // A process may have got no text at all.
   std::vector<at::Tensor> rows{torch::zeros({0, model.config().size("hidden_size")}, device)};
@@ -36,6 +41,7 @@ at::Tensor embed(PretrainedModel& model, const PretrainedTokenizer& tokenizer,
     const at::Tensor mask = inputs.attention_mask.unsqueeze(-1).to(states.scalar_type());
     const at::Tensor mean = (states * mask).sum(1) / mask.sum(1);
     rows.push_back(torch::nn::functional::normalize(mean));
+    after_batch();
   }
   return torch::cat(rows);
 }
@@ -44,19 +50,18 @@ int run(int argc, char** argv) {
   const Flags flags(argc, argv,
                     {{"--model", ".deps/minilm"},
                      {"--sayings", "/usr/share/games/fortunes"},
-                     {"--limit", "200"},  // sayings of each topic
+                     {"--limit", "200"},  // sayings of each topic; 0: all
                      {"--query", "Programs never do what they should."},
                      {"--nearest", "5"},
                      {"--values", "0"}});  // prints so many numbers of the query, and nothing else
+  const auto limit = static_cast<size_t>(flags.count("--limit", 0));
+  const int64_t nearest = flags.count("--nearest", 1);
   Accelerator accelerator;
   const auto tokenizer = AutoTokenizer::from_pretrained(flags.text("--model"));
   const auto model =
       AutoModel::from_pretrained(flags.text("--model"), {.device = accelerator.device()});
-  const auto embedded = [&](const std::vector<std::string>& texts) {
-    return embed(*model, tokenizer, texts, accelerator.device());
-  };
-  const at::Tensor query = embedded({flags.text("--query")});
-  if (const int64_t values = flags.integer("--values"); values > 0) {
+  const at::Tensor query = embed(*model, tokenizer, {flags.text("--query")}, accelerator.device());
+  if (const int64_t values = flags.count("--values", 0); values > 0) {
     std::ostringstream line;
     line.precision(9);
     for (int64_t i = 0; i < values; ++i) line << query[0][i].item<float>() << ' ';
@@ -65,14 +70,17 @@ int run(int argc, char** argv) {
   }
 
   std::vector<std::string> texts;
-  for (const Saying& saying : read_sayings(flags.text("--sayings"), kTopics,
-                                           static_cast<size_t>(flags.integer("--limit")))) {
+  for (const Saying& saying : read_sayings(flags.text("--sayings"), kTopics, limit)) {
     texts.push_back(saying.text);
   }
   const std::vector<std::string> mine = accelerator.split_between_processes(texts);
-  const at::Tensor all = torch::cat(accelerator.communicator().all_gather_ragged(embedded(mine)));
-  const auto [angles, places] =
-      all.matmul(query[0]).topk(std::min(flags.integer("--nearest"), all.size(0)));
+  ProgressBar progress_bar(static_cast<int64_t>((mine.size() + kAtOnce - 1) / kAtOnce), accelerator,
+                           {.description = "sayings"});
+  const at::Tensor rows =
+      embed(*model, tokenizer, mine, accelerator.device(), [&] { progress_bar.update(1); });
+  progress_bar.close();
+  const at::Tensor all = torch::cat(accelerator.communicator().all_gather_ragged(rows));
+  const auto [angles, places] = all.matmul(query[0]).topk(std::min(nearest, all.size(0)));
   accelerator.print(texts.size(), " sayings; nearest to: ", flags.text("--query"));
   for (int64_t i = 0; i < places.size(0); ++i) {
     accelerator.print(angles[i].item<float>(), "  ",

@@ -28,6 +28,15 @@ class Flags {
     return read<int64_t>(name,
                          [](const std::string& v, size_t* end) { return std::stoll(v, end); });
   }
+  // `least` or more.
+  int64_t count(const std::string& name, int64_t least) const {
+    const int64_t value = integer(name);
+    if (value >= least) return value;
+    refuse_options(
+        program_,
+        name + " cannot be " + text(name) + ", it is " + std::to_string(least) + " or more",
+        setters_);
+  }
   double number(const std::string& name) const {
     return read<double>(name, [](const std::string& v, size_t* end) { return std::stod(v, end); });
   }

@@ -82,6 +82,7 @@ int run(int argc, char** argv) {
                      {"--top_k", "50"},
                      {"--top_p", "1"},
                      {"--seed", "1"}});
+  const int64_t max_new_tokens = flags.count("--max_new_tokens", 1);
   Accelerator accelerator;
   torch::manual_seed(static_cast<uint64_t>(flags.integer("--seed")));
   auto tokenizer = AutoTokenizer::from_pretrained(flags.text("--model"));
@@ -93,7 +94,7 @@ int run(int argc, char** argv) {
       load(flags.text("--model"), flags.integer("--untrained") != 0, accelerator.device());
 
   GenerationOptions options{
-      .max_new_tokens = flags.integer("--max_new_tokens"),
+      .max_new_tokens = max_new_tokens,
       .do_sample = flags.integer("--sample") != 0,
       .pad_token_id = tokenizer.pad_token_id(),
       .seed = static_cast<uint64_t>(flags.integer("--seed") + accelerator.process_index())};

@@ -68,7 +68,7 @@ int run(int argc, char** argv) {
   const Flags flags(argc, argv,
                     {{"--model", ".deps/minilm"},
                      {"--sayings", "/usr/share/games/fortunes"},
-                     {"--limit", "400"},  // sayings of each topic
+                     {"--limit", "400"},  // sayings of each topic; 0: all
                      {"--max_length", "48"},
                      {"--batch_size", "16"},  // of each process
                      {"--epochs", "2"},
@@ -76,20 +76,22 @@ int run(int argc, char** argv) {
                      {"--seed", "1"},
                      {"--output", "sayings_model"}});
   const std::string checkpoint = flags.text("--model");
+  const auto limit = static_cast<size_t>(flags.count("--limit", 0));
+  const int64_t batch_size = flags.count("--batch_size", 1);
+  const int64_t num_epochs = flags.count("--epochs", 1);
   Accelerator accelerator;
   torch::manual_seed(static_cast<uint64_t>(flags.integer("--seed")));
 
   auto tokenizer = AutoTokenizer::from_pretrained(checkpoint);
-  auto [train_sayings, test_sayings] = split_sayings(
-      read_sayings(flags.text("--sayings"), kTopics, static_cast<size_t>(flags.integer("--limit"))),
-      static_cast<uint64_t>(flags.integer("--seed")));
-  auto train_samples = tokenized(tokenizer, train_sayings, flags.integer("--max_length"));
-  auto test_samples = tokenized(tokenizer, test_sayings, flags.integer("--max_length"));
+  auto [train_sayings, test_sayings] =
+      split_sayings(read_sayings(flags.text("--sayings"), kTopics, limit),
+                    static_cast<uint64_t>(flags.integer("--seed")));
+  auto train_samples = tokenized(tokenizer, train_sayings, flags.count("--max_length", 1));
+  auto test_samples = tokenized(tokenizer, test_sayings, flags.count("--max_length", 1));
   DataCollatorWithPadding data_collator(tokenizer);
-  auto train_batches = data_loader(
-      train_samples, {.batch_size = flags.integer("--batch_size"), .shuffle = true}, data_collator);
-  auto eval_batches =
-      data_loader(test_samples, {.batch_size = flags.integer("--batch_size")}, data_collator);
+  auto train_batches =
+      data_loader(train_samples, {.batch_size = batch_size, .shuffle = true}, data_collator);
+  auto eval_batches = data_loader(test_samples, {.batch_size = batch_size}, data_collator);
 
   auto pretrained =
       AutoModelForSequenceClassification::from_pretrained(checkpoint, {.labels = kTopics});
@@ -98,7 +100,6 @@ int run(int argc, char** argv) {
   auto [train_dataloader, eval_dataloader, model, optimizer] =
       accelerator.prepare(train_batches, eval_batches, pretrained, adamw);
 
-  const int64_t num_epochs = flags.integer("--epochs");
   const int64_t num_training_steps = num_epochs * train_dataloader.size();
   auto lr_scheduler = get_scheduler("linear", optimizer.optimizer(),
                                     {.warmup_steps = 0, .training_steps = num_training_steps});
@@ -128,8 +129,8 @@ int run(int argc, char** argv) {
   auto unwrapped_model = accelerator.unwrap_model(model);
   save_pretrained(*unwrapped_model, flags.text("--output"),
                   {.is_main_process = accelerator.is_main_process(),
-                   .save_function = [](const auto& tensors, const auto& path) {
-                     accelerate::save(tensors, path, {.safe_serialization = true});
+                   .save_function = [&](const auto& tensors, const auto& path) {
+                     accelerator.save(tensors, path);
                    }});
   if (accelerator.is_main_process()) tokenizer.save_pretrained(flags.text("--output"));
   accelerator.wait_for_everyone();
