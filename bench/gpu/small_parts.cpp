@@ -4,6 +4,9 @@
 #include <accelerate/step_capture.h>
 #include <torch/torch.h>
 
+#include <stdexcept>
+#include <string>
+
 #include "../examples/gpt2/gpt2.h"
 #include "gpu/parts.h"
 #include "gpu/timing.h"
@@ -39,9 +42,26 @@ struct Head {
       torch::randint(50257, {16 * 1024}, at::TensorOptions(at::kLong).device(gpu()));
 };
 
+// How far the gradients of the first leaf by both ways are apart. What is not the same work is not
+// timed.
+double disagreement(const Tensors& leaves, const std::function<at::Tensor()>& fused,
+                    const std::function<at::Tensor()>& eager) {
+  const auto gradient = [&](const std::function<at::Tensor()>& work) {
+    for (at::Tensor leaf : leaves) leaf.mutable_grad().reset();
+    work().backward();
+    return leaves[0].grad().to(at::kFloat);
+  };
+  const at::Tensor own = gradient(fused);
+  const at::Tensor other = gradient(eager);
+  const double apart = ((own - other).norm() / other.norm()).item<double>();
+  if (!(apart < 0.05)) throw std::runtime_error("gradients differ by " + std::to_string(apart));
+  return apart;
+}
+
 nlohmann::json compared(const std::string& name, const Tensors& leaves,
                         const std::function<at::Tensor()>& fused,
                         const std::function<at::Tensor()>& eager) {
+  const double apart = disagreement(leaves, fused, eager);
   const auto once = [&](const std::function<at::Tensor()>& work) {
     return peak_bytes([&] {
       for (at::Tensor leaf : leaves) leaf.mutable_grad().reset();
@@ -53,6 +73,7 @@ nlohmann::json compared(const std::string& name, const Tensors& leaves,
   const double eager_seconds = trained(leaves, eager);
   return {{"part", "operation"},
           {"name", name},
+          {"gradients_differ_by", apart},
           {"fused_ms", fused_seconds * 1e3},
           {"eager_ms", eager_seconds * 1e3},
           {"times_faster", eager_seconds / fused_seconds},
@@ -133,6 +154,32 @@ nlohmann::json operation_speed() {
       [&] {
         const at::Tensor sum = x + (branch + own_bias);
         return (at::layer_norm(sum, {768}, weight, bias) * along + sum).sum();
+      }));
+  rows.push_back(compared(
+      "residual + RMS norm", {x, branch, weight},
+      [&] {
+        auto [sum, normed] = ops::residual_rms_norm(x, branch, weight);
+        return (normed * along + sum).sum();
+      },
+      [&] {
+        const at::Tensor sum = x + branch;
+        return (at::rms_norm(sum, {768}, weight, 1e-6) * along + sum).sum();
+      }));
+  const auto [cosine, sine] = ops::rotary_angles(1024, 64);
+  const at::Tensor own_cosine = cosine.to(gpu());
+  const at::Tensor own_sine = sine.to(gpu());
+  const at::Tensor wide_cosine = own_cosine.unsqueeze(1).to(at::kBFloat16);
+  const at::Tensor wide_sine = own_sine.unsqueeze(1).to(at::kBFloat16);
+  const auto heads = [](const at::Tensor& rows) { return rows.view({16, 1024, 12, 64}); };
+  rows.push_back(compared(
+      "rotary embedding", {x},
+      [&] { return (ops::rotary_embedding(heads(x), own_cosine, own_sine) * heads(along)).sum(); },
+      [&] {
+        const auto halves = heads(x).chunk(2, -1);
+        const at::Tensor turned = at::cat({halves[0] * wide_cosine - halves[1] * wide_sine,
+                                           halves[1] * wide_cosine + halves[0] * wide_sine},
+                                          -1);
+        return (turned * heads(along)).sum();
       }));
   const at::Tensor wide = leaf({count, 3072});
   const at::Tensor wide_bias = leaf({3072});

@@ -54,6 +54,9 @@ def main():
         data = Path(folder) / "tokens.bin"
         write_tokens(data)
         common = ["--data", data, "--steps", 40]
+        refused = subprocess.run([arguments.example, "--data", str(data), "--log_every", "0"], text=True, timeout=60,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        expect(refused.returncode == 2 and "log_every" in refused.stderr, "an interval of 0 steps is refused")
         exact, _ = run(arguments, arguments.example, 1, *common, "--bf16", 0, "--batch", 8)
         expect(exact[40] < 0.45 * exact[1], "the loss falls")
         half, text = run(arguments, arguments.example, 1, *common, "--batch", 8, "--sample", 12)

@@ -1,6 +1,7 @@
 // The command line of the GPT-2 example: --name value or --name=value.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -64,5 +65,10 @@ inline Options parse_options(int argc, char** argv) {
   };
   read_options(argc, argv, setters);
   if (options.data.empty()) refuse_options(argv[0], "--data is missing", setters);
+  if (std::min({options.batch, options.total_tokens, options.steps, options.log_every,
+                options.model.layers, options.model.positions}) < 1) {
+    refuse_options(argv[0], "batch, tokens, steps, log_every, layers and positions start at 1",
+                   setters);
+  }
   return options;
 }

@@ -35,10 +35,7 @@ std::vector<int64_t> sample(gpt2::Gpt2& model, int64_t count, const c10::Device&
   return {row.data_ptr<int64_t>(), row.data_ptr<int64_t>() + row.numel()};
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const Options options = parse_options(argc, argv);
+int train(const Options& options) {
   accelerate::Accelerator accelerator;
   torch::manual_seed(options.seed);
 
@@ -81,6 +78,7 @@ int main(int argc, char** argv) {
 
   at::Tensor loss = torch::zeros({}, accelerator.device());
   int64_t in_update = 0;
+  int64_t logged = step;
   auto began = std::chrono::steady_clock::now();
   while (step < last) {
     for (auto& batch : loader) {
@@ -97,7 +95,8 @@ int main(int argc, char** argv) {
         const auto now = std::chrono::steady_clock::now();
         const std::chrono::duration<double> taken = now - began;
         began = now;
-        const auto tokens = static_cast<double>(micro_tokens * micro_batches * options.log_every);
+        const auto tokens = static_cast<double>(micro_tokens * micro_batches * (step - logged));
+        logged = step;
         accelerator.print("step ", step, " loss ", mean, " norm ",
                           optimizer.last_norm().item<double>(), " lr ", schedule.last_lr()[0],
                           " tokens/s ", static_cast<int64_t>(tokens / taken.count()));
@@ -120,4 +119,12 @@ int main(int argc, char** argv) {
     }
     std::cout << "\n";
   }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse_options(argc, argv);
+  return run_program([&] { return train(options); });
 }

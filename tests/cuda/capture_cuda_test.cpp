@@ -322,6 +322,38 @@ void train_without_waiting(MixedPrecision precision) {
   compat::cuda_plugin()->forbid_waiting(false);
 }
 
+// With a schedule, clipping and accumulation; under fp16 a replay waits for the last but one.
+TEST_F(CaptureTest, ReplaysNeverWaitForTheGpu) {
+  alone([](const Rank&) {
+    REQUIRE_GPU();
+    Accelerator accelerator(
+        {.mixed_precision = MixedPrecision::kBf16, .gradient_accumulation = {.steps = 2}});
+    Net net;
+    torch::optim::AdamW adamw(net->parameters(), 1e-2);
+    auto schedule = get_scheduler("linear", adamw, {.warmup_steps = 4, .training_steps = 40});
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, adamw, schedule);
+    auto step = accelerator.capture(
+        [&, &model = model, &optimizer = optimizer, &scheduler = scheduler](const Tensors& in) {
+          const at::Tensor loss = model(in[0]).square().mean();
+          accelerator.backward(loss);
+          if (accelerator.sync_gradients()) {
+            accelerator.clip_grad_norm_(model->parameters(), 0.5);
+          }
+          optimizer.step();
+          scheduler.step();
+          optimizer.zero_grad();
+          return Tensors{loss.detach()};
+        });
+    const at::Tensor x = torch::randn({16, 8}, accelerator.device());
+    for (int i = 0; i < 10; ++i) step({x});
+    EXPECT_EQ(step.graphs(), 2u);
+    compat::cuda_plugin()->forbid_waiting(true);
+    for (int i = 0; i < 8; ++i) EXPECT_NO_THROW(step({x})) << i;
+    compat::cuda_plugin()->forbid_waiting(false);
+    EXPECT_EQ(step.replays(), 12);
+  });
+}
+
 TEST_F(CaptureTest, TrainingStepsNeverWaitForTheGpu) {
   alone([](const Rank&) {
     REQUIRE_GPU();
