@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 import time
 
+from measuring import quantile, run, seconds_text
+
 PEER_START = pathlib.Path(__file__).resolve().parent / "python_peer" / "make_accelerator.py"
 DEADLINE_S = 120
 IDLE_WORKERS = 64
@@ -29,19 +31,12 @@ def measure(bench):
 
 
 def median(values):
-    values = sorted(values)
-    return values[len(values) // 2]
+    return quantile(values, 0.5)
 
 
 def timed(command):
     """Seconds of a command that ends with 0."""
-    before = time.perf_counter()
-    subprocess.run([str(word) for word in command], check=True, capture_output=True, timeout=DEADLINE_S)
-    return time.perf_counter() - before
-
-
-def milliseconds(values):
-    return f"p50 {1e3 * median(values):.1f} ms, p99 {1e3 * max(values):.1f} ms"
+    return run(command)[1]
 
 
 # --- without workers ------------------------------------------------------------------------------------------------
@@ -55,7 +50,7 @@ def dry_run(bench):
     own = median(times)
     bench.add(
         what="accelerate launch --dry_run, 2 ranks",
-        ours=milliseconds(times),
+        ours=seconds_text(times),
         peer="",
         peer_name="",
         ratio=own,
@@ -78,8 +73,8 @@ def dry_run(bench):
     ratio = median(runs["python"]) / median(runs["ours"])
     bench.add(
         what=what,
-        ours=milliseconds(runs["ours"]),
-        peer=milliseconds(runs["python"]),
+        ours=seconds_text(runs["ours"]),
+        peer=seconds_text(runs["python"]),
         peer_name="Python",
         ratio=ratio,
         ratio_text=f"{ratio:.0f} times faster",
@@ -113,8 +108,8 @@ def ranks_up(bench):
     own = median(extra["ours"])
     bench.add(
         what="2 ranks up with process group, over the program's own load time",
-        ours=milliseconds(extra["ours"]),
-        peer=milliseconds(extra["python"]) if extra["python"] else "",
+        ours=seconds_text(extra["ours"]),
+        peer=seconds_text(extra["python"]) if extra["python"] else "",
         peer_name="Python (torchrun)" if extra["python"] else "",
         ratio=own,
         ratio_text=f"{1e3 * own:.0f} ms",
@@ -235,8 +230,8 @@ def failure_report(bench):
         worst = max(own)
         bench.add(
             what="failure of a worker seen and reported",
-            ours=milliseconds(own),
-            peer=milliseconds(other) if other else "",
+            ours=seconds_text(own),
+            peer=seconds_text(other) if other else "",
             peer_name="torchrun" if other else "",
             ratio=worst,
             ratio_text=f"{1e3 * worst:.0f} ms at worst",

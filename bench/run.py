@@ -15,10 +15,8 @@ import pathlib
 import platform
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
 import calls_figures
 import checkpoint_figures
@@ -26,11 +24,9 @@ import data_figures
 import launch_figures
 import tokenizer_figures
 import transformers_figures
+from measuring import ROOT, WrongAnswer, quantile, run, seconds_text
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEER = ROOT / ".deps" / "python-peer"
-# The longest that any one command may take.
-TIMEOUT_S = 900
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
 PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint", "tokenizers", "transformers")
@@ -38,32 +34,8 @@ PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns",
 BUSY_LOAD = 0.7
 
 
-class WrongAnswer(Exception):
-    """A program did not do what its time would be taken for."""
-
-
-def quantile(values, q):
-    values = sorted(values)
-    place = q * (len(values) - 1)
-    below = int(place)
-    above = min(below + 1, len(values) - 1)
-    return values[below] + (place - below) * (values[above] - values[below])
-
-
 def say(text):
     print(text, file=sys.stderr, flush=True)
-
-
-def run(command):
-    """Runs a command, returns its standard output and the seconds it took."""
-    before = time.perf_counter()
-    done = subprocess.run(
-        [str(word) for word in command], cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
-    seconds = time.perf_counter() - before
-    if done.returncode != 0:
-        raise WrongAnswer(f"{shlex.join(map(str, command))} ended with {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout, seconds
 
 
 def shown(command):
@@ -396,10 +368,6 @@ def median_step(runs):
 def runs_text(runs):
     p99 = statistics.median(run["step"]["p99_us"] for run in runs)
     return step_text({"p50_us": median_step(runs), "p99_us": p99})
-
-
-def seconds_text(times):
-    return f"p50 {1e3 * quantile(times, 0.5):.1f} ms, p99 {1e3 * quantile(times, 0.99):.1f} ms"
 
 
 def print_table(figures):
