@@ -98,7 +98,7 @@ class Recorder:
         ):
             text = text.replace(str(path), name)
         text = re.sub(rf"\b{re.escape(socket.gethostname().split('.')[0])}\b", "node1", text)
-        text = re.sub(r"after \d+ ms \(pid \d+\)", "after 412 ms (pid 4242)", text)
+        text = re.sub(r"after \d+ ms \((\S+), pid \d+\)", r"after 412 ms (\1, pid 4242)", text)
         text = re.sub(r"Linux \d\S* x86_64", "Linux 6.1.0 x86_64", text)
         return text
 
