@@ -40,7 +40,7 @@ TEST_F(Machines, AMachineThatIntroducesItselfAndHangsUpIsNotTakenIn) {
 TEST_F(Machines, AMonitorIntervalAboveTheTimeoutOfAMachineLosesNone) {
   const Setup setup{.machines = 2,
                     .processes = 2,
-                    .flags = {"--monitor_interval", "30", "--rdzv_conf", "machine_timeout=1.5"}};
+                    .flags = {"--monitor_interval", "30", "--rdzv_conf", "machine_timeout=3"}};
   const auto program = script("sleep 4; echo $RANK");
   auto main = start_machine(0, setup, program);
   auto other = start_machine(1, setup, program);

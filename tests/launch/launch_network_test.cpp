@@ -108,7 +108,7 @@ TEST_F(Network, ACutCableIsNamedOnBothSides) {
 TEST_F(Network, AJobGoesOnWhenACutCableIsMended) {
   const Setup setup{.machines = 2,
                     .processes = 2,
-                    .flags = {"--rdzv_conf", "machine_timeout=1.5", "--max_restarts", "2"}};
+                    .flags = {"--rdzv_conf", "machine_timeout=3", "--max_restarts", "2"}};
   const auto program = script(
       "echo restart $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && "
       "exec sleep 600; exit 0");
