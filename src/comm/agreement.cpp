@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 
 namespace accelerate::comm {
@@ -20,10 +21,10 @@ void check_on_all_ranks(Communicator& communicator, const char* operation,
   for (size_t rank = 0; rank < problems.size(); ++rank) {
     if (problems[rank].empty()) continue;
     const size_t end = problems[rank].find('\n');
-    throw UsageError(
-        {.what = "on rank " + std::to_string(rank) + ": " + problems[rank].substr(0, end),
-         .where = operation,
-         .hint = problems[rank].substr(end + 1)});
+    detail::throw_usage_error(communicator, {.what = "on rank " + std::to_string(rank) + ": " +
+                                                     problems[rank].substr(0, end),
+                                             .where = operation,
+                                             .hint = problems[rank].substr(end + 1)});
   }
 }
 

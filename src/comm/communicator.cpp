@@ -34,17 +34,16 @@ void require_reducible(const Communicator::Impl& impl, const at::Tensor& tensor,
   impl.require_tensor(tensor, operation);
   const at::ScalarType dtype = tensor.scalar_type();
   if (!impl.alone() && !comm::can_be_reduced(dtype)) {
-    throw UsageError({.what = std::string("tensors of ") + c10::toString(dtype) +
-                              " can be moved between ranks but not reduced",
-                      .where = operation,
-                      .hint = tensor.is_complex() ? "convert it by at::view_as_real first"
-                                                  : "convert it to a wider type first"});
+    impl.refuse({.what = std::string("tensors of ") + c10::toString(dtype) +
+                         " can be moved between ranks but not reduced",
+                 .where = operation,
+                 .hint = tensor.is_complex() ? "convert it by at::view_as_real first"
+                                             : "convert it to a wider type first"});
   }
   if (op != ReduceOp::kMean || tensor.is_floating_point() || tensor.is_complex()) return;
-  throw UsageError(
-      {.what = std::string("a mean of ") + c10::toString(dtype) + " has no exact result",
-       .where = operation,
-       .hint = "convert to a floating-point type first, or use kSum"});
+  impl.refuse({.what = std::string("a mean of ") + c10::toString(dtype) + " has no exact result",
+               .where = operation,
+               .hint = "convert to a floating-point type first, or use kSum"});
 }
 
 }  // namespace
@@ -103,9 +102,9 @@ std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
 std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor) {
   impl_->require_tensor(tensor, "all_gather_ragged");
   if (tensor.dim() == 0) {
-    throw UsageError({.what = "a tensor without dimensions has no rows",
-                      .where = "all_gather_ragged",
-                      .hint = "use all_gather, or reshape it to one row"});
+    impl_->refuse({.what = "a tensor without dimensions has no rows",
+                   .where = "all_gather_ragged",
+                   .hint = "use all_gather, or reshape it to one row"});
   }
   if (impl_->alone()) return {tensor.detach().clone()};
   at::NoGradGuard no_grad;
@@ -120,10 +119,10 @@ std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor
   for (size_t rank = 0; rank < headers.size(); ++rank) {
     const size_t blank = headers[rank].find(' ');
     if (headers[rank].substr(blank + 1) != row) {
-      throw UsageError({.what = "rows differ: " + headers[rank].substr(blank + 1) + " on rank " +
-                                std::to_string(rank) + ", " + row + " here",
-                        .where = "all_gather_ragged",
-                        .hint = "only the first dimension may differ between ranks"});
+      impl_->refuse({.what = "rows differ: " + headers[rank].substr(blank + 1) + " on rank " +
+                             std::to_string(rank) + ", " + row + " here",
+                     .where = "all_gather_ragged",
+                     .hint = "only the first dimension may differ between ranks"});
     }
     rows.push_back(std::stoll(headers[rank].substr(0, blank)));
   }
@@ -143,10 +142,10 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
   require_reducible(*impl_, tensor, op, "reduce_scatter");
   const int world_size = impl_->world_size();
   if (tensor.dim() == 0 || tensor.size(0) % world_size != 0) {
-    throw UsageError({.what = "the first dimension cannot be cut into " +
-                              std::to_string(world_size) + " equal parts",
-                      .where = "reduce_scatter",
-                      .hint = "pad it to a multiple of the number of ranks"});
+    impl_->refuse({.what = "the first dimension cannot be cut into " + std::to_string(world_size) +
+                           " equal parts",
+                   .where = "reduce_scatter",
+                   .hint = "pad it to a multiple of the number of ranks"});
   }
   at::NoGradGuard no_grad;
   const int64_t part = tensor.size(0) / world_size;
@@ -168,17 +167,17 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
     impl_->require_tensor(output, "scatter");
     if (!is_root) return;
     if (inputs.size() != static_cast<size_t>(impl_->world_size())) {
-      throw UsageError({.what = std::to_string(inputs.size()) + " inputs for " +
-                                std::to_string(impl_->world_size()) + " ranks",
-                        .where = "scatter",
-                        .hint = "the root passes one tensor for each rank"});
+      impl_->refuse({.what = std::to_string(inputs.size()) + " inputs for " +
+                             std::to_string(impl_->world_size()) + " ranks",
+                     .where = "scatter",
+                     .hint = "the root passes one tensor for each rank"});
     }
     for (const at::Tensor& input : inputs) {
       impl_->require_tensor(input, "scatter");
       if (input.sizes() == output.sizes() && input.scalar_type() == output.scalar_type()) continue;
-      throw UsageError({.what = "an input differs from the output in shape or dtype",
-                        .where = "scatter",
-                        .hint = "all parts must have one shape and dtype"});
+      impl_->refuse({.what = "an input differs from the output in shape or dtype",
+                     .where = "scatter",
+                     .hint = "all parts must have one shape and dtype"});
     }
   });
   at::NoGradGuard no_grad;

@@ -40,9 +40,9 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
   if (alone()) return;
   ignore_broken_pipes();
   if (options.timeout.count() <= 0 || options.rendezvous_timeout.count() <= 0) {
-    throw UsageError({.what = "a timeout must be positive",
-                      .where = "ProcessGroupOptions",
-                      .hint = "leave it out for the default"});
+    refuse({.what = "a timeout must be positive",
+            .where = "ProcessGroupOptions",
+            .hint = "leave it out for the default"});
   }
   if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
   const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
@@ -65,24 +65,24 @@ std::string Communicator::Impl::describe(const std::string& name, const at::Tens
 
 void Communicator::Impl::require_rank(int root, const char* operation) const {
   if (root >= 0 && root < world_size_) return;
-  throw UsageError({.what = "root " + std::to_string(root) + " is not a rank",
-                    .where = operation,
-                    .hint = "ranks are 0 to " + std::to_string(world_size_ - 1)});
+  refuse({.what = "root " + std::to_string(root) + " is not a rank",
+          .where = operation,
+          .hint = "ranks are 0 to " + std::to_string(world_size_ - 1)});
 }
 
 void Communicator::Impl::require_tensor(const at::Tensor& tensor, const char* operation) const {
   if (!tensor.defined() || tensor.layout() != c10::kStrided || tensor.is_quantized()) {
-    throw UsageError({.what = !tensor.defined()       ? "the tensor is undefined"
-                              : tensor.is_quantized() ? "the tensor is quantized"
-                                                      : "the tensor is sparse",
-                      .where = operation,
-                      .hint = "pass a dense tensor"});
+    refuse({.what = !tensor.defined()       ? "the tensor is undefined"
+                    : tensor.is_quantized() ? "the tensor is quantized"
+                                            : "the tensor is sparse",
+            .where = operation,
+            .hint = "pass a dense tensor"});
   }
   if (alone() || tensor.is_cpu() || (tensor.is_cuda() && serves_cuda_)) return;
-  throw UsageError({.what = "the tensor is on " + tensor.device().str() +
-                            ", but this group serves " + (serves_cuda_ ? "cpu and cuda" : "cpu"),
-                    .where = operation,
-                    .hint = "move it to the device of the accelerator first"});
+  refuse({.what = "the tensor is on " + tensor.device().str() + ", but this group serves " +
+                  (serves_cuda_ ? "cpu and cuda" : "cpu"),
+          .where = operation,
+          .hint = "move it to the device of the accelerator first"});
 }
 
 void Communicator::Impl::require_same_on_all_ranks(const std::string& operation) {
@@ -99,15 +99,16 @@ void Communicator::Impl::require_same_on_all_ranks(const std::string& operation)
     differing += (rank == 0 ? "rank " : ", rank ") + std::to_string(rank) + ": " + theirs;
   }
   if (at::equal(all.view({world_size_, kWidth}), own.expand({world_size_, kWidth}))) return;
-  throw UsageError({.what = "the ranks call different collectives (" + differing + ")",
-                    .where = operation,
-                    .hint = "all ranks must make the same calls, with the same shapes"});
+  refuse({.what = "the ranks call different collectives (" + differing + ")",
+          .where = operation,
+          .hint = "all ranks must make the same calls, with the same shapes"});
 }
 
-void Communicator::Impl::throw_refused(const std::string& operation, const c10::Error& cause) {
-  throw UsageError({.what = "libtorch refuses the tensors: " + first_line(cause.what()),
-                    .where = operation,
-                    .hint = "all ranks must pass dense tensors of one type, shape and device"});
+void Communicator::Impl::throw_refused(const std::string& operation,
+                                       const c10::Error& cause) const {
+  refuse({.what = "libtorch refuses the tensors: " + first_line(cause.what()),
+          .where = operation,
+          .hint = "all ranks must pass dense tensors of one type, shape and device"});
 }
 
 void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "accelerate/communicator.h"
+#include "accelerate/detail/stamped.h"
 #include "comm/collective_log.h"
 #include "comm/peer_watch.h"
 #include "compat/c10d.h"
@@ -45,10 +46,20 @@ class Communicator::Impl {
     exchange(operation, [&] { start()->wait(); });
   }
 
+  // Where that is asked for: throws UsageError on all ranks if `call`, which talks to peers by
+  // itself, is not the same on all of them.
+  void compare(const std::string& call) {
+    if (!alone() && options_.check_collectives) require_same_on_all_ranks(call);
+  }
+
   bool alone() const { return world_size_ == 1; }
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+  // Throws UsageError with the rank.
+  [[noreturn]] void refuse(ErrorInfo info) const {
+    detail::throw_usage_error(*this, std::move(info));
+  }
   // Throws UsageError unless `root` is a rank.
   void require_rank(int root, const char* operation) const;
   // Throws UsageError unless `tensor` is a dense tensor on a device that this group serves.
@@ -73,7 +84,7 @@ class Communicator::Impl {
   void require_same_on_all_ranks(const std::string& operation);
   // Throws the CommError of an earlier call, if there was one.
   void require_usable() const;
-  [[noreturn]] static void throw_refused(const std::string& operation, const c10::Error& cause);
+  [[noreturn]] void throw_refused(const std::string& operation, const c10::Error& cause) const;
   [[noreturn]] void throw_comm_error(int64_t sequence, const std::exception& cause);
   [[noreturn]] void throw_unusable(const std::string& what, const std::string& where) const;
 

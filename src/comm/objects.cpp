@@ -38,11 +38,12 @@ std::string message_of(const c10::IValue& object) {
   }
 }
 
-c10::IValue object_of(std::string message, size_t rank, const char* operation) {
+c10::IValue object_of(const Communicator::Impl& impl, std::string message, size_t rank,
+                      const char* operation) {
   const char kind = message.back();
   message.pop_back();
   if (kind == kRefusal) {
-    throw UsageError(
+    impl.refuse(
         {.what = "the value of rank " + std::to_string(rank) + " cannot be sent: " + message,
          .where = operation,
          .hint = "send numbers, strings, tensors, lists and maps of these"});
@@ -80,7 +81,7 @@ std::vector<std::string> Communicator::all_gather_bytes(std::string_view bytes) 
 c10::IValue Communicator::broadcast_object(const c10::IValue& object, int root) {
   impl_->require_rank(root, "broadcast_object");
   if (world_size() == 1) return object;
-  return object_of(broadcast_bytes(rank() == root ? message_of(object) : "", root),
+  return object_of(*impl_, broadcast_bytes(rank() == root ? message_of(object) : "", root),
                    static_cast<size_t>(root), "broadcast_object");
 }
 
@@ -88,7 +89,7 @@ std::vector<c10::IValue> Communicator::all_gather_object(const c10::IValue& obje
   if (world_size() == 1) return {object};
   std::vector<c10::IValue> result;
   for (std::string& message : all_gather_bytes(message_of(object))) {
-    result.push_back(object_of(std::move(message), result.size(), "all_gather_object"));
+    result.push_back(object_of(*impl_, std::move(message), result.size(), "all_gather_object"));
   }
   return result;
 }

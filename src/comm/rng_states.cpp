@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "accelerate/communicator.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/rng_types.h"
 #include "compat/cuda_plugin.h"
@@ -48,14 +49,16 @@ RngType::RngType(std::string_view name) {
 
 void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
                             std::optional<at::Generator> generator, c10::Device gpu) {
-  if (!gpu.is_cuda()) {
-    throw UsageError({.what = gpu.str() + " is no GPU",
-                      .where = "synchronize_rng_states",
-                      .hint = "pass the device whose random state 'cuda' means"});
-  }
   std::vector<at::Generator> generators;
   generators.reserve(types.size());
-  for (const RngType type : types) generators.push_back(generator_of(type, generator, gpu));
+  detail::stamped(communicator, [&] {
+    if (!gpu.is_cuda()) {
+      throw UsageError({.what = gpu.str() + " is no GPU",
+                        .where = "synchronize_rng_states",
+                        .hint = "pass the device whose random state 'cuda' means"});
+    }
+    for (const RngType type : types) generators.push_back(generator_of(type, generator, gpu));
+  });
   for (at::Generator& each : generators) {
     at::Tensor state;
     {

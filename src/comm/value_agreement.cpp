@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "comm/rendezvous.h"
 
@@ -254,9 +255,7 @@ std::vector<Intent> exchange(Communicator& ranks, const std::string& message, in
   return intents;
 }
 
-}  // namespace
-
-AgreedSizes agree(Communicator& ranks, const Operands& operands, Fit fit) {
+AgreedSizes compare(Communicator& ranks, const Operands& operands, Fit fit) {
   const std::string& where = operands.where;
   if (ranks.world_size() == 1) {
     require_ready({Intent{.problem = operands.problem, .hint = operands.hint}}, where);
@@ -281,6 +280,12 @@ AgreedSizes agree(Communicator& ranks, const Operands& operands, Fit fit) {
   nodes.reserve(intents.size());
   for (Intent& intent : intents) nodes.push_back(std::move(intent.nodes));
   return AgreedSizes(operands, std::move(nodes));
+}
+
+}  // namespace
+
+AgreedSizes agree(Communicator& ranks, const Operands& operands, Fit fit) {
+  return detail::stamped(ranks, [&] { return compare(ranks, operands, fit); });
 }
 
 }  // namespace accelerate::comm

@@ -45,6 +45,13 @@ std::vector<Outcome> on_all_ranks(Outcome outcome, Communicator* communicator) {
   return outcomes;
 }
 
+// With the rank, where there are several.
+template <class E>
+[[noreturn]] void throw_on_rank(const Communicator* ranks, E error) {
+  if (ranks != nullptr) error.set_rank(ranks->rank(), ranks->world_size());
+  throw error;
+}
+
 int64_t nine_tenths(int64_t size) { return static_cast<int64_t>(static_cast<double>(size) * 0.9); }
 
 }  // namespace
@@ -66,18 +73,22 @@ namespace detail {
 BatchSizeSearch::BatchSizeSearch(BatchSizeOptions options)
     : options_(std::move(options)), batch_size_(options_.starting_batch_size) {
   if (batch_size_ < 0) {
-    throw UsageError({.what = "a batch cannot have " + std::to_string(batch_size_) + " samples",
-                      .where = "starting_batch_size",
-                      .hint = "start with the largest batch that might fit"});
+    throw_on_rank(
+        options_.communicator,
+        UsageError({.what = "a batch cannot have " + std::to_string(batch_size_) + " samples",
+                    .where = "starting_batch_size",
+                    .hint = "start with the largest batch that "
+                            "might fit"}));
   }
   if (!options_.reduce) options_.reduce = nine_tenths;
 }
 
 int64_t BatchSizeSearch::next() {
   if (batch_size_ <= 0) {
-    throw UsageError({.what = "No executable batch size found, reached zero.",
-                      .where = "find_executable_batch_size",
-                      .hint = "a smaller model, lower precision or more memory"});
+    throw_on_rank(options_.communicator,
+                  UsageError({.what = "No executable batch size found, reached zero.",
+                              .where = "find_executable_batch_size",
+                              .hint = "a smaller model, lower precision or more memory"}));
   }
   clear_device_cache();
   return batch_size_;
@@ -89,17 +100,19 @@ bool BatchSizeSearch::succeeded(const std::exception_ptr& error) {
   if (*worst == Outcome::kFits) return true;
   if (*worst != Outcome::kOutOfMemory) {
     if (error && outcome_of(error) == *worst) std::rethrow_exception(error);
-    throw CommError({.what = "rank " + std::to_string(worst - outcomes.begin()) +
-                             " failed with batch size " + std::to_string(batch_size_),
-                     .where = "find_executable_batch_size",
-                     .hint = "see the error of that rank"});
+    throw_on_rank(options_.communicator,
+                  CommError({.what = "rank " + std::to_string(worst - outcomes.begin()) +
+                                     " failed with batch size " + std::to_string(batch_size_),
+                             .where = "find_executable_batch_size",
+                             .hint = "see the error of that rank"}));
   }
   const int64_t smaller = options_.reduce(batch_size_);
   if (smaller >= batch_size_) {
-    throw UsageError({.what = "the batch size after " + std::to_string(batch_size_) +
-                              " must be smaller, not " + std::to_string(smaller),
-                      .where = "find_executable_batch_size",
-                      .hint = "correct BatchSizeOptions::reduce"});
+    throw_on_rank(options_.communicator,
+                  UsageError({.what = "the batch size after " + std::to_string(batch_size_) +
+                                      " must be smaller, not " + std::to_string(smaller),
+                              .where = "find_executable_batch_size",
+                              .hint = "correct BatchSizeOptions::reduce"}));
   }
   log(LogLevel::kInfo, "batch size " + std::to_string(batch_size_) +
                            " does not fit into memory, trying " + std::to_string(smaller));

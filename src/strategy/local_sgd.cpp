@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "accelerate/communicator.h"
-#include "accelerate/errors.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/log.h"
 
 namespace accelerate {
@@ -23,10 +23,11 @@ LocalSgd::LocalSgd(Communicator& communicator, std::vector<at::Tensor> parameter
       active_(options.enabled && communicator.world_size() > 1),
       exceptions_at_begin_(std::uncaught_exceptions()) {
   if (options.local_sgd_steps < 1) {
-    throw UsageError({.what = "local_sgd_steps must be 1 or more, not " +
-                              std::to_string(options.local_sgd_steps),
-                      .where = "LocalSgdOptions",
-                      .hint = "the number of optimizer steps from one average to the next"});
+    detail::throw_usage_error(
+        communicator, {.what = "local_sgd_steps must be 1 or more, not " +
+                               std::to_string(options.local_sgd_steps),
+                       .where = "LocalSgdOptions",
+                       .hint = "the number of optimizer steps from one average to the next"});
   }
   if (!active_ || !strategy_) return;
   gradient_sync_before_ = strategy_->gradient_sync();

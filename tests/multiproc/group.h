@@ -41,12 +41,14 @@ inline testing::AssertionResult same(const at::Tensor& actual, const at::Tensor&
          << expected;
 }
 
-// The text of the UsageError that `action` throws; "" and a failure if it throws none.
+// The text of the UsageError that `action` throws; "" and a failure if it throws none, or one that
+// does not know its rank.
 template <typename Action>
 std::string usage_error(Action action) {
   try {
     action();
   } catch (const UsageError& error) {
+    EXPECT_TRUE(error.rank().has_value()) << error.what();
     return error.what();
   } catch (const std::exception& error) {
     ADD_FAILURE() << "expected a UsageError, got: " << error.what();

@@ -10,8 +10,9 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 struct OperationErrors : Ranks {
-  // The text of the refusal of `action` on rank 0. Checks that its first line is the same on all
-  // ranks and that the group goes on afterwards.
+  // The text of the refusal of `action` on rank 0, without the rank. Checks that each rank's has its
+  // own, that its first line is the same on all ranks otherwise, and that the group goes on
+  // afterwards.
   template <class Action>
   std::string refusal(int world_size, Action action, bool debug = false) {
     const auto texts = run_collect(world_size, [&](const Rank& rank) {
@@ -19,9 +20,12 @@ struct OperationErrors : Ranks {
       options.check_collectives = debug;
       Group group(options);
       const std::string text = usage_error([&] { action(rank.rank, group.comm); });
+      const std::string stamp = "[rank " + std::to_string(rank.rank) + " of " +
+                                std::to_string(rank.world_size) + "] ";
+      EXPECT_THAT(text, StartsWith(stamp));
       EXPECT_TRUE(
           same(gather(group.comm, torch::tensor(rank.rank)), torch::arange(rank.world_size)));
-      return text;
+      return text.substr(std::min(stamp.size(), text.size()));
     });
     const auto first_line = [](const std::string& text) { return text.substr(0, text.find('\n')); };
     for (const std::string& text : texts) EXPECT_EQ(first_line(text), first_line(texts[0]));
