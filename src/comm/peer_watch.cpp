@@ -30,6 +30,21 @@ std::string record_key(int rank) { return "record/" + std::to_string(rank); }
 
 std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 
+// Where all ranks have arrived: what each of them does, if that is not the same.
+std::string describe_difference(const Records& records, int64_t sequence) {
+  std::map<std::string, std::vector<int>> ranks_in;
+  for (const auto& [rank, record] : records) {
+    if (record.sequence == sequence) ranks_in[record.operation].push_back(rank);
+  }
+  if (ranks_in.size() < 2) return "all ranks arrived, the connection between them broke";
+  std::string text;
+  for (const auto& [operation, ranks] : ranks_in) {
+    text += (text.empty() ? "the ranks are in different collectives: " : "; ") + list_ranks(ranks) +
+            " in " + operation;
+  }
+  return text;
+}
+
 // Which ranks did not arrive at collective `sequence`, as one sentence.
 std::string describe(const Records& records, int64_t sequence, int world_size) {
   std::vector<int> silent;
@@ -53,7 +68,7 @@ std::string describe(const Records& records, int64_t sequence, int world_size) {
            " not answer (ended, stopped or unreachable)";
   }
   if (!late.empty()) text += (text.empty() ? "" : "; ") + late;
-  return text.empty() ? "all ranks arrived, the connection between them broke" : text;
+  return text.empty() ? describe_difference(records, sequence) : text;
 }
 
 }  // namespace

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "comm/communicator_impl.h"
 #include "compat/gradient_values.h"
 #include "core/accelerator_impl.h"
+#include "strategy/uneven_join.h"
 
 namespace accelerate {
 namespace {
@@ -21,6 +23,17 @@ void require_gradients(const std::vector<at::Tensor>& parameters, const char* wh
   throw UsageError({.what = "none of the parameters has a gradient",
                     .where = where,
                     .hint = "call it after Accelerator::backward() and before zero_grad()"});
+}
+
+// Throws UsageError here and, if models are joined, on all ranks.
+[[noreturn]] void refuse_in_join(const std::vector<detail::PreparedModels::Entry>& models,
+                                 Communicator& ranks, ErrorInfo info) {
+  for (const auto& model : models) {
+    const detail::JoinMember* member = model.strategy->join_member();
+    if (member == nullptr || member->join() == nullptr) continue;
+    ranks.guard("backward", [&] { member->join()->refuse_for_all(info); });
+  }
+  throw UsageError(std::move(info));
 }
 
 }  // namespace
@@ -98,9 +111,17 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
       for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
     }
     if (impl_->joining && options.weight && num_processes() > 1) {
-      throw UsageError({.what = "a weighted loss inside join_uneven_inputs",
-                        .where = "backward",
-                        .hint = "leave the weight out and join with JoinDivisor::kSamples"});
+      refuse_in_join(models, *impl_->communicator,
+                     {.what = "a weighted loss inside join_uneven_inputs",
+                      .where = "backward",
+                      .hint = "leave the weight out and join with JoinDivisor::kSamples"});
+    }
+    const auto exchanges = [](const auto& model) {
+      return model.strategy->join_member() != nullptr && model.strategy->gradient_sync();
+    };
+    if (!impl_->joining && std::ranges::any_of(models, exchanges)) {
+      impl_->communicator->impl().compare(options.weight ? "backward of a loss with a weight"
+                                                         : "backward of a loss without a weight");
     }
     at::Tensor counted = impl_->window->counted(loss, options.weight);
     GradientMarks unscaled;

@@ -12,10 +12,15 @@
 namespace accelerate {
 namespace {
 
+// Not by a reduction: where another rank has no weight, and so reduces gradients at this moment,
+// the two would be taken for one, and Gloo ends a process that is sent more bytes than it waits
+// for. Gathering and reducing wait for each other until the time-out, which says who does what.
 double sum_over(Communicator& ranks, double own) {
-  at::Tensor sum = at::scalar_tensor(own, at::kDouble);
-  ranks.all_reduce(sum);
-  return sum.item<double>();
+  double sum = 0;
+  for (const at::Tensor& weight : ranks.all_gather(at::scalar_tensor(own, at::kDouble))) {
+    sum += weight.item<double>();
+  }
+  return sum;
 }
 
 constexpr const char* kWeightHint = "give the number of tokens that the loss is the mean of";

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "comm/process_group.h"
 #include "compat/reducer.h"
@@ -107,10 +108,10 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     require_usable("backward");
     require_same_trainable_set();
     if (options_.static_graph && reducer_->holds_unreduced_gradients()) {
-      refuse({.what = "a backward pass went past accelerator.backward(loss), which a "
-                      "static graph cannot make good",
-              .where = "backward",
-              .hint = "call accelerator.backward(loss) instead of loss.backward()"});
+      refuse_to_begin({.what = "a backward pass went past accelerator.backward(loss), which a "
+                               "static graph cannot make good",
+                       .where = "backward",
+                       .hint = "call accelerator.backward(loss) instead of loss.backward()"});
     }
     const detail::ReductionPlan plan =
         join_ != nullptr ? join_->announce_backward(join_index_, loss) : plan_alone();
@@ -254,9 +255,12 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
 
  private:
   [[noreturn]] void refuse(ErrorInfo info) const {
-    UsageError error(std::move(info));
-    error.set_rank(communicator_->rank(), communicator_->world_size());
-    throw error;
+    detail::throw_usage_error(*communicator_, std::move(info));
+  }
+  // Before anything of a pass was exchanged: ranks that wait for it in a join are told.
+  [[noreturn]] void refuse_to_begin(const ErrorInfo& info) const {
+    if (join_ != nullptr) join_->refuse_for_all(info);
+    refuse(info);
   }
 
   static std::vector<std::pair<std::string, at::Tensor>> frozen_parameters(
@@ -279,11 +283,11 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   void require_same_trainable_set() const {
     for (const auto& [name, parameter] : frozen_) {
       if (!parameter.requires_grad()) continue;
-      refuse({.what = "parameter '" + name +
-                      "' was frozen when the model was prepared "
-                      "and needs a gradient now",
-              .where = "backward",
-              .hint = "free_memory() and prepare the model again, on all ranks"});
+      refuse_to_begin({.what = "parameter '" + name +
+                               "' was frozen when the model was prepared "
+                               "and needs a gradient now",
+                       .where = "backward",
+                       .hint = "free_memory() and prepare the model again, on all ranks"});
     }
   }
 
@@ -377,15 +381,17 @@ void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const Jo
                       .hint = "leave ddp.comm_hook out, or give all ranks as many batches "
                               "(even_batches)"});
   }
-  const auto members_of = [](const std::vector<std::shared_ptr<ModelStrategy>>& strategies) {
+  const auto members_of = [this](const std::vector<std::shared_ptr<ModelStrategy>>& strategies) {
     std::vector<detail::JoinMember*> members;
     for (const auto& strategy : strategies) {
       detail::JoinMember* member = strategy->join_member();
       if (member == nullptr) continue;
       if (member->join() != nullptr) {
-        throw UsageError({.what = "one join_uneven_inputs inside another",
-                          .where = "join_uneven_inputs",
-                          .hint = "join once, around the whole loop"});
+        communicator_->guard("join_uneven_inputs", [&] {
+          member->join()->refuse_for_all({.what = "one join_uneven_inputs inside another",
+                                          .where = "join_uneven_inputs",
+                                          .hint = "join once, around the whole loop"});
+        });
       }
       members.push_back(member);
     }

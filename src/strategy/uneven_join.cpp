@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "accelerate/detail/stamped.h"
+#include "accelerate/log.h"
 #include "comm/process_group.h"
 
 namespace accelerate::detail {
@@ -39,9 +41,10 @@ void UnevenJoin::run(const std::function<void()>& body) {
 
 int UnevenJoin::announce_buffers(size_t index) {
   if (index >= members_.size()) {
-    refuse({.what = "a model exchanges its buffers inside join_uneven_inputs without being joined",
-            .where = "forward",
-            .hint = "name it among the joined models, or name none to join all"});
+    refuse_for_all(
+        {.what = "a model exchanges its buffers inside join_uneven_inputs without being joined",
+         .where = "forward",
+         .hint = "name it among the joined models, or name none to join all"});
   }
   Notice own = notice(Step::kBuffers);
   own.reductions[index] = 1;
@@ -62,9 +65,9 @@ std::vector<ReductionPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
   const compat::GraphNodes graph = compat::graph_of(loss);
   for (const JoinMember* outsider : outsiders_) {
     if (!outsider->would_reduce() || !outsider->is_reached_by(graph)) continue;
-    refuse({.what = "the loss reaches a model inside join_uneven_inputs that is not joined",
-            .where = "backward",
-            .hint = "name it among the joined models, or name none to join all"});
+    refuse_for_all({.what = "the loss reaches a model inside join_uneven_inputs that is not joined",
+                    .where = "backward",
+                    .hint = "name it among the joined models, or name none to join all"});
   }
   std::vector<size_t> reducing;
   bool delayed = false;
@@ -82,7 +85,11 @@ std::vector<ReductionPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
   delayed = delayed || reducing.size() > 1;
   Notice own = notice(Step::kBackward);
   for (const size_t i : reducing) {
-    if (delayed) members_[i]->require_all_reached_by(graph);
+    try {
+      if (delayed) members_[i]->require_all_reached_by(graph);
+    } catch (const UsageError& error) {
+      refuse_for_all({.what = error.message(), .where = error.where(), .hint = error.hint()});
+    }
     own.reductions[i] =
         static_cast<int64_t>(delayed ? Reduction::kDelayed : Reduction::kOverlapped);
     own.weights[i] = options_.divide_by == JoinDivisor::kSamples ? unreduced_weight_[i] : 1;
@@ -159,7 +166,7 @@ void UnevenJoin::require_same_join() {
   }
 }
 
-std::vector<UnevenJoin::Notice> UnevenJoin::exchange(const Notice& own) {
+std::vector<UnevenJoin::Notice> UnevenJoin::gather_notices(const Notice& own) const {
   std::vector<int64_t> words{static_cast<int64_t>(own.step)};
   words.insert(words.end(), own.reductions.begin(), own.reductions.end());
   words.insert(words.end(), own.weights.begin(), own.weights.end());
@@ -170,15 +177,23 @@ std::vector<UnevenJoin::Notice> UnevenJoin::exchange(const Notice& own) {
   group_->_allgather_base(received, sent)->wait();
 
   std::vector<Notice> all;
-  std::optional<size_t> first_active;
-  std::optional<size_t> first_finished;
-  std::optional<size_t> differing;
-  for (size_t rank = 0; rank < static_cast<size_t>(communicator_->world_size()); ++rank) {
-    const int64_t* data = received.data_ptr<int64_t>() + static_cast<int64_t>(rank) * width;
-    const auto count = static_cast<int64_t>(members_.size());
+  const auto count = static_cast<int64_t>(members_.size());
+  for (int rank = 0; rank < communicator_->world_size(); ++rank) {
+    const int64_t* data = received.data_ptr<int64_t>() + rank * width;
     all.push_back({.step = static_cast<Step>(data[0]),
                    .reductions = {data + 1, data + 1 + count},
                    .weights = {data + 1 + count, data + 1 + 2 * count}});
+  }
+  return all;
+}
+
+std::vector<UnevenJoin::Notice> UnevenJoin::exchange(const Notice& own) {
+  std::vector<Notice> all = gather_notices(own);
+  std::optional<size_t> first_active;
+  std::optional<size_t> first_finished;
+  std::optional<size_t> differing;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].step == Step::kRefused) throw_refusal();
     if (all[rank].step == Step::kFinished) {
       if (!first_finished) first_finished = rank;
     } else if (!first_active) {
@@ -206,6 +221,29 @@ std::vector<UnevenJoin::Notice> UnevenJoin::exchange(const Notice& own) {
   return all;
 }
 
+void UnevenJoin::refuse_for_all(const ErrorInfo& info) {
+  try {
+    (void)gather_notices(notice(Step::kRefused));
+    (void)communicator_->all_gather_bytes(info.what + "\n" + info.hint);
+  } catch (const std::exception& error) {  // what this rank has to say counts more
+    log(LogLevel::kWarning,
+        std::string("the other ranks could not be told why this one leaves a join: ") +
+            error.what());
+  }
+  refuse(info);
+}
+
+void UnevenJoin::throw_refusal() {
+  const std::vector<std::string> refusals = communicator_->all_gather_bytes("");
+  const auto first = std::find_if(refusals.begin(), refusals.end(),
+                                  [](const std::string& refusal) { return !refusal.empty(); });
+  const std::string text = first == refusals.end() ? "" : *first;
+  refuse({.what = "on rank " + std::to_string(first - refusals.begin()) + ": " +
+                  text.substr(0, text.find('\n')),
+          .where = "join_uneven_inputs",
+          .hint = text.substr(std::min(text.find('\n'), text.size() - 1) + 1)});
+}
+
 std::string UnevenJoin::describe(const Notice& notice) const {
   std::string models;
   for (size_t i = 0; i < notice.reductions.size(); ++i) {
@@ -217,9 +255,7 @@ std::string UnevenJoin::describe(const Notice& notice) const {
 }
 
 void UnevenJoin::refuse(ErrorInfo info) const {
-  UsageError error(std::move(info));
-  error.set_rank(communicator_->rank(), communicator_->world_size());
-  throw error;
+  throw_usage_error(*communicator_, std::move(info));
 }
 
 }  // namespace accelerate::detail

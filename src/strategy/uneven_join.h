@@ -5,7 +5,8 @@
 // others what to answer: the broadcast of buffers before a forward pass, or the reduction of
 // gradients in a backward pass, to which it adds zeros. Passes that exchange nothing (no_sync,
 // evaluation) give no notice, so their number may differ from rank to rank. The join ends with the
-// notice in which all ranks have finished.
+// notice in which all ranks have finished, or with one that a rank refuses something: all ranks
+// then throw.
 #pragma once
 
 #include <cstdint>
@@ -87,8 +88,12 @@ class UnevenJoin {
   // the first member that asks, if the pass reduces gradients.
   ReductionPlan announce_backward(size_t index, const at::Tensor& loss);
 
+  // Throws UsageError here, in place of the next notice, and on all other ranks where they give
+  // theirs: they would wait for this one otherwise. Blocks until they do, at most the timeout.
+  [[noreturn]] void refuse_for_all(const ErrorInfo& info);
+
  private:
-  enum class Step : int64_t { kFinished = 0, kBuffers = 1, kBackward = 2 };
+  enum class Step : int64_t { kFinished = 0, kBuffers = 1, kBackward = 2, kRefused = 3 };
 
   // What one rank says; of each member how it reduces and its weight.
   struct Notice {
@@ -102,9 +107,13 @@ class UnevenJoin {
 
   Notice notice(Step step) const;
   void require_same_join();
-  // Tells the others and hears from them. Throws UsageError on all ranks alike if those with data
-  // are about to do different things, or if the join must not be uneven and is.
+  // Tells the others and hears from them.
+  std::vector<Notice> gather_notices(const Notice& own) const;
+  // The same. Throws UsageError on all ranks alike if one of them refuses something, if those with
+  // data are about to do different things, or if the join must not be uneven and is.
   std::vector<Notice> exchange(const Notice& own);
+  // On all ranks after a notice in which one refused something.
+  [[noreturn]] void throw_refusal();
   std::vector<ReductionPlan> plan_backward(const at::Tensor& loss);
   bool answer_next();  // false: all have finished
   void copy_from_last_source();
