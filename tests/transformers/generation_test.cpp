@@ -372,6 +372,19 @@ TEST(Generation, WhatWouldRunOutOfPositionsIsRefusedBeforeTheFirstToken) {
   EXPECT_EQ(generate(*model, padded, options).size(1), 33);
 }
 
+TEST(Generation, APadTokenThatTheModelDoesNotHaveIsRefusedBeforeItIsNeeded) {
+  const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
+  GenerationOptions options{.max_new_tokens = 3, .eos_token_ids = {{1}}, .pad_token_id = 40};
+  expect_refused(*model, {.input_ids = random_texts(2, 4)}, options,
+                 "texts that have ended are filled with the pad token 40, but the model has 40 "
+                 "tokens");
+  EXPECT_NO_THROW((void)generate(*model, {.input_ids = random_texts(1, 4)}, options));
+  options.eos_token_ids = {{}};
+  EXPECT_NO_THROW((void)generate(*model, {.input_ids = random_texts(2, 4)}, options));
+  expect_refused(*model, {.input_ids = at::full({1, 4}, 40)}, options,
+                 "input_ids has 40; the model has 40 tokens, from 0 to 39");
+}
+
 TEST(Generation, ALengthOfTheFileEndsWithThePositions) {
   const auto model = random_decoder(ModelTask::kCausalLm, small_gpt2());
   model->generation_config().set("max_length", int64_t{1000});

@@ -116,6 +116,8 @@ class Run {
  private:
   void start_decoder(const at::Tensor& encoder_mask);
   void start_prompt(const at::Tensor& mask);
+  // On any device: after a wrong number on a GPU the process could not use that any more.
+  void check_tokens() const;
   // Of models with a table of positions: what would run out of it is refused before it starts.
   void keep_within_positions();
   // What the model is given next, and what follows from that it was.
@@ -167,6 +169,7 @@ Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOpti
   }
   forward_.logits_to_keep = 1;
   factored_ = dynamic_cast<FactoredLogits*>(&model);
+  check_tokens();
   const bool best = !settings_.do_sample && settings_.repetition_penalty == 1;
   if (best && factored_ != nullptr &&
       BestToken::fits(factored_->output_matrix(), ids.size(0), settings_.max_length - length_)) {
@@ -179,6 +182,25 @@ Run::Run(PretrainedModel& model, const ModelInputs& inputs, const GenerationOpti
     start_prompt(mask);
     keep_within_positions();
   }
+}
+
+void Run::check_tokens() const {
+  if (factored_ == nullptr) return;
+  const int64_t vocabulary = factored_->output_matrix().size(0);
+  check_text({.input_ids = inputs_.input_ids.cpu()}, {.vocabulary = vocabulary},
+             model_.architecture());
+  if (inputs_.decoder_input_ids.defined()) {
+    check_text({.input_ids = inputs_.decoder_input_ids.cpu()},
+               {.vocabulary = vocabulary, .ids = "decoder_input_ids"}, model_.architecture());
+  }
+  const bool is_filled = ended_.size() > 1 && !settings_.eos_token_ids.empty();
+  if (!is_filled || *settings_.pad_token_id < vocabulary) return;
+  throw UsageError({.what = "texts that have ended are filled with the pad token " +
+                            std::to_string(*settings_.pad_token_id) + ", but the model has " +
+                            std::to_string(vocabulary) + " tokens",
+                    .where = "generate",
+                    .hint = "set pad_token_id, or give the model rows for more tokens: "
+                            "model->resize_token_embeddings()"});
 }
 
 void Run::start_decoder(const at::Tensor& encoder_mask) {

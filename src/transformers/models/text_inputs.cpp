@@ -8,6 +8,7 @@
 #include <string>
 
 #include "accelerate/errors.h"
+#include "base/environment.h"
 #include "transformers/models/losses.h"
 
 namespace accelerate::transformers {
@@ -37,11 +38,16 @@ void check_shape(const at::Tensor& tensor, const at::Tensor& ids, const char* na
                     .hint = "give one number for each position of each text"});
 }
 
-// A number that is neither in [0, count) nor `except`; nothing too where reading would wait for a
-// device. One pass over memory that is small beside all else.
+// Whether the numbers are at hand, or are worth waiting for.
+bool can_be_read(const at::Tensor& tensor) {
+  return tensor.is_cpu() || (tensor.is_cuda() && environment_flag("ACCELERATE_DEBUG_MODE"));
+}
+
+// A number that is neither in [0, count) nor `except`; nothing too where it cannot be read. One
+// pass over memory that is small beside all else.
 std::optional<int64_t> outside(const at::Tensor& tensor, int64_t count, int64_t except = 0) {
-  if (!tensor.is_cpu() || tensor.numel() == 0) return std::nullopt;
-  const at::Tensor numbers = tensor.to(at::kLong).contiguous();
+  if (tensor.numel() == 0 || !can_be_read(tensor)) return std::nullopt;
+  const at::Tensor numbers = tensor.to(at::kCPU, at::kLong).contiguous();
   const auto* begin = numbers.data_ptr<int64_t>();
   const auto* end = begin + numbers.numel();
   const auto is_wrong = [&](int64_t number) {

@@ -29,8 +29,8 @@ struct TextLimits {
 // Throws UsageError unless there are input_ids [batch, positions], at least one and with those in
 // the cache not more than `positions`, numbers of the same shape (those of positions may be of one
 // text for all), and a mask for them and the `past` ones before; and unless all numbers are within
-// the limits. These are read on the CPU alone: on a GPU that would wait for the device. `model` is
-// for the message.
+// the limits. These are read on the CPU alone, as on a GPU that would wait for the device, unless
+// ACCELERATE_DEBUG_MODE is set. `model` is for the message.
 void check_text(const ModelInputs& inputs, const TextLimits& limits, const std::string& model,
                 int64_t past = 0);
 
