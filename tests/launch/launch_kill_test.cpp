@@ -73,7 +73,7 @@ TEST_F(Killing, AnyRankOfAProgramOfTheLibraryIsNamed) {
     kill(pid, SIGKILL);
     const RunResult result = run->wait();
     EXPECT_EQ(result.exit_code, 128 + SIGKILL) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("(pid " + std::to_string(pid) + ")"));
+    EXPECT_THAT(result.err, HasSubstr("(rank_program, pid " + std::to_string(pid) + ")"));
     expect_no_process_left();
   }
 }
