@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
 #include "comm/loopback_listener.h"
 #include "comm/tcp_probe.h"
 
@@ -44,6 +45,19 @@ class Deadline {
   std::chrono::milliseconds timeout_;
   std::chrono::steady_clock::time_point end_;
 };
+
+// libtorch would ask for the name again and again and warn each time.
+void require_known_host(const RankEnvironment& ranks, const Deadline& deadline) {
+  const std::string what = "the machine of rank 0, " + ranks.master_address + ", is not known here";
+  const std::string reason =
+      wait_until_known(ranks.master_address, deadline.end(), [&](const std::string& so_far) {
+        log(LogLevel::kWarning, what + " (" + so_far + "): waiting for its name");
+      });
+  if (reason.empty()) return;
+  throw CommError({.what = what + ": " + reason,
+                   .where = "rendezvous (MASTER_ADDR)",
+                   .hint = "set MASTER_ADDR to an address of it that all ranks can reach"});
+}
 
 StorePtr connect(const RankEnvironment& ranks, bool host, const Deadline& deadline) {
   if (!host && !wait_until_listening(ranks.master_address, ranks.master_port, deadline.end())) {
@@ -111,6 +125,7 @@ StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
   StorePtr& store = stores[endpoint(ranks)];
   if (!store) {
     const bool host = ranks.rank == 0 && !ranks.store_is_hosted;
+    require_known_host(ranks, deadline);
     StorePtr opened = connect(ranks, host, deadline);
     if (host) {
       opened->set(kHostKey, describe_job(ranks));

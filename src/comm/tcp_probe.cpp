@@ -15,6 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstPause{2};
 constexpr std::chrono::milliseconds kLongestPause{100};
 constexpr int kConnectTimeoutMs = 1000;
+constexpr std::chrono::seconds kMoment{2};
 
 bool accepts(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -55,6 +56,28 @@ bool wait_until_listening(const std::string& host, uint16_t port,
     pause = std::min(pause * 2, kLongestPause);
   }
   return true;
+}
+
+std::string wait_until_known(const std::string& host,
+                             std::chrono::steady_clock::time_point deadline,
+                             const std::function<void(const std::string&)>& tell) {
+  const auto tell_at = std::chrono::steady_clock::now() + kMoment;
+  bool has_told = false;
+  while (true) {
+    addrinfo* found = nullptr;
+    const int result = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+    if (result == 0) {
+      freeaddrinfo(found);
+      return "";
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= deadline) return gai_strerror(result);
+    if (now >= tell_at && !has_told) {
+      has_told = true;
+      tell(gai_strerror(result));
+    }
+    std::this_thread::sleep_for(kLongestPause);
+  }
 }
 
 }  // namespace accelerate::comm

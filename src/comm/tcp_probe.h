@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace accelerate::comm {
@@ -12,5 +13,12 @@ namespace accelerate::comm {
 // refusal, which would be most of the start-up time of a job. Leaves no connection open.
 bool wait_until_listening(const std::string& host, uint16_t port,
                           std::chrono::steady_clock::time_point deadline);
+
+// Blocks until the system knows an address of `host` or the deadline passes: names may come late
+// where machines start together. Returns "", or what the system says of the name. Calls `tell` with
+// that once, if it takes more than a moment.
+std::string wait_until_known(const std::string& host,
+                             std::chrono::steady_clock::time_point deadline,
+                             const std::function<void(const std::string&)>& tell);
 
 }  // namespace accelerate::comm

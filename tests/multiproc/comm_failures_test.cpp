@@ -162,6 +162,20 @@ TEST_F(CommFailures, AMissingRankZeroIsNamedWhenTheRanksMeet) {
   EXPECT_THAT(error_of(1), HasSubstr("rank 0"));
 }
 
+TEST_F(CommFailures, AMachineOfRankZeroThatNobodyKnowsIsNamedByAllRanks) {
+  spawn(2, [](const Rank&) {
+    RankEnvironment ranks = ProcessState::from_environment({.cpu = true}).ranks();
+    ranks.master_address = "no-such-machine.invalid";
+    (void)comm::meet(ranks, kShort);
+  });
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(exit_code_of(rank), kExitCommError);
+    EXPECT_THAT(error_of(rank), AllOf(HasSubstr("the machine of rank 0, no-such-machine.invalid, "
+                                                "is not known here: "),
+                                      HasSubstr("set MASTER_ADDR to an address of it")));
+  }
+}
+
 // Rank 1 waits first for rank 0, which comes late, then for rank 2, which never comes. If it
 // granted each of them the whole timeout, rank 0 would give up before it.
 TEST_F(CommFailures, TheTimeoutOfTheMeetingCountsFromItsBeginning) {
