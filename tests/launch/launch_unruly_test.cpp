@@ -67,7 +67,8 @@ TEST_F(Launcher, AWorkerThatStopsItselfIsKilledWithTheJob) {
 }
 
 TEST_F(Launcher, AnInterruptWhileARestartIsUnderWayEndsTheJob) {
-  auto run = start_script(1, "echo begun; sleep 0.02; exit 1", {"--max_restarts", "1000"});
+  // Not by a status of its own: one with which all workers leave after a signal is passed on.
+  auto run = start_script(1, "echo begun; sleep 0.02; kill -KILL $$", {"--max_restarts", "1000"});
   run->wait_for_output("begun", 3);
   run->signal(SIGINT);
   EXPECT_EQ(run->wait().exit_code, 128 + SIGINT);
