@@ -95,7 +95,8 @@ struct FlatAdamWOptions {
 // prepare() take it like any other optimizer: they set lr() of its one group of options.
 class FlatAdamW : public torch::optim::Optimizer {
  public:
-  FlatAdamW(std::shared_ptr<FlatParameters> parameters, const FlatAdamWOptions& options = {});
+  explicit FlatAdamW(std::shared_ptr<FlatParameters> parameters,
+                     const FlatAdamWOptions& options = {});
 
   // Also clips, see max_norm. Leaves gradients as they are.
   at::Tensor step(LossClosure closure = nullptr) override;
