@@ -33,7 +33,8 @@ TEST_F(Launcher, AllRanksAreToldTheSamePort) {
 TEST_F(Launcher, PassesTheSettingsOfItsFlagsOn) {
   const std::string script =
       "echo $ACCELERATE_USE_CPU $ACCELERATE_MIXED_PRECISION $OMP_NUM_THREADS $MASTER_PORT";
-  // Low ports are not given out to those who ask for any: it stays free until the launcher takes it.
+  // Low ports are not given out to those who ask for any: it stays free until the launcher takes
+  // it.
   const std::string port = std::to_string(10'000 + getpid() % 9'000);
   const RunResult result = run_script(1, script,
                                       {"--cpu", "--mixed-precision", "bf16", "--main_process_port",
