@@ -45,9 +45,11 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
             .hint = "leave it out for the default"});
   }
   if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
-  const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
-  watch_ = std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, rank_, world_size_);
-  group_ = comm::open_process_group(meeting.store, state, options);
+  detail::stamped(*this, [&] {
+    const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
+    watch_ = std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, rank_, world_size_);
+    group_ = comm::open_process_group(meeting.store, state, options);
+  });
 }
 
 std::string Communicator::Impl::describe(const std::string& name, const at::Tensor& sample) {

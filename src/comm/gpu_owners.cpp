@@ -25,10 +25,12 @@ void require_gpu_of_its_own(c10d::Store& store, int rank, int world_size, const 
     shared += (shared.empty() ? "" : "; ") + list_ranks(ranks) + " share one GPU (" + name + ")";
   }
   if (shared.empty()) return;
-  throw UsageError(
+  UsageError error(
       {.what = shared + ", which NCCL refuses",
        .where = "process group",
        .hint = "start one rank a GPU, or set .process_group = {.cuda_backend = kGloo}"});
+  error.set_rank(rank, world_size);
+  throw error;
 }
 
 }  // namespace accelerate::comm

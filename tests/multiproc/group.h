@@ -41,14 +41,14 @@ inline testing::AssertionResult same(const at::Tensor& actual, const at::Tensor&
          << expected;
 }
 
-// The text of the UsageError that `action` throws; "" and a failure if it throws none, or one that
-// does not know its rank.
+// The text of the UsageError that `action` throws; "" and a failure if it throws none. It must know
+// its rank, unless no group has a part in it.
 template <typename Action>
-std::string usage_error(Action action) {
+std::string usage_error(Action action, bool of_a_group = true) {
   try {
     action();
   } catch (const UsageError& error) {
-    EXPECT_TRUE(error.rank().has_value()) << error.what();
+    EXPECT_EQ(error.rank().has_value(), of_a_group) << error.what();
     return error.what();
   } catch (const std::exception& error) {
     ADD_FAILURE() << "expected a UsageError, got: " << error.what();

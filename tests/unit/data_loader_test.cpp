@@ -272,7 +272,7 @@ TEST(DataLoader, RefusesADatasetThatDoesNotKnowItsSize) {
     at::Tensor get(size_t) const { return at::zeros({1}); }
   };
   auto loader = data_loader(Endless(), {.batch_size = 2});
-  EXPECT_THROW(loader.begin(), DataError);
+  EXPECT_THROW(loader.begin(), UsageError);
 }
 
 TEST(DataLoader, RefusesSamplesOfDifferentShapes) {
