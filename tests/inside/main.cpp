@@ -2,11 +2,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include "support/numeric_names.h"
 
 int main(int argc, char** argv) {
-  // c10d looks up the names of the workers that connect; no name server is to be waited for.
-  setenv("RES_OPTIONS", "timeout:1 attempts:0", 1);
   testing::InitGoogleMock(&argc, argv);
   // A worker that hangs must not hold the caller for ever; the workers die with it.
   alarm(400);

@@ -7,10 +7,9 @@
 #include <filesystem>
 #include <string_view>
 
+#include "support/numeric_names.h"
+
 int main(int argc, char** argv) {
-  // c10d looks up the names of the peers that connect, which a name server may take seconds for:
-  // none is asked, by no rank.
-  setenv("RES_OPTIONS", "timeout:1 attempts:0", 1);
   // OpenMP reads this when it is loaded, which was before main() and before any fork: so the
   // program starts itself once more.
   const char* threads = std::getenv("OMP_NUM_THREADS");
