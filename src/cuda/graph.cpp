@@ -53,7 +53,6 @@ class RecordedGraph : public at::cuda::CUDAGraph {
  public:
   // After a failure between capture_begin() and the end of capture_end().
   void abandon() {
-    (void)cudaGetLastError();  // that of the failure, which is reported by an exception already
     if (capture_ended_) return;
     for (auto& [generator, increment] : captured_generator_states_) leave_recording(*generator);
     c10::cuda::CUDACachingAllocator::endAllocateToPool(capture_dev_, mempool_id_);
@@ -64,12 +63,12 @@ class RecordedGraph : public at::cuda::CUDAGraph {
  private:
   // Later versions of libtorch do so when a graph is destroyed.
   template <class State>
-  static void leave_recording(State& state) {
+  static void leave_recording([[maybe_unused]] State& state) {
     if constexpr (requires { state.capturing_ = false; }) state.capturing_ = false;
   }
   // Earlier versions have no pools of host memory.
   template <class Allocator>
-  void stop_host_pool(Allocator& allocator) const {
+  void stop_host_pool([[maybe_unused]] Allocator& allocator) const {
     if constexpr (requires { allocator.end_allocate_to_pool(mempool_id_); }) {
       allocator.end_allocate_to_pool(mempool_id_);
       allocator.release_pool(mempool_id_);
@@ -109,7 +108,7 @@ class Graph final : public compat::DeviceGraph {
         graph_.capture_end();
       }
     } catch (const c10::Error&) {
-      // abandon() does what is left to do.
+      (void)cudaGetLastError();  // abandon() does what is left to do
     }
     graph_.abandon();
   }
