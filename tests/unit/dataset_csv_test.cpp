@@ -164,9 +164,10 @@ TEST_F(CsvFiles, RefusesColumnsThatDoNotExist) {
 
 TEST_F(CsvFiles, RefusesAFirstLineThatNamesColumnsAlikeUnlessItIsSaidWhatItIs) {
   const std::string text = "\na,b,a,c,b,a\n1,2,3,4,5,6\n";
-  EXPECT_EQ(refusal(text),
-            "a.csv, line 2: the first line gives the same name to several columns: 'a' (columns 0, 2 and "
-            "5); 'b' (columns 1 and 4)");
+  EXPECT_EQ(
+      refusal(text),
+      "a.csv, line 2: the first line gives the same name to several columns: 'a' (columns 0, 2 and "
+      "5); 'b' (columns 1 and 4)");
   EXPECT_EQ(misuse(text, {.header = CsvHeader::kPresent, .target = {"b"}}),
             "CsvOptions: several columns are named 'b': 1 and 4");
   const CsvTable table = read(text, {.header = CsvHeader::kPresent, .data = {2, "c"}});
