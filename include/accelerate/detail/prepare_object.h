@@ -31,7 +31,7 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
     if constexpr (std::is_lvalue_reference_v<T>) {
       return prepare_optimizer(detail::borrowed(&object), place);
     } else {
-      return prepare_optimizer(std::make_shared<Object>(std::move(object)), place);
+      return prepare_optimizer(std::make_shared<Object>(std::forward<T>(object)), place);
     }
   } else if constexpr (detail::is_optimizer_pointer<Object>) {
     if constexpr (std::is_lvalue_reference_v<T> && !detail::is_shared_ptr<Object>) {
