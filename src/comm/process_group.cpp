@@ -49,6 +49,12 @@ c10::intrusive_ptr<c10d::Backend> open_nccl(const c10::intrusive_ptr<c10d::Store
                          state.world_size(), device, timeout);
 }
 
+[[noreturn]] void throw_not_connected(const std::string& cause) {
+  throw CommError({.what = "the ranks met but cannot connect to each other",
+                   .where = "process group: " + cause,
+                   .hint = "set GLOO_SOCKET_IFNAME to the network that the machines share"});
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
@@ -58,6 +64,9 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
   try {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, state.rank(), state.world_size());
     const auto gloo = open_gloo(store, state.ranks(), options.timeout);
+    // Connections that close make those fail that still connect: nobody leaves, or ends, before all
+    // are connected.
+    gloo->barrier()->wait();
     group->setBackend(c10::DeviceType::CPU, BackendType::GLOO, gloo);
     if (state.device().is_cuda()) {
       if (options.cuda_backend == CudaBackend::kGloo) {
@@ -71,10 +80,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     return group;
   } catch (const Error&) {
     throw;
+  } catch (const c10::Error& error) {
+    throw_not_connected(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    throw CommError({.what = "the ranks met but cannot connect to each other",
-                     .where = std::string("process group: ") + error.what(),
-                     .hint = "set GLOO_SOCKET_IFNAME to the network that the machines share"});
+    throw_not_connected(error.what());
   }
 }
 
