@@ -13,6 +13,7 @@ namespace accelerate::config {
 namespace {
 
 constexpr const char* kSagemaker = "AMAZON_SAGEMAKER";
+constexpr size_t kMostOfAKey = 200;  // bytes that a message shows
 // What upgraded_document() replaces.
 constexpr std::string_view kOlderKeys[] = {"fp16", "dynamo_backend"};
 
@@ -49,7 +50,7 @@ void set_missing(FileNode& document, std::string_view key, FileNode value) {
   const std::string nearest = nearest_name(entry.key, file_keys(map, sagemaker));
   const std::string inside = map.empty() ? "" : " in " + map;
   throw ConfigError(
-      {.what = "configuration files have no key " + printable_text(entry.key) + inside,
+      {.what = "configuration files have no key " + printable_text(entry.key, kMostOfAKey) + inside,
        .where = place_in_file(path, entry.line),
        .hint = nearest.empty() ? "accelerate config docs lists the keys" : nearest + "?"});
 }
