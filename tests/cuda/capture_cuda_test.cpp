@@ -10,24 +10,15 @@
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
 #include "compat/cuda_plugin.h"
-#include "support/ranks.h"
+#include "cuda/lone_gpu.h"
 
 namespace accelerate {
 namespace {
 
 using test::Rank;
-using test::Ranks;
 using Tensors = std::vector<at::Tensor>;
 
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
-
-struct CaptureTest : Ranks {
-  void alone(const test::RankBody& body) {
-    run(1, body, {.deadline = std::chrono::seconds(120), .launched = false});
-  }
-};
+struct CaptureTest : test::LoneRank {};
 
 struct NetImpl : torch::nn::Module {
   torch::nn::Linear first{8, 32};

@@ -7,25 +7,15 @@
 
 #include <stdexcept>
 
-#include "compat/cuda_plugin.h"
-#include "support/ranks.h"
+#include "cuda/lone_gpu.h"
 
 namespace accelerate {
 namespace {
 
 using test::Rank;
-using test::Ranks;
 using Tensors = std::vector<at::Tensor>;
 
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
-
-struct CaptureFailures : Ranks {
-  void alone(const test::RankBody& body) {
-    run(1, body, {.deadline = std::chrono::seconds(120), .launched = false});
-  }
-};
+struct CaptureFailures : test::LoneRank {};
 
 // Reads the device, and draws: what the driver refuses must not be left half recorded.
 TEST_F(CaptureFailures, RandomNumbersGoOnAfterAStepThatCouldNotBeRecorded) {

@@ -5,25 +5,14 @@
 
 #include "accelerate/accelerate.h"
 #include "accelerate/detail/placing_feed.h"
-#include "compat/cuda_plugin.h"
-#include "support/ranks.h"
+#include "cuda/lone_gpu.h"
 
 namespace accelerate {
 namespace {
 
 using test::Rank;
-using test::Ranks;
 
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
-
-class CudaLoader : public Ranks {
- protected:
-  void alone(const test::RankBody& body) {
-    run(1, body, {.deadline = std::chrono::seconds(120), .launched = false});
-  }
-};
+struct CudaLoader : test::LoneRank {};
 
 TensorDataset rows(int64_t n, int64_t width) {
   return {torch::arange(n * width).view({n, width}), torch::arange(n)};

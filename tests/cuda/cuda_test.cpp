@@ -9,6 +9,7 @@
 #include "comm/rendezvous.h"
 #include "compat/cuda_plugin.h"
 #include "compat/reducer.h"
+#include "cuda/lone_gpu.h"
 #include "support/ranks.h"
 
 namespace accelerate {
@@ -17,10 +18,6 @@ namespace {
 using test::Rank;
 using test::Ranks;
 using testing::HasSubstr;
-
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
 
 struct NetImpl : torch::nn::Module {
   torch::nn::Linear first{8, 32};

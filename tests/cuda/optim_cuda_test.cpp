@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "compat/cuda_plugin.h"
+#include "cuda/lone_gpu.h"
 #include "support/ranks.h"
 
 namespace accelerate {
@@ -13,10 +13,6 @@ namespace {
 using test::Rank;
 using test::Ranks;
 using Parameters = std::vector<at::Tensor>;
-
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
 
 struct CudaOptim : Ranks {};
 

@@ -12,8 +12,8 @@
 
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
-#include "compat/cuda_plugin.h"
 #include "compat/reducer.h"
+#include "cuda/lone_gpu.h"
 #include "strategy/comm_hooks.h"
 #include "support/ranks.h"
 
@@ -24,10 +24,6 @@ using test::Rank;
 using test::Ranks;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-#define REQUIRE_GPU()                                                                 \
-  if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) \
-  GTEST_SKIP() << "no GPU"
 
 struct CudaPrecision : Ranks {};
 
