@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "compat/cuda_plugin.h"
 #include "support/ranks.h"
 
@@ -22,9 +20,7 @@ namespace accelerate::test {
 // Runs a body in one process, without a launcher.
 class LoneRank : public Ranks {
  protected:
-  void alone(const RankBody& body) {
-    run(1, body, {.deadline = std::chrono::seconds(120), .launched = false});
-  }
+  void alone(const RankBody& body) { run(1, body, {.launched = false}); }
 };
 
 }  // namespace accelerate::test
