@@ -190,7 +190,10 @@ TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
     setsockopt(member.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     send(member.get(), words.data(), words.size(), MSG_NOSIGNAL);
   });
-  read_until(guest, "(nothing)");  // it ends: the main machine has come to its last words
+  // It ends when the main machine has come to its last words. One that does not wait until they are
+  // read would soon be gone, and they with it.
+  read_until(guest, "(nothing)");
+  std::this_thread::sleep_for(milliseconds(300));
   const int much = 1 << 20;
   setsockopt(member.get(), SOL_SOCKET, SO_RCVBUF, &much, sizeof much);
   EXPECT_THAT(read_until(member, "finish "), HasSubstr("finish "));
