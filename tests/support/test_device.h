@@ -41,7 +41,7 @@ inline c10::Device test_device() {
 // Seeds the generators that tests draw from. Those on the CPU only ask nothing about GPUs.
 inline void seed_tests(uint64_t seed) {
   if (tests_on_gpu()) return at::manual_seed(seed);
-  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+  at::Generator generator = at::detail::getDefaultCPUGenerator();  // a handle to it
   std::lock_guard lock(generator.mutex());
   generator.set_current_seed(seed);
 }
