@@ -4,6 +4,7 @@
 #include <accelerate/prepared_scheduler.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -152,7 +153,7 @@ void expect_padding_to_the_next_multiple() {
 }
 
 // On all ranks at once.
-const std::map<std::string, std::function<void()>>& checks() {
+const std::map<std::string, std::function<void()>>& bug_checks() {
   static const std::map<std::string, std::function<void()>> table{
       {"B1", expect_real_samples_of_a_stream},
       {"B2", expect_an_empty_pass},
@@ -170,11 +171,14 @@ const std::map<std::string, std::function<void()>>& checks() {
 struct ReferenceBugs : Ranks {};
 
 TEST_F(ReferenceBugs, AreNotCopied) {
-  LOAD_VECTORS_OR_SKIP(bugs, "known_reference_bugs.json");
+  const nlohmann::json bugs = load_vectors("known_reference_bugs.json");
+  ASSERT_TRUE(std::ranges::any_of(bugs, [](const auto& bug) {
+    return bug_checks().contains(bug.at("id").template get<std::string>());
+  }));
   run(kRanks, [&](const Rank&) {
     for (const auto& bug : bugs) {
-      const auto check = checks().find(bug.at("id"));
-      if (check == checks().end()) continue;
+      const auto check = bug_checks().find(bug.at("id"));
+      if (check == bug_checks().end()) continue;
       SCOPED_TRACE(bug.dump());
       check->second();
     }
@@ -182,10 +186,10 @@ TEST_F(ReferenceBugs, AreNotCopied) {
 }
 
 TEST(Vectors, KnownReferenceBugsOfTopicsThatAreNotBuilt) {
-  LOAD_VECTORS_OR_SKIP(bugs, "known_reference_bugs.json");
+  const nlohmann::json bugs = load_vectors("known_reference_bugs.json");
   std::string untested;
   for (const auto& bug : bugs) {
-    if (checks().count(bug.at("id")) > 0) continue;
+    if (bug_checks().count(bug.at("id")) > 0) continue;
     if (bug.at("section") == "launch_env") continue;  // config_vectors_test
     untested += ' ' + bug.at("id").get<std::string>();
     untested += " (" + bug.at("section").get_ref<const std::string&>() + ")";

@@ -3,10 +3,11 @@
 #include <unistd.h>
 
 #include "support/numeric_names.h"
+#include "support/run_all_tests.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   // A worker that hangs must not hold the caller for ever; the workers die with it.
   alarm(400);
-  return RUN_ALL_TESTS();
+  return accelerate::test::run_all_tests();
 }
