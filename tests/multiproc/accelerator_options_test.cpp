@@ -72,7 +72,7 @@ TEST_F(AcceleratorCalls, ModelsAreMovedToTheDeviceOtherwise) {
 }
 
 // Turns one bit of the last byte of the file, which belongs to a tensor.
-void damage(const std::filesystem::path& path) {
+void turn_last_bit(const std::filesystem::path& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   file.seekg(-1, std::ios::end);
   const int last = file.get();
@@ -89,7 +89,7 @@ TEST_F(AcceleratorCalls, LoadStateFindsDamagedDataUnlessItIsToldNotToLook) {
     accelerator.save_state(folder / "state");
     const at::Tensor before = net->weight.detach().clone();
     accelerator.wait_for_everyone();
-    if (rank.rank == 0) damage(folder / "state" / "model.safetensors");
+    if (rank.rank == 0) turn_last_bit(folder / "state" / "model.safetensors");
     accelerator.wait_for_everyone();
     EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
                 HasSubstr("the checkpoint is damaged"));
