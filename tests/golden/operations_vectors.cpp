@@ -64,7 +64,7 @@ json json_of(const Tree& tree) {
 }
 
 // One case on one rank.
-struct Case {
+struct OperationCase {
   const json& recorded;
   Communicator& ranks;
   CaseLog& log;
@@ -80,7 +80,7 @@ struct Case {
   }
 };
 
-void check_gather(const Case& c) {
+void check_gather(const OperationCase& c) {
   if (c.input().is_object()) return c.expect(json_of(gather(c.ranks, tree_of(c.input()))));
   const json actual = json_of(gather(c.ranks, tensor_of(c.input())));
   // One entry a rank also where there is one rank; the reference gives back the number there.
@@ -89,7 +89,7 @@ void check_gather(const Case& c) {
   c.expect(actual);
 }
 
-void check_reduce(const Case& c) {
+void check_reduce(const OperationCase& c) {
   const std::string reduction = c.args().at("reduction");
   const at::Tensor input = tensor_of(c.input());
   // The mean of integers is refused with one rank too, where the reference gives them back.
@@ -107,11 +107,11 @@ void check_reduce(const Case& c) {
   c.expect(actual);
 }
 
-void check_broadcast(const Case& c) {
+void check_broadcast(const OperationCase& c) {
   c.expect(json_of(broadcast(c.ranks, tensor_of(c.input()), c.args().value("from_process", 0))));
 }
 
-void check_pad(const Case& c) {
+void check_pad(const OperationCase& c) {
   const PadOptions options{.dim = c.args().value("dim", 0),
                            .pad_index = c.args().value("pad_index", int64_t{0}),
                            .pad_first = c.args().value("pad_first", false)};
@@ -119,7 +119,7 @@ void check_pad(const Case& c) {
 }
 
 // What the reference makes of a list of any values is made here of one of values of one type.
-void check_gather_object(const Case& c) {
+void check_gather_object(const OperationCase& c) {
   const json& input = c.input();
   const auto world_size = static_cast<size_t>(c.ranks.world_size());
   if (input.is_array()) {  // of numbers, strings and others, which travel as their text
@@ -156,7 +156,7 @@ void check_gather_object(const Case& c) {
   }
 }
 
-void check_broadcast_object_list(const Case& c) {
+void check_broadcast_object_list(const OperationCase& c) {
   const int from = c.args().value("from_process", 0);
   using List = std::tuple<int64_t, std::map<std::string, int64_t>, std::string>;
   const json& input = c.input();
@@ -175,8 +175,8 @@ void check_broadcast_object_list(const Case& c) {
   c.expect(received);
 }
 
-const std::map<std::string, std::function<void(const Case&)>>& operation_checks() {
-  static const std::map<std::string, std::function<void(const Case&)>> table{
+const std::map<std::string, std::function<void(const OperationCase&)>>& operation_checks() {
+  static const std::map<std::string, std::function<void(const OperationCase&)>> table{
       {"gather", check_gather},
       {"reduce", check_reduce},
       {"broadcast", check_broadcast},

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kRanks = 4;
 
-std::vector<int64_t> integers_up_to(int64_t n) {
+std::vector<int64_t> numbers_up_to(int64_t n) {
   std::vector<int64_t> all(static_cast<size_t>(n));
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -39,7 +39,7 @@ void expect_real_samples_of_a_stream() {
           integers_of(torch::cat(accelerator.communicator().all_gather_ragged(real)));
       seen.insert(seen.end(), of_round.begin(), of_round.end());
     }
-    ASSERT_EQ(seen, integers_up_to(n));
+    ASSERT_EQ(seen, numbers_up_to(n));
   };
   for (const int64_t n : {1, 3, 8, 9, 13}) {
     check(data_loader(counted_stream(n), {.batch_size = 2}), n);
