@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace c10 {
 struct IValue;
 }
@@ -47,7 +49,7 @@ struct ProcessGroupOptions {
 // wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
 // carry the rank.
 // Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
-class Communicator {
+class ACCELERATE_EXPORT Communicator {
  public:
   // Opens the group. Collective: all ranks of `state`; blocks until all have come, at most
   // `rendezvous_timeout`, then throws CommError that names the missing ranks. Several groups may
@@ -105,7 +107,7 @@ class Communicator {
   // turns a lost peer inside it into CommError that names `name`. Other exceptions pass unchanged.
   void guard(std::string_view name, const std::function<void()>& operation);
 
-  class Impl;
+  class ACCELERATE_HIDDEN Impl;
   Impl& impl() { return *impl_; }
 
  private:
