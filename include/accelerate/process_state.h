@@ -69,7 +69,8 @@ struct ProcessStateOptions {
 class ACCELERATE_EXPORT ProcessState {
  public:
   // Reads the real environment. Asks for GPUs, which loads libaccelerate_cuda.so where a driver
-  // is present; must come before the program's own first use of CUDA.
+  // is present; must come before the program's own first use of CUDA. Throws ConfigError if that
+  // library belongs to another build.
   static ProcessState from_environment(const ProcessStateOptions& options = {});
 
   // The same from a table of variables and a number of GPUs: the rule alone, for tests.
