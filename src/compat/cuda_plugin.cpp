@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "accelerate/log.h"
-#include "base/library_version.h"
 #include "compat/cuda_kernels.h"
+#include "compat/library_version.h"
 
 namespace accelerate::compat {
 namespace {

@@ -48,6 +48,13 @@ def name_of(symbol: str) -> str:
     text = re.sub(r"\[abi:\w+\]", "", text)
     text = re.sub(r"-in-[\w:]+$", "", text)  # a construction vtable names the class it is for
     text = text.replace("(anonymous namespace)", "{anonymous}")
+    if text.startswith("decltype ("):  # the result type of a template
+        depth = 0
+        for place, character in enumerate(text):
+            depth += (character == "(") - (character == ")")
+            if character == ")" and depth == 0:
+                text = text[place + 1 :].strip()
+                break
     operator = re.search(r"\boperator(\(\)|\[\]|<=>|<<=?|>>=?|->\*?|[<>]=?|[^\w\s(]+| )", text)
     if operator:
         before, what = text[: operator.start()], "operator" + operator.group(1).strip()
@@ -138,8 +145,14 @@ def problems_of(library: str, symbols, names: PublicNames, tier_two):
                 yield symbol, "is no part of the public API"
             elif kind not in SHARED_KINDS and library_of(header) != library:
                 yield symbol, f"belongs to {library_of(header)}"
-        elif name.split("::")[0] not in FOREIGN:
+            continue
+        # Of another project, or the type information of a built-in type. Arguments of templates count too.
+        namespaces = set(re.findall(r"(?<![\w:])(\w+)::", symbol)) - {"const"}
+        named = "::" in name or symbol.startswith("typeinfo")
+        if not named or namespaces - FOREIGN - {"accelerate"}:
             yield symbol, "is of a namespace that this library does not export"
+        elif any(names.header_of(ours) is None for ours in re.findall(r"\baccelerate::[\w:]+", symbol)):
+            yield symbol, "names a type that is no part of the public API"
         elif kind not in SHARED_KINDS:
             yield symbol, "is defined here, but belongs to another library"
     for name in sorted(unused):

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/library_version.h"
+#include "compat/library_version.h"
 
 namespace accelerate::compat {
 namespace {
