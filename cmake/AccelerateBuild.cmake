@@ -48,6 +48,9 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ACCELERATE_SANITIZE)
   add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--no-undefined>")
 endif()
 
+# What nobody uses of a batch of sources stays out.
+add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--gc-sections>")
+
 # --- Unity builds and precompiled headers ----------------------------------------------------------------------------
 
 # libtorch's headers cost more than the code that includes them, so sources are compiled in batches. A batch never

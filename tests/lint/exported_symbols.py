@@ -48,7 +48,7 @@ def name_of(symbol: str) -> str:
     text = re.sub(r"\[abi:\w+\]", "", text)
     text = re.sub(r"-in-[\w:]+$", "", text)  # a construction vtable names the class it is for
     text = text.replace("(anonymous namespace)", "{anonymous}")
-    if text.startswith("decltype ("):  # the result type of a template
+    if re.match(r"decltype ?\(", text):  # the result type of a template
         depth = 0
         for place, character in enumerate(text):
             depth += (character == "(") - (character == ")")

@@ -52,6 +52,8 @@ PUBLIC = [
     ("W", "std::vector<accelerate::Error, std::allocator<accelerate::Error> >::~vector()"),
     ("W", "decltype (::new ((void*)(0)) accelerate::Error((std::declval<int>)())) std::construct_at<accelerate::Error, int>"
           "(accelerate::Error*, int&&)"),
+    ("W", "decltype(new ((void*)(0))accelerate::Error(std::declval<int>())) std::construct_at<accelerate::Error, int>"
+          "(accelerate::Error*, int&&)"),
     ("V", "typeinfo name for long (*)(long)"),
     ("T", "_init"),
 ]
