@@ -1,25 +1,19 @@
-# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, asan-ubsan, tsan, gcc or clang16 selects
-# another build than the default, PREFIX where `make install` puts things, LIBTORCH the torch to build with.
+# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, single, asan-ubsan, tsan, gcc or clang16
+# selects another build than the default, PREFIX where `make install` puts things, LIBTORCH the torch to build with.
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESET)),build-asan,build-$(PRESET)))
 LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart transformers deps build test bench fuzz lint format install clean
+.PHONY: help quickstart transformers deps build test test-full test-fuzz test-interop test-packages test-sanitizers \
+        test-gcc test-single bench fuzz lint times format install clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
-quickstart: ## set up, build what the example needs, train it on two processes
-	@scripts/setup.sh quickstart
-	@cmake --preset release $(LEAN)
-	@cmake --build --preset release --target accelerate_cli fashion_mnist
-	build/bin/accelerate launch --cpu --num_processes 2 build/bin/fashion_mnist --epochs 2
-	@echo
-	@echo "Next: read examples/fashion_mnist.cpp, the program that has just run;"
-	@echo "      change it, then run 'make quickstart' again: only what changed is built;"
-	@echo "      'make test' runs all tests, 'make install' makes find_package(Accelerate) work in your own project."
+quickstart: ## set up, build what the example needs, train it on two processes (three minutes)
+	@scripts/quickstart.sh
 
 transformers: ## set up, fine-tune a pretrained model on real texts on two processes (about two minutes)
 	@scripts/setup.sh transformers
@@ -35,24 +29,51 @@ transformers: ## set up, fine-tune a pretrained model on real texts on two proce
 deps: ## install the Debian packages and libtorch that building and testing need
 	@scripts/setup.sh test
 
-build: deps ## build everything
-	@cmake --preset $(PRESET)
+build: deps ## build the library, the program, the examples and the tests
+	@cmake --preset $(PRESET) -DACCELERATE_BUILD_TESTS=ON
 	@cmake --build --preset $(PRESET)
 
-test: build ## build everything and run all tests
+test: build ## build and run the default tests
 	@ctest --preset $(PRESET)
 
-bench: build ## build everything and run the benchmarks; BENCH_ARGS=--quick for a short run
+lint: build ## check format, include directions, names, headers and sources alone, clang-tidy
+	@ctest --preset release-lint
+
+# The long groups: docs/testing.md says what each holds and when it was last green.
+test-full: test lint test-fuzz test-interop test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
+
+test-fuzz: build ## fuzz every reader of files for a minute each
+	@ctest --preset release-long -L '^fuzz_long$$'
+
+test-interop: build ## exchange files with Python's torch, accelerate and transformers (installs 5 GB)
+	@ctest --preset release-long -L '^interop$$'
+
+test-packages: build ## build the packages, install them in clean places, build README's program there
+	@ctest --preset release-long -L '^packages$$'
+
+test-sanitizers: ## the default tests with the address, undefined-behaviour and thread sanitizers
+	@$(MAKE) test PRESET=asan-ubsan
+	@$(MAKE) test PRESET=tsan
+
+test-gcc: ## the default tests, compiled by g++
+	@$(MAKE) test PRESET=gcc
+
+test-single: ## everything compiled file by file, without unity builds
+	@$(MAKE) build PRESET=single
+
+times: ## where the time of the last build and test run went
+	@scripts/times.py $(BUILD)
+
+bench: deps ## build and run the benchmarks; BENCH_ARGS=--quick for a short run
+	@cmake --preset $(PRESET) -DACCELERATE_BUILD_BENCH=ON
+	@cmake --build --preset $(PRESET)
 	@bench/run.py --build $(BUILD) $(BENCH_ARGS)
 
 fuzz: deps ## build the fuzz targets and run each for ten seconds; FUZZ_SECONDS=n for longer
-	@cmake -S . -B build-fuzz -G Ninja -DACCELERATE_BUILD_FUZZ=ON -DACCELERATE_FUZZ_SECONDS=$(or $(FUZZ_SECONDS),10) \
-	  -DACCELERATE_BUILD_BENCH=OFF -DACCELERATE_BUILD_EXAMPLES=OFF
+	@cmake -S . -B build-fuzz -G Ninja -DACCELERATE_BUILD_FUZZ=ON -DACCELERATE_FUZZ_LONG_SECONDS=$(or $(FUZZ_SECONDS),10) \
+	  -DACCELERATE_BUILD_EXAMPLES=OFF
 	@cmake --build build-fuzz --target fuzz
-	@ctest --test-dir build-fuzz -L fuzz --output-on-failure
-
-lint: build ## check format, include directions, headers and clang-tidy; FULL=1 for all files
-	@FULL=$(FULL) scripts/lint.sh $(BUILD)
+	@ctest --test-dir build-fuzz -L '^fuzz_long$$' --output-on-failure
 
 format: deps ## rewrite all C++ files with clang-format
 	@scripts/format.sh

@@ -1,30 +1,18 @@
 #!/usr/bin/env python3
 """Checks that a source is refused by the compiler when MUST_FAIL is defined, and for the right reason.
 
-usage: check_case.py compile_commands.json case.cpp
+usage: check_case.py build-folder case.cpp
 
 The command is the build's own for that source, precompiled header included, so that only MUST_FAIL differs from the
 twin that the build has compiled. Every text of the leading `// expect: text` lines must be in the diagnostics.
 """
 
-import json
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-
-def command_of(database: Path, source: Path):
-    for entry in json.loads(database.read_text()):
-        if Path(entry["file"]) == source:
-            words = shlex.split(entry["command"])
-            break
-    else:
-        sys.exit(f"{database} does not name {source}")
-    output = words.index("-o")
-    del words[output : output + 2]
-    words.remove("-c")
-    return words + ["-fsyntax-only"], entry["directory"]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import compile_database  # noqa: E402
 
 
 def expectations_of(source: Path):
@@ -37,10 +25,11 @@ def expectations_of(source: Path):
 
 
 def main():
-    database, source = Path(sys.argv[1]), Path(sys.argv[2])
+    build, source = Path(sys.argv[1]), Path(sys.argv[2])
     expected = expectations_of(source)
-    command, directory = command_of(database, source)
-    result = subprocess.run([*command, "-DMUST_FAIL"], cwd=directory, capture_output=True, text=True, timeout=240)
+    words, directory = compile_database.load(build)[source][0]
+    command = [*compile_database.checked_only(words), "-DMUST_FAIL"]
+    result = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
     if result.returncode == 0:
         sys.exit(f"{source.name} compiles with MUST_FAIL, but it must not")
     missing = [text for text in expected if text not in result.stderr]

@@ -35,7 +35,7 @@ int64_t samples_of(const Batches& batches) {
 }
 
 // What a rank yields, and that its length says so.
-void expect_rank(const auto& loader, const json& vector, size_t rank, CaseLog& log) {
+void expect_sampler_rank(const auto& loader, const json& vector, size_t rank, CaseLog& log) {
   const std::string of_rank = " of rank " + std::to_string(rank);
   const int64_t length = loader.size();
   const auto expected = vector.at("expected").at(rank).get<Batches>();
@@ -52,10 +52,10 @@ void check_whole_batches(const json& vector, CaseLog& log) {
       integers_below(samples_of(batches)),
       {.drop_last = vector.value("drop_last", false), .batch_sampler = batches_of(batches)});
   for (int rank = 0; rank < world_size; ++rank) {
-    expect_rank(whole.sharded({.rank = rank,
-                               .world_size = world_size,
-                               .even_batches = vector.at("even_batches").get<bool>()}),
-                vector, static_cast<size_t>(rank), log);
+    expect_sampler_rank(whole.sharded({.rank = rank,
+                                       .world_size = world_size,
+                                       .even_batches = vector.at("even_batches").get<bool>()}),
+                        vector, static_cast<size_t>(rank), log);
   }
 }
 
@@ -93,8 +93,8 @@ void check_sharded(const json& vector, CaseLog& log) {
                             .world_size = world_size,
                             .split_batches = vector.at("split_batches").get<bool>(),
                             .even_batches = vector.at("even_batches").get<bool>()};
-    expect_rank(by_size.sharded(shard), vector, static_cast<size_t>(rank), log);
-    expect_rank(by_sampler.sharded(shard), vector, static_cast<size_t>(rank), log);
+    expect_sampler_rank(by_size.sharded(shard), vector, static_cast<size_t>(rank), log);
+    expect_sampler_rank(by_sampler.sharded(shard), vector, static_cast<size_t>(rank), log);
   }
 }
 

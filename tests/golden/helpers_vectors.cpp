@@ -61,8 +61,8 @@ TEST_F(HelperVectors, ShouldReduceBatchSize) {
 }
 
 // y = a x + b in float64, both 0 at the start.
-struct Line : torch::nn::Module {
-  Line()
+struct LocalSgdLine : torch::nn::Module {
+  LocalSgdLine()
       : a(register_parameter("a", torch::zeros({1}, at::kDouble))),
         b(register_parameter("b", torch::zeros({1}, at::kDouble))) {}
   at::Tensor forward(const at::Tensor& x) { return a * x + b; }
@@ -71,7 +71,7 @@ struct Line : torch::nn::Module {
   at::Tensor a, b;
 };
 
-void train(const json& all, const json& recorded, CaseLog& log) {
+void train_with_local_sgd(const json& all, const json& recorded, CaseLog& log) {
   constexpr Tolerance kTight{.absolute = 1e-9, .relative = 1e-9};
   Accelerator accelerator({.cpu = true});
   const auto tensor_of = [&](const char* name) {
@@ -81,7 +81,7 @@ void train(const json& all, const json& recorded, CaseLog& log) {
   };
   const auto points = data_loader(TensorDataset(tensor_of("x"), tensor_of("y")),
                                   {.batch_size = recorded.at("batch_size").get<int64_t>()});
-  auto line = std::make_shared<Line>();
+  auto line = std::make_shared<LocalSgdLine>();
   torch::optim::SGD sgd(line->parameters(), recorded.at("lr").get<double>());
   auto [model, optimizer, loader] = accelerator.prepare(line, sgd, points);
   const auto rank = static_cast<size_t>(accelerator.process_index());
@@ -114,7 +114,7 @@ TEST_F(HelperVectors, LocalSgd) {
       CaseLog log;
       for (const json& recorded : all.at("cases")) {
         if (recorded.at("num_processes") != world_size) continue;
-        log.run(inputs_of(recorded), [&] { train(all, recorded, log); });
+        log.run(inputs_of(recorded), [&] { train_with_local_sgd(all, recorded, log); });
       }
       log.report();
     });

@@ -16,7 +16,7 @@ namespace tf = accelerate::transformers;
 // Gradients of, say, a key's bias are zero but for rounding: as large as this part of all others.
 constexpr double kRoundingOfTotal = 1e-2;
 // bfloat16 has eight bits.
-constexpr double kBfloat16 = 1e-2;
+constexpr double kRoundingOfBfloat16 = 1e-2;
 
 // Of [batch, positions, ...] the rows that are no padding; everything if it is of another shape.
 at::Tensor without_padding(const at::Tensor& values, const at::Tensor& mask) {
@@ -107,7 +107,7 @@ void check_bfloat16(const RecordedModel& recorded, Differences&) {
   const auto output = model->forward(
       inputs_of_case(recorded, recorded.tensors(), expected.at("case").get<std::string>()));
   const double loss = expected.at("loss").get<double>();
-  EXPECT_NEAR(output.loss.item<double>(), loss, kBfloat16 * std::abs(loss));
+  EXPECT_NEAR(output.loss.item<double>(), loss, kRoundingOfBfloat16 * std::abs(loss));
 }
 
 [[maybe_unused]] const int kPasses = register_model_tests("HfModelsPasses", check_passes);

@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-struct Case {
-  explicit Case(const json& recorded)
+struct LoaderCase {
+  explicit LoaderCase(const json& recorded)
       : kind(recorded.at("kind")),
         n(recorded.at("n")),
         batch_size(recorded.at("batch_size")),
@@ -62,7 +62,7 @@ void expect_nothing(const SeenByAll& seen, CaseLog& log) {
 }
 
 // B3: a first batch that is too small goes round until every rank has as much.
-void expect_cycled(const SeenByAll& seen, const Case& inputs, Accelerator& accelerator,
+void expect_cycled(const SeenByAll& seen, const LoaderCase& inputs, Accelerator& accelerator,
                    CaseLog& log) {
   const int64_t world_size = accelerator.num_processes();
   const int64_t each = (inputs.n + world_size - 1) / world_size;
@@ -76,7 +76,7 @@ void expect_cycled(const SeenByAll& seen, const Case& inputs, Accelerator& accel
 }
 
 // The reference keeps the number of real rows of the last round, where it knows it.
-void expect_remainder(const SeenByAll& seen, const Case& inputs, const json& recorded,
+void expect_remainder(const SeenByAll& seen, const LoaderCase& inputs, const json& recorded,
                       int64_t world_size, CaseLog& log) {
   const json& remainder = recorded.at("remainder");
   if (remainder.empty() || seen.real.empty()) return;
@@ -90,7 +90,7 @@ void expect_remainder(const SeenByAll& seen, const Case& inputs, const json& rec
   }
 }
 
-void expect_as_recorded(const SeenByAll& seen, const Case& inputs, const json& recorded,
+void expect_as_recorded(const SeenByAll& seen, const LoaderCase& inputs, const json& recorded,
                         Accelerator& accelerator, CaseLog& log) {
   const auto rank = static_cast<size_t>(accelerator.process_index());
   log.expect_equal("batches", seen.own.batches,
@@ -108,7 +108,7 @@ void expect_as_recorded(const SeenByAll& seen, const Case& inputs, const json& r
 }
 
 template <class Loader>
-void expect_length(const Loader& loader, const SeenByAll& seen, const Case& inputs,
+void expect_length(const Loader& loader, const SeenByAll& seen, const LoaderCase& inputs,
                    const json& recorded, CaseLog& log) {
   if (inputs.kind == "iterable_nolen") {
     try {
@@ -126,7 +126,7 @@ void expect_length(const Loader& loader, const SeenByAll& seen, const Case& inpu
   log.expect_equal("length", length, recorded.at("len").get<int64_t>());
 }
 
-void expect_refusal(const std::function<void()>& prepare, CaseLog& log) {
+void expect_loader_refusal(const std::function<void()>& prepare, CaseLog& log) {
   try {
     prepare();
     log.note("arguments that the reference refuses were accepted");
@@ -135,11 +135,11 @@ void expect_refusal(const std::function<void()>& prepare, CaseLog& log) {
 }
 
 template <class Loader>
-void check_loader(const Loader& whole, const Case& inputs, const json& recorded,
+void check_loader(const Loader& whole, const LoaderCase& inputs, const json& recorded,
                   Accelerator& accelerator, CaseLog& log) {
   // What the reference refuses otherwise is a mistake of the arguments.
   if (recorded.contains("error") && !shows_bug(recorded, "B2")) {
-    return expect_refusal([&] { (void)accelerator.prepare(whole); }, log);
+    return expect_loader_refusal([&] { (void)accelerator.prepare(whole); }, log);
   }
   const auto loader = accelerator.prepare(whole);
   const SeenByAll seen = see_on_all_ranks(loader, accelerator);
@@ -154,7 +154,7 @@ void check_loader(const Loader& whole, const Case& inputs, const json& recorded,
 }
 
 void check_case(const json& recorded, Accelerator& accelerator, CaseLog& log) {
-  const Case inputs(recorded);
+  const LoaderCase inputs(recorded);
   const LoaderOptions options{.batch_size = inputs.batch_size, .drop_last = inputs.drop_last};
   const auto check = [&](const auto& loader) {
     check_loader(loader, inputs, recorded, accelerator, log);

@@ -62,7 +62,7 @@ json json_of(const Tree& tree) {
 }
 
 // One case on one rank.
-struct Case {
+struct OperationCase {
   const json& recorded;
   Communicator& ranks;
   CaseLog& log;
@@ -78,7 +78,7 @@ struct Case {
   }
 };
 
-void check_gather(const Case& c) {
+void check_gather(const OperationCase& c) {
   if (c.input().is_object()) return c.expect(json_of(gather(c.ranks, tree_of(c.input()))));
   const json actual = json_of(gather(c.ranks, tensor_of(c.input())));
   // One entry a rank also where there is one rank; the reference gives back the number there.
@@ -87,7 +87,7 @@ void check_gather(const Case& c) {
   c.expect(actual);
 }
 
-void check_reduce(const Case& c) {
+void check_reduce(const OperationCase& c) {
   const std::string reduction = c.args().at("reduction");
   const at::Tensor input = tensor_of(c.input());
   // The mean of integers is refused with one rank too, where the reference gives them back.
@@ -105,11 +105,11 @@ void check_reduce(const Case& c) {
   c.expect(actual);
 }
 
-void check_broadcast(const Case& c) {
+void check_broadcast(const OperationCase& c) {
   c.expect(json_of(broadcast(c.ranks, tensor_of(c.input()), c.args().at("from_process"))));
 }
 
-void check_pad(const Case& c) {
+void check_pad(const OperationCase& c) {
   const PadOptions options{.dim = c.args().at("dim"),
                            .pad_index = c.args().at("pad_index").get<int64_t>(),
                            .pad_first = c.args().value("pad_first", false)};
@@ -117,7 +117,7 @@ void check_pad(const Case& c) {
 }
 
 // What the reference makes of a list of any values is made here of one of values of one type.
-void check_gather_object(const Case& c) {
+void check_gather_object(const OperationCase& c) {
   const json& input = c.input();
   const auto world_size = static_cast<size_t>(c.ranks.world_size());
   if (input.is_array()) {  // of a number and a string
@@ -154,15 +154,15 @@ void check_gather_object(const Case& c) {
   }
 }
 
-void check_broadcast_object_list(const Case& c) {
+void check_broadcast_object_list(const OperationCase& c) {
   using List = std::tuple<int64_t, std::map<std::string, int64_t>, std::string>;
   auto list = c.input().get<List>();
   broadcast_object_list(c.ranks, list, c.args().at("from_process"));
   c.expect(json(list));
 }
 
-const std::map<std::string, std::function<void(const Case&)>>& checks() {
-  static const std::map<std::string, std::function<void(const Case&)>> table{
+const std::map<std::string, std::function<void(const OperationCase&)>>& operation_checks() {
+  static const std::map<std::string, std::function<void(const OperationCase&)>> table{
       {"gather", check_gather},
       {"reduce", check_reduce},
       {"broadcast", check_broadcast},
@@ -178,7 +178,7 @@ TEST_F(OperationVectors, Collectives) {
   LOAD_VECTORS_OR_SKIP(vectors, "collectives.json");
   std::map<int, std::vector<json>> by_world_size;
   for (const json& recorded : vectors) {
-    if (checks().count(recorded.at("op")) == 0) continue;
+    if (operation_checks().count(recorded.at("op")) == 0) continue;
     by_world_size[recorded.at("num_processes")].push_back(recorded);
   }
   ASSERT_EQ(by_world_size.size(), 4);
@@ -189,7 +189,8 @@ TEST_F(OperationVectors, Collectives) {
       CaseLog log;
       for (const json& recorded : cases) {
         log.run(recorded, [&] {
-          checks().at(recorded.at("op"))({.recorded = recorded, .ranks = ranks, .log = log});
+          operation_checks().at(recorded.at("op"))(
+              {.recorded = recorded, .ranks = ranks, .log = log});
         });
       }
       log.report();

@@ -17,7 +17,7 @@ using nlohmann::json;
 constexpr Tolerance kUpdates{.absolute = 2e-6, .relative = 2e-6};
 
 // A number as the fixtures write it: those that JSON has no word for are strings.
-double number(const json& value) {
+double number_option(const json& value) {
   if (!value.is_string()) return value.get<double>();
   if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
@@ -26,11 +26,11 @@ double number(const json& value) {
 
 std::vector<double> numbers(const json& values) {
   std::vector<double> all;
-  for (const json& value : values) all.push_back(number(value));
+  for (const json& value : values) all.push_back(number_option(value));
   return all;
 }
 
-at::Tensor tensor_of(const json& values, const json& shape) {
+at::Tensor recorded_tensor(const json& values, const json& shape) {
   return torch::tensor(numbers(values), at::kDouble)
       .view(shape.get<std::vector<int64_t>>())
       .to(at::kFloat);
@@ -170,7 +170,8 @@ class UpdateRun {
         log_(log) {
     for (size_t i = 0; i < sequence_.at("params").size(); ++i) {
       parameters_.push_back(
-          tensor_of(sequence_.at("params").at(i), sequence_.at("shapes").at(i)).requires_grad_());
+          recorded_tensor(sequence_.at("params").at(i), sequence_.at("shapes").at(i))
+              .requires_grad_());
     }
     const json& resolved = recorded_.at("resolved_groups");
     std::vector<torch::optim::OptimizerParamGroup> groups;
@@ -215,8 +216,9 @@ class UpdateRun {
   void set_gradients(const json& gradients) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i].mutable_grad() =
-          gradients.at(i).is_null() ? at::Tensor()
-                                    : tensor_of(gradients.at(i), sequence_.at("shapes").at(i));
+          gradients.at(i).is_null()
+              ? at::Tensor()
+              : recorded_tensor(gradients.at(i), sequence_.at("shapes").at(i));
     }
   }
 
@@ -243,9 +245,10 @@ class UpdateRun {
       log_.expect_equal("number of state entries of parameter " + std::to_string(i), own.size(),
                         expected.size());
       for (const auto& [name, values] : expected.items()) {
-        log_.expect_near(name + " of parameter " + std::to_string(i), own[name],
-                         values.is_array() ? numbers(values) : std::vector<double>{number(values)},
-                         kUpdates);
+        log_.expect_near(
+            name + " of parameter " + std::to_string(i), own[name],
+            values.is_array() ? numbers(values) : std::vector<double>{number_option(values)},
+            kUpdates);
       }
     }
   }

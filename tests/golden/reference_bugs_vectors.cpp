@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRanks = 4;
 
-std::vector<int64_t> integers_up_to(int64_t n) {
+std::vector<int64_t> numbers_up_to(int64_t n) {
   std::vector<int64_t> all(static_cast<size_t>(n));
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -38,7 +38,7 @@ void expect_real_samples_of_a_stream() {
           integers_of(torch::cat(accelerator.communicator().all_gather_ragged(real)));
       seen.insert(seen.end(), of_round.begin(), of_round.end());
     }
-    ASSERT_EQ(seen, integers_up_to(n));
+    ASSERT_EQ(seen, numbers_up_to(n));
   };
   for (const int64_t n : {1, 3, 8, 9, 13}) {
     check(data_loader(counted_stream(n), {.batch_size = 2}), n);
@@ -152,7 +152,7 @@ void expect_padding_to_the_next_multiple() {
 }
 
 // On all ranks at once.
-const std::map<std::string, std::function<void()>>& checks() {
+const std::map<std::string, std::function<void()>>& bug_checks() {
   static const std::map<std::string, std::function<void()>> table{
       {"B1", expect_real_samples_of_a_stream},
       {"B2", expect_an_empty_pass},
@@ -173,8 +173,8 @@ TEST_F(ReferenceBugs, AreNotCopied) {
   LOAD_VECTORS_OR_SKIP(bugs, "known_reference_bugs.json");
   run(kRanks, [&](const Rank&) {
     for (const auto& bug : bugs) {
-      const auto check = checks().find(bug.at("id"));
-      if (check == checks().end()) continue;
+      const auto check = bug_checks().find(bug.at("id"));
+      if (check == bug_checks().end()) continue;
       SCOPED_TRACE(bug.dump());
       check->second();
     }
@@ -185,7 +185,7 @@ TEST(Vectors, KnownReferenceBugsOfTopicsThatAreNotBuilt) {
   LOAD_VECTORS_OR_SKIP(bugs, "known_reference_bugs.json");
   std::string untested;
   for (const auto& bug : bugs) {
-    if (checks().count(bug.at("id")) > 0) continue;
+    if (bug_checks().count(bug.at("id")) > 0) continue;
     if (bug.at("section") == "launch_env") continue;  // config_vectors_test
     untested += ' ' + bug.at("id").get<std::string>();
     untested += " (" + bug.at("section").get_ref<const std::string&>() + ")";

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr Tolerance kRates{.absolute = 1e-12, .relative = 1e-9};
 
-double number(const json& value) {
+double schedule_number(const json& value) {
   if (!value.is_string()) return value.get<double>();
   const double infinity = std::numeric_limits<double>::infinity();
   return value == "Infinity" ? infinity : -infinity;
@@ -265,7 +265,7 @@ std::string difference(const StateValue& own, const json& expected, const std::s
     return own.as_string() == expected.get<std::string>() ? "" : where;
   }
   const double a = own.as_number();
-  const double b = number(expected);
+  const double b = schedule_number(expected);
   if (a == b || std::abs(a - b) <= kRates.absolute + kRates.relative * std::abs(b)) return "";
   return where + " is " + std::to_string(a) + ", expected " + expected.dump();
 }

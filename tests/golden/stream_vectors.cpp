@@ -24,7 +24,7 @@ std::vector<int64_t> joined(const Batches& batches) {
   return samples;
 }
 
-void expect_refusal(const auto& loader, const LoaderShard& shard, CaseLog& log) {
+void expect_stream_refusal(const auto& loader, const LoaderShard& shard, CaseLog& log) {
   try {
     (void)loader.sharded(shard);
     log.note("a batch that cannot be split was accepted");
@@ -66,8 +66,8 @@ std::vector<int64_t> expected_of_loader(const json& vector, size_t rank) {
 }
 
 // What one rank reads; returns its real samples.
-std::vector<int64_t> expect_rank(const auto& loader, const json& vector, const LoaderShard& shard,
-                                 CaseLog& log) {
+std::vector<int64_t> expect_stream_rank(const auto& loader, const json& vector,
+                                        const LoaderShard& shard, CaseLog& log) {
   const std::string of_rank = " of rank " + std::to_string(shard.rank);
   const auto rank = static_cast<size_t>(shard.rank);
   const auto sharded = loader.sharded(shard);
@@ -95,10 +95,10 @@ void check_ranks(const auto& loader, const json& vector, CaseLog& log) {
                             .world_size = world_size,
                             .split_batches = vector.at("split_batches").template get<bool>()};
     if (is_refused(vector)) {
-      expect_refusal(loader, shard, log);
+      expect_stream_refusal(loader, shard, log);
       continue;
     }
-    const auto of_rank = expect_rank(loader, vector, shard, log);
+    const auto of_rank = expect_stream_rank(loader, vector, shard, log);
     real.insert(real.end(), of_rank.begin(), of_rank.end());
   }
   if (is_refused(vector) || vector.at("drop_last").template get<bool>()) return;

@@ -18,7 +18,7 @@ using nlohmann::json;
 // As fixtures/README.md says.
 constexpr Tolerance kFloat32{.absolute = 1e-5, .relative = 1e-5};
 constexpr Tolerance kBfloat16{.absolute = 1e-2, .relative = 1e-2};
-constexpr Tolerance kRates{.absolute = 1e-12, .relative = 1e-9};
+constexpr Tolerance kTrainingRates{.absolute = 1e-12, .relative = 1e-9};
 
 Tolerance tolerance_of(const json& recorded) {
   return recorded.at("mixed_precision") == "bf16" ? kBfloat16 : kFloat32;
@@ -128,7 +128,8 @@ class TrainingRun {
   }
 
   void expect_rate(const std::string& what, PreparedOptimizer& optimizer, double expected) {
-    log_.expect_near(what, {optimizer.param_groups().at(0).options().get_lr()}, {expected}, kRates);
+    log_.expect_near(what, {optimizer.param_groups().at(0).options().get_lr()}, {expected},
+                     kTrainingRates);
   }
 
   // The reference cuts one loss a rank as if it were one a sample; it is one a rank here.

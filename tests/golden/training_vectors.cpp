@@ -16,8 +16,8 @@ using nlohmann::json;
 constexpr Tolerance kTight{.absolute = 1e-9, .relative = 1e-9};
 
 // y = a x + b in float64, both 0 at the start.
-struct Line : torch::nn::Module {
-  Line()
+struct GoldenLine : torch::nn::Module {
+  GoldenLine()
       : a(register_parameter("a", torch::zeros({1}, at::kDouble))),
         b(register_parameter("b", torch::zeros({1}, at::kDouble))) {}
   at::Tensor forward(const at::Tensor& x) { return a * x + b; }
@@ -46,10 +46,10 @@ Updates recorded_updates(const json& recorded) {
           recorded.at("grad_norm_before_each_update").get<std::vector<double>>()};
 }
 
-void note_gradient(const Line& line, Updates& updates) {
+void note_gradient(const GoldenLine& line, Updates& updates) {
   updates.norms.push_back(std::hypot(line.a.grad().item<double>(), line.b.grad().item<double>()));
 }
-void note_parameters(const Line& line, Updates& updates) {
+void note_parameters(const GoldenLine& line, Updates& updates) {
   updates.parameters.push_back({line.a.item<double>(), line.b.item<double>()});
 }
 
@@ -67,7 +67,7 @@ void expect_updates(const std::string& which, const Updates& actual, const Updat
 // The same training in one process in plain libtorch: the mean over the ranks of each micro-batch,
 // summed over a window and divided by `steps`, or by the length of the window if that is 0.
 Updates replay(const std::vector<MicroBatch>& micro_batches, double lr, int64_t steps) {
-  Line line;
+  GoldenLine line;
   torch::optim::SGD sgd(line.parameters(), lr);
   Updates updates;
   std::vector<at::Tensor> losses;
@@ -85,7 +85,7 @@ Updates replay(const std::vector<MicroBatch>& micro_batches, double lr, int64_t 
   return updates;
 }
 
-void train(const json& all, const json& recorded, CaseLog& log) {
+void train_golden(const json& all, const json& recorded, CaseLog& log) {
   const int64_t steps = recorded.at("accumulation_steps");
   const double lr = recorded.at("lr");
   Accelerator accelerator(
@@ -97,7 +97,7 @@ void train(const json& all, const json& recorded, CaseLog& log) {
   const auto points =
       data_loader(TensorDataset(first_values(all.at("x"), n), first_values(all.at("y"), n)),
                   {.batch_size = recorded.at("batch_size").get<int64_t>()});
-  auto line = std::make_shared<Line>();
+  auto line = std::make_shared<GoldenLine>();
   torch::optim::SGD sgd(line->parameters(), lr);
   auto [model, optimizer, loader] = accelerator.prepare(line, sgd, points);
 
@@ -143,7 +143,7 @@ TEST_F(VectorsOnRanks, GoldenTraining) {
         [&, &cases = cases](const Rank&) {
           CaseLog log;
           for (const json& recorded : cases) {
-            log.run(inputs_of(recorded), [&] { train(vectors, recorded, log); });
+            log.run(inputs_of(recorded), [&] { train_golden(vectors, recorded, log); });
           }
           log.report();
         },

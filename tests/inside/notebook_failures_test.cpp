@@ -21,15 +21,15 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-int own_rank() { return std::atoi(std::getenv("RANK")); }
+int failing_rank() { return std::atoi(std::getenv("RANK")); }
 
 constexpr auto kForEver = std::chrono::hours(1);
 
-const NotebookOptions kTwo{.num_processes = 2, .cpu = true};
+const NotebookOptions kTwoWorkers{.num_processes = 2, .cpu = true};
 
 // What the launch throws; a failure if it throws nothing.
 template <class Launch>
-WorkerError worker_error(Launch launch) {
+WorkerError error_of_workers(Launch launch) {
   try {
     launch();
   } catch (const WorkerError& error) {
@@ -60,27 +60,27 @@ bool both_end(SharedNumbers& pids) {
 }
 
 TEST(NotebookFailure, AnExceptionComesBackWithItsTypeItsTextAndItsRank) {
-  const WorkerError error = worker_error([] {
+  const WorkerError error = error_of_workers([] {
     notebook_launcher(
         [] {
           Accelerator accelerator({.cpu = true});
           if (accelerator.process_index() == 1) throw std::out_of_range("no such row");
           accelerator.wait_for_everyone();  // in vain
         },
-        kTwo);
+        kTwoWorkers);
   });
   EXPECT_EQ(error.rank(), 1);
   EXPECT_STREQ(error.what(), "[rank 1 of 2] WorkerError: std::out_of_range: no such row");
 }
 
 TEST(NotebookFailure, AnErrorOfTheLibraryKeepsItsText) {
-  const WorkerError error = worker_error([] {
+  const WorkerError error = error_of_workers([] {
     notebook_launcher(
         [] {
           Accelerator accelerator({.cpu = true});
           (void)accelerator.on_process(7, [] {});
         },
-        kTwo);
+        kTwoWorkers);
   });
   EXPECT_THAT(error.what(), HasSubstr("WorkerError: UsageError: "));
   EXPECT_THAT(error.message(), StartsWith("UsageError: "));
@@ -99,11 +99,11 @@ struct Cause : std::exception {
 };
 
 TEST(NotebookFailure, TheFirstOfSeveralExceptionsIsTold) {
-  const WorkerError error = worker_error([] {
+  const WorkerError error = error_of_workers([] {
     SharedNumbers stage;
     notebook_launcher(
         [&] {
-          if (own_rank() == 2) throw Cause(stage[0]);
+          if (failing_rank() == 2) throw Cause(stage[0]);
           while (stage[0] == 0) std::this_thread::yield();
           throw std::runtime_error("consequence");
         },
@@ -114,27 +114,27 @@ TEST(NotebookFailure, TheFirstOfSeveralExceptionsIsTold) {
 }
 
 TEST(NotebookFailure, AKilledWorkerIsReportedWithItsSignal) {
-  const WorkerError error = worker_error([] {
+  const WorkerError error = error_of_workers([] {
     notebook_launcher(
         [] {
           Accelerator accelerator({.cpu = true});
           if (accelerator.process_index() == 1) raise(SIGKILL);
           accelerator.wait_for_everyone();
         },
-        kTwo);
+        kTwoWorkers);
   });
   EXPECT_EQ(error.rank(), 1);
   EXPECT_EQ(error.message(), "the worker was killed by signal 9 (Killed)");
 }
 
 TEST(NotebookFailure, AWorkerThatLeavesByItselfIsAFailure) {
-  const WorkerError error = worker_error([] {
+  const WorkerError error = error_of_workers([] {
     notebook_launcher(
         [] {
-          if (own_rank() == 0) _exit(0);
+          if (failing_rank() == 0) _exit(0);
           std::this_thread::sleep_for(kForEver);
         },
-        kTwo);
+        kTwoWorkers);
   });
   EXPECT_STREQ(error.what(),
                "[rank 0 of 2] WorkerError: the worker exited with status 0 before its function "
@@ -143,10 +143,10 @@ TEST(NotebookFailure, AWorkerThatLeavesByItselfIsAFailure) {
 
 TEST(NotebookFailure, WorkersThatDoNotEndWhenAskedAreKilledAfterTheGrace) {
   SharedNumbers pids;
-  const WorkerError error = worker_error([&] {
+  const WorkerError error = error_of_workers([&] {
     notebook_launcher(
         [&] {
-          if (own_rank() == 1) {
+          if (failing_rank() == 1) {
             while (pids[0] == 0) std::this_thread::yield();
             throw std::runtime_error("over");
           }
@@ -166,13 +166,13 @@ TEST(NotebookFailure, WhatAWorkerStartedEndsWithIt) {
       [&] {
         const pid_t child = fork();
         if (child == 0) {
-          pids[static_cast<size_t>(own_rank())] = getpid();
+          pids[static_cast<size_t>(failing_rank())] = getpid();
           execlp("sleep", "sleep", "3600", nullptr);
           _exit(127);
         }
-        while (pids[static_cast<size_t>(own_rank())] == 0) std::this_thread::yield();
+        while (pids[static_cast<size_t>(failing_rank())] == 0) std::this_thread::yield();
       },
-      kTwo);
+      kTwoWorkers);
   EXPECT_TRUE(both_end(pids));
 }
 
@@ -184,10 +184,10 @@ TEST(NotebookFailure, WorkersDieWithTheirCaller) {
     notebook_launcher(
         [&] {
           signal(SIGTERM, SIG_IGN);
-          pids[static_cast<size_t>(own_rank())] = getpid();
+          pids[static_cast<size_t>(failing_rank())] = getpid();
           std::this_thread::sleep_for(kForEver);
         },
-        kTwo);
+        kTwoWorkers);
     _exit(1);
   }
   ASSERT_TRUE(comes_true([&] { return pids[0] != 0 && pids[1] != 0; }));
@@ -211,7 +211,7 @@ TEST(NotebookFailure, AFailedLaunchIsRepeatedAsOftenAsAsked) {
       notebook_launcher(fail_until(3), {.num_processes = 2, .cpu = true, .max_restarts = 2}),
       ElementsAre(3, 3));
   runs[0] = 0;
-  const WorkerError error = worker_error([&] {
+  const WorkerError error = error_of_workers([&] {
     notebook_launcher(fail_until(3), {.num_processes = 2, .cpu = true, .max_restarts = 1});
   });
   EXPECT_EQ(error.message(), "std::runtime_error: run 2");
@@ -219,21 +219,22 @@ TEST(NotebookFailure, AFailedLaunchIsRepeatedAsOftenAsAsked) {
 
 TEST(NotebookRefusal, AWorkerStartsNoWorkers) {
   const WorkerError error =
-      worker_error([] { notebook_launcher([] { debug_launcher([] {}); }, kTwo); });
+      error_of_workers([] { notebook_launcher([] { debug_launcher([] {}); }, kTwoWorkers); });
   EXPECT_THAT(error.message(),
               StartsWith("UsageError: debug_launcher was called while a launch is under way in "
                          "this process"));
-  const std::string in_place = usage_error(
-      [] { notebook_launcher([] { notebook_launcher([] {}, kTwo); }, {.num_processes = 1}); });
+  const std::string in_place = usage_error([] {
+    notebook_launcher([] { notebook_launcher([] {}, kTwoWorkers); }, {.num_processes = 1});
+  });
   EXPECT_THAT(in_place, HasSubstr("notebook_launcher was called while a launch is under way"));
-  EXPECT_EQ(notebook_launcher([] { return 1; }, kTwo).size(), 2u);  // and is over now
+  EXPECT_EQ(notebook_launcher([] { return 1; }, kTwoWorkers).size(), 2u);  // and is over now
 }
 
 TEST(NotebookRefusal, ARankOfAJobStartsNoWorkers) {
   const std::vector<std::pair<const char*, const char*>> variables = {
       {"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "29500"}};
   for (const auto& [name, value] : variables) setenv(name, value, 1);
-  const std::string text = usage_error([] { notebook_launcher([] {}, kTwo); });
+  const std::string text = usage_error([] { notebook_launcher([] {}, kTwoWorkers); });
   for (const auto& [name, value] : variables) unsetenv(name);
   EXPECT_THAT(text, HasSubstr("notebook_launcher cannot start workers: this process is rank 1 of 4 "
                               "already"));

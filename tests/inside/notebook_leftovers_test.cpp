@@ -18,7 +18,7 @@ namespace {
 
 using testing::StartsWith;
 
-size_t own_rank() { return static_cast<size_t>(std::atoi(std::getenv("RANK"))); }
+size_t leaving_rank() { return static_cast<size_t>(std::atoi(std::getenv("RANK"))); }
 
 const NotebookOptions kTwo{.num_processes = 2, .cpu = true};
 
@@ -97,7 +97,7 @@ TEST(NotebookLeftovers, AWorkerWithoutRoomForItsThreadIsAFailureAndEnds) {
 
 TEST(NotebookLeftovers, AProcessInASessionOfItsOwnDoesNotHoldTheLaunchUpAndEndsWithIt) {
   SharedNumbers pids;
-  notebook_launcher([&] { leave_behind(pids[own_rank()]); }, kTwo);
+  notebook_launcher([&] { leave_behind(pids[leaving_rank()]); }, kTwo);
   EXPECT_TRUE(both_were_ended(pids));
 }
 
@@ -106,7 +106,7 @@ TEST(NotebookLeftovers, AProcessInASessionOfItsOwnEndsWithAKilledWorker) {
   const std::string text = worker_error([&] {
     notebook_launcher(
         [&] {
-          leave_behind(pids[own_rank()]);
+          leave_behind(pids[leaving_rank()]);
           while (pids[0] == 0 || pids[1] == 0) std::this_thread::yield();
           raise(SIGKILL);
         },
@@ -123,7 +123,7 @@ TEST(NotebookLeftovers, AProcessInASessionOfItsOwnEndsWithAKilledCaller) {
   if (caller == 0) {
     notebook_launcher(
         [&] {
-          leave_behind(pids[own_rank()]);
+          leave_behind(pids[leaving_rank()]);
           sleep(kLifeOfALeftover);
         },
         kTwo);
@@ -168,7 +168,7 @@ TEST(NotebookLeftovers, AWorkerThatClosesAllDescriptorsRunsToItsEnd) {
         [&] {
           close_range(3, ~0U, 0);
           std::this_thread::sleep_for(std::chrono::milliseconds(100));
-          ran[own_rank()] = 1;
+          ran[leaving_rank()] = 1;
           while (ran[0] == 0 || ran[1] == 0) std::this_thread::yield();
         },
         kTwo);
@@ -183,7 +183,7 @@ TEST(NotebookLeftovers, TheEndOfAWorkerIsKnownWhereTheProgramIgnoresItsChildren)
   const std::string text = worker_error([] {
     notebook_launcher(
         [] {
-          if (own_rank() == 1) raise(SIGKILL);
+          if (leaving_rank() == 1) raise(SIGKILL);
           sleep(kLifeOfALeftover);
         },
         kTwo);

@@ -22,34 +22,58 @@ class ExtractSnippets(unittest.TestCase):
         )
 
     def extract(self, text):
+        """Returns {name of the source: (blocks to run, text)}."""
         self.document.write_text(text)
         result = self.run_script()
         self.assertEqual(result.returncode, 0, result.stderr)
         return {
-            Path(path).name: (kind, Path(path).read_text())
-            for kind, path in (line.split(" ", 1) for line in result.stdout.splitlines())
+            Path(path).name: (blocks, Path(path).read_text())
+            for path, *blocks in (line.split() for line in result.stdout.splitlines())
         }
 
-    def test_program_is_kept_whole_and_points_at_the_document(self):
-        found = self.extract("# Title\n```cpp\nint main() {}\n```\n")
-        self.assertEqual(found, {"readme_01.cpp": ("object", '#line 3 "README.md"\nint main() {}\n')})
+    HEAD = '#include <string>\n#include "preamble.h"\n'
 
-    def test_marked_program_is_run(self):
-        found = self.extract("<!-- run -->\n```cpp\nint main() {}\n```\n")
-        self.assertEqual(found["readme_01.cpp"][0], "run")
+    def test_program_is_a_function_that_points_at_the_document(self):
+        found = self.extract("# Title\n```cpp\nint main() {\n  f();\n}\n```\n")
+        self.assertEqual(
+            found,
+            {
+                "readme.cpp": (
+                    [],
+                    self.HEAD + 'namespace block_1 {\n#line 3 "README.md"\nint program() {\n  f();\nreturn 0; }\n}\n',
+                )
+            },
+        )
+
+    def test_program_is_also_written_as_it_stands(self):
+        self.extract("```cpp\nint main() {}\n```\n")
+        self.assertEqual((self.out / "programs/readme_01.cpp").read_text(), "int main() {}\n")
+
+    def test_marked_program_is_run_by_its_number(self):
+        blocks, text = self.extract("```cpp\nf();\n```\n<!-- run -->\n```cpp\nint main() {}\n```\n")["readme.cpp"]
+        self.assertEqual(blocks, ["2"])
+        self.assertIn("case 2: return block_2::program();", text)
+
+    def test_only_programs_can_be_run(self):
+        self.document.write_text("<!-- run -->\n```cpp\nf();\n```\n")
+        self.assertIn("only a block with `int main` can be run", self.run_script().stderr)
 
     def test_marker_counts_for_the_next_block_alone(self):
-        found = self.extract("<!-- no-compile -->\n```cpp\nx\n```\n```cpp\ny();\n```\n")
-        self.assertEqual(list(found), ["readme_01.cpp"])
-        self.assertIn("y();", found["readme_01.cpp"][1])
+        _, text = self.extract("<!-- no-compile -->\n```cpp\nx\n```\n```cpp\ny();\n```\n")["readme.cpp"]
+        self.assertIn("y();", text)
+        self.assertNotIn("x", text.replace("extern", ""))
 
-    def test_fragment_becomes_a_function_with_its_includes_above(self):
-        _, text = self.extract("```cpp\n#include <vector>\nf();\n```\n")["readme_01.cpp"]
+    def test_fragment_becomes_a_function_with_its_includes_at_the_top(self):
+        _, text = self.extract("```cpp\n#include <vector>\nf();\n```\n")["readme.cpp"]
         self.assertEqual(
             text,
-            '#include <vector>\n#include "preamble.h"\nvoid snippet_1();\nvoid snippet_1() {\n'
-            '#line 2 "README.md"\n\nf();\n}\n',
+            self.HEAD + "#include <vector>\n"
+            'namespace block_1 {\nvoid fragment();\nvoid fragment() {\n#line 2 "README.md"\n\nf();\n}\n}\n',
         )
+
+    def test_marked_block_stands_outside_any_function(self):
+        _, text = self.extract("<!-- file-scope -->\n```cpp\nstruct A {};\n```\n")["readme.cpp"]
+        self.assertTrue(text.endswith('namespace block_1 {\n#line 3 "README.md"\nstruct A {};\n}\n'), text)
 
     def test_other_languages_are_left_out(self):
         self.assertEqual(self.extract("```sh\nmake\n```\n```\nint main() {}\n```\n"), {})
@@ -60,7 +84,7 @@ class ExtractSnippets(unittest.TestCase):
         self.document.write_text("```cpp\ng();\n```\n")
         result = self.run_script("--check")
         self.assertEqual(result.returncode, 1)
-        self.assertEqual(result.stderr, "these blocks were not compiled as they stand: readme_01.cpp\n")
+        self.assertEqual(result.stderr, "these documents were not compiled as they stand: readme.cpp\n")
 
     def test_check_refuses_documents_without_code(self):
         self.extract("no code\n")

@@ -237,24 +237,24 @@ TEST_P(Collectives, WrongArgumentsAreRefusedOnEveryRankAndTheGroupGoesOn) {
     at::Tensor tensor = mine(rank.rank);
     at::Tensor integers = mine(rank.rank, at::kLong);
     at::Tensor undefined;
-    EXPECT_THAT(usage_error([&] { comm.broadcast(tensor, n); }), HasSubstr("root"));
-    EXPECT_THAT(usage_error([&] { comm.broadcast(tensor, -1); }), HasSubstr("root"));
-    EXPECT_THAT(usage_error([&] { comm.all_reduce(integers, ReduceOp::kMean); }),
+    EXPECT_THAT(group_usage_error([&] { comm.broadcast(tensor, n); }), HasSubstr("root"));
+    EXPECT_THAT(group_usage_error([&] { comm.broadcast(tensor, -1); }), HasSubstr("root"));
+    EXPECT_THAT(group_usage_error([&] { comm.all_reduce(integers, ReduceOp::kMean); }),
                 HasSubstr("mean of Long"));
-    EXPECT_NE(usage_error([&] { comm.all_reduce(undefined); }), "");
-    EXPECT_NE(usage_error([&] { comm.broadcast(undefined); }), "");
-    EXPECT_NE(usage_error([&] { (void)comm.all_gather(undefined); }), "");
-    EXPECT_NE(usage_error([&] { (void)comm.all_gather_ragged(torch::tensor(1)); }), "");
-    EXPECT_NE(usage_error([&] { (void)comm.reduce_scatter(torch::tensor(1.0)); }), "");
+    EXPECT_NE(group_usage_error([&] { comm.all_reduce(undefined); }), "");
+    EXPECT_NE(group_usage_error([&] { comm.broadcast(undefined); }), "");
+    EXPECT_NE(group_usage_error([&] { (void)comm.all_gather(undefined); }), "");
+    EXPECT_NE(group_usage_error([&] { (void)comm.all_gather_ragged(torch::tensor(1)); }), "");
+    EXPECT_NE(group_usage_error([&] { (void)comm.reduce_scatter(torch::tensor(1.0)); }), "");
     if (n > 1) {
-      EXPECT_THAT(usage_error([&] {
+      EXPECT_THAT(group_usage_error([&] {
                     (void)comm.reduce_scatter(torch::ones({n + 1, 2}));
                   }),
                   HasSubstr(std::to_string(n)));
     }
-    EXPECT_NE(usage_error([&] { comm.scatter(tensor, {}, n); }), "");
-    EXPECT_NE(usage_error([&] { (void)comm.broadcast_object(1, n); }), "");
-    EXPECT_NE(usage_error([&] { (void)comm.broadcast_bytes("", -1); }), "");
+    EXPECT_NE(group_usage_error([&] { comm.scatter(tensor, {}, n); }), "");
+    EXPECT_NE(group_usage_error([&] { (void)comm.broadcast_object(1, n); }), "");
+    EXPECT_NE(group_usage_error([&] { (void)comm.broadcast_bytes("", -1); }), "");
     EXPECT_TRUE(same(tensor, mine(rank.rank)));
     comm.all_reduce(tensor, ReduceOp::kMin);
     EXPECT_TRUE(same(tensor, mine(0)));

@@ -271,16 +271,16 @@ TEST_F(CommFailures, ALostPeerInsideAGuardedOperationIsNamed) {
 TEST_F(CommFailures, RaggedGatherOfTensorsThatDoNotFitIsRefusedOnAllRanks) {
   run(3, [](const Rank& rank) {
     Group group;
-    EXPECT_THAT(usage_error([&] {
+    EXPECT_THAT(group_usage_error([&] {
                   (void)group.comm.all_gather_ragged(torch::ones({2, rank.rank == 2 ? 5 : 4}));
                 }),
                 HasSubstr(rank.rank == 2 ? "rank 0" : "rank 2"));
-    EXPECT_THAT(usage_error([&] {
+    EXPECT_THAT(group_usage_error([&] {
                   (void)group.comm.all_gather_ragged(
                       torch::ones({2}, rank.rank == 1 ? at::kDouble : at::kFloat));
                 }),
                 HasSubstr(rank.rank == 1 ? "rank 0" : "rank 1"));
-    EXPECT_NE(usage_error([&] {
+    EXPECT_NE(group_usage_error([&] {
                 (void)group.comm.all_gather_ragged(rank.rank == 1 ? torch::ones({2, 2})
                                                                   : torch::ones({2}));
               }),
@@ -296,15 +296,15 @@ TEST_F(CommFailures, CheckedCollectivesRefuseADifferenceOnAllRanksAndNameIt) {
     options.check_collectives = true;
     Group group(options);
     at::Tensor shape = torch::ones({2, rank.rank == 1 ? 3 : 2}, test_device());
-    EXPECT_THAT(usage_error([&] { group.comm.all_reduce(shape); }), HasSubstr("rank 1"));
+    EXPECT_THAT(group_usage_error([&] { group.comm.all_reduce(shape); }), HasSubstr("rank 1"));
     at::Tensor dtype = torch::ones({2}, rank.rank == 2 ? at::kLong : at::kInt);
-    EXPECT_THAT(usage_error([&] { group.comm.all_reduce(dtype); }), HasSubstr("rank 2"));
+    EXPECT_THAT(group_usage_error([&] { group.comm.all_reduce(dtype); }), HasSubstr("rank 2"));
     at::Tensor fine = torch::ones({2}, test_device());
-    EXPECT_NE(usage_error([&] {
+    EXPECT_NE(group_usage_error([&] {
                 group.comm.all_reduce(fine, rank.rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
               }),
               "");
-    EXPECT_NE(usage_error([&] {
+    EXPECT_NE(group_usage_error([&] {
                 if (rank.rank == 0) {
                   group.comm.barrier();
                 } else {
@@ -312,7 +312,7 @@ TEST_F(CommFailures, CheckedCollectivesRefuseADifferenceOnAllRanksAndNameIt) {
                 }
               }),
               "");
-    EXPECT_NE(usage_error([&] { group.comm.broadcast(fine, rank.rank); }), "");
+    EXPECT_NE(group_usage_error([&] { group.comm.broadcast(fine, rank.rank); }), "");
     group.comm.all_reduce(fine);
     EXPECT_TRUE(same(fine, torch::full({2}, 3.0)));
   });

@@ -341,7 +341,7 @@ TEST_F(CommHooks, AWrapperLetsPowerSgdSendHalfPrecision) {
 TEST_F(CommHooks, OptionsThatDoNotGoTogetherAreRefused) {
   run(1, [](const Rank&) {
     const auto refusal = [](const CommHookOptions& options) {
-      return usage_error([&] { require_usable(options); }, /*of_a_group=*/false);
+      return group_usage_error([&] { require_usable(options); }, /*of_a_group=*/false);
     };
     EXPECT_EQ(refusal({.hook = "power_sgd", .power_sgd = {.start_power_sgd_iter = 1}}),
               "UsageError: start_power_sgd_iter must be more than 1 with error feedback or warm "
@@ -358,7 +358,7 @@ TEST_F(CommHooks, OptionsThatDoNotGoTogetherAreRefused) {
                 HasSubstr("a wrapper goes around PowerSGD alone, not around 'fp16'"));
     EXPECT_THAT(refusal({.hook = "power_sgd", .wrapper = "power_sgd"}),
                 HasSubstr("PowerSGD cannot be a wrapper"));
-    EXPECT_THAT(usage_error([] { (void)CommHook("powersgd"); }, /*of_a_group=*/false),
+    EXPECT_THAT(group_usage_error([] { (void)CommHook("powersgd"); }, /*of_a_group=*/false),
                 HasSubstr("'powersgd' is no communication hook"));
   });
 }

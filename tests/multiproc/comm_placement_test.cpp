@@ -92,7 +92,7 @@ TEST_F(CommPlacement, RanksThatShareAGpuAreNamedOnAllRanks) {
     const comm::Meeting meeting = comm::meet(ranks, std::chrono::seconds(50));
     const std::string gpu = rank.rank == 1 ? "GPU-b of node1" : "GPU-a of node1";
     EXPECT_THAT(
-        usage_error([&] { comm::require_gpu_of_its_own(*meeting.store, rank.rank, 3, gpu); }),
+        group_usage_error([&] { comm::require_gpu_of_its_own(*meeting.store, rank.rank, 3, gpu); }),
         AllOf(HasSubstr("ranks 0 and 2 share one GPU (GPU-a of node1)"), HasSubstr("NCCL refuses"),
               HasSubstr("kGloo"), Not(HasSubstr("GPU-b"))));
     rank.reach(1);

@@ -14,7 +14,7 @@ const std::vector<at::ScalarType> kTypesThatTravelAsBytes = {
     at::kComplexFloat, at::kComplexDouble, at::kFloat8_e4m3fn, at::kFloat8_e5m2};
 
 // 2 rows of 3, different on each rank.
-at::Tensor mine(int rank, at::ScalarType dtype) {
+at::Tensor typed_value(int rank, at::ScalarType dtype) {
   at::Tensor values =
       (torch::arange(6, test_device()).reshape({2, 3}) + 8 * (rank + 1)).to(at::kFloat);
   if (at::isComplexType(dtype)) return torch::complex(values, -values).to(dtype);
@@ -40,23 +40,25 @@ TEST_F(CommTypes, EveryTypeCanBeMoved) {
     Group group;
     for (const auto dtype : kTypesThatTravelAsBytes) {
       SCOPED_TRACE(c10::toString(dtype));
-      at::Tensor tensor = mine(rank.rank, dtype);
+      at::Tensor tensor = typed_value(rank.rank, dtype);
       group.comm.broadcast(tensor, 1);
-      EXPECT_TRUE(same_bytes(tensor, mine(1, dtype)));
+      EXPECT_TRUE(same_bytes(tensor, typed_value(1, dtype)));
 
-      const auto parts = group.comm.all_gather(mine(rank.rank, dtype));
-      for (int r = 0; r < 3; ++r) EXPECT_TRUE(same_bytes(parts[r], mine(r, dtype)));
+      const auto parts = group.comm.all_gather(typed_value(rank.rank, dtype));
+      for (int r = 0; r < 3; ++r) EXPECT_TRUE(same_bytes(parts[r], typed_value(r, dtype)));
 
-      const auto ragged = group.comm.all_gather_ragged(mine(0, dtype).narrow(0, 0, rank.rank % 2));
+      const auto ragged =
+          group.comm.all_gather_ragged(typed_value(0, dtype).narrow(0, 0, rank.rank % 2));
       for (int r = 0; r < 3; ++r) {
-        EXPECT_TRUE(same_bytes(ragged[r], mine(0, dtype).narrow(0, 0, r % 2)));
+        EXPECT_TRUE(same_bytes(ragged[r], typed_value(0, dtype).narrow(0, 0, r % 2)));
       }
 
       std::vector<at::Tensor> inputs;
-      if (rank.rank == 2) inputs = {mine(5, dtype), mine(6, dtype), mine(7, dtype)};
-      at::Tensor output = mine(0, dtype);
+      if (rank.rank == 2)
+        inputs = {typed_value(5, dtype), typed_value(6, dtype), typed_value(7, dtype)};
+      at::Tensor output = typed_value(0, dtype);
       group.comm.scatter(output, inputs, 2);
-      EXPECT_TRUE(same_bytes(output, mine(5 + rank.rank, dtype)));
+      EXPECT_TRUE(same_bytes(output, typed_value(5 + rank.rank, dtype)));
     }
   });
 }
@@ -67,16 +69,17 @@ TEST_F(CommTypes, ScalarsStridedAndConjugatedTensorsOfSuchTypesAreMovedToo) {
     const auto scalars = group.comm.all_gather(torch::tensor(rank.rank, at::kShort));
     for (int r = 0; r < 2; ++r) EXPECT_TRUE(same(scalars[r], torch::tensor(r, at::kShort)));
 
-    at::Tensor storage = mine(rank.rank, at::kShort);
+    at::Tensor storage = typed_value(rank.rank, at::kShort);
     at::Tensor column = storage.select(1, 2);
     group.comm.broadcast(column, 1);
-    at::Tensor expected = mine(rank.rank, at::kShort);
-    expected.select(1, 2).copy_(mine(1, at::kShort).select(1, 2));
+    at::Tensor expected = typed_value(rank.rank, at::kShort);
+    expected.select(1, 2).copy_(typed_value(1, at::kShort).select(1, 2));
     EXPECT_TRUE(same(storage, expected));
 
-    at::Tensor conjugated = mine(rank.rank, at::kComplexFloat).conj();
+    at::Tensor conjugated = typed_value(rank.rank, at::kComplexFloat).conj();
     group.comm.broadcast(conjugated, 1);
-    EXPECT_TRUE(same(conjugated.resolve_conj(), mine(1, at::kComplexFloat).conj().resolve_conj()));
+    EXPECT_TRUE(
+        same(conjugated.resolve_conj(), typed_value(1, at::kComplexFloat).conj().resolve_conj()));
   });
 }
 
@@ -104,13 +107,13 @@ TEST_F(CommTypes, ReductionsOfOtherTypesAreRefusedByNameAndTheGroupGoesOn) {
   run(2, [](const Rank& rank) {
     Group group;
     for (const auto dtype : kTypesThatTravelAsBytes) {
-      at::Tensor tensor = mine(rank.rank, dtype);
+      at::Tensor tensor = typed_value(rank.rank, dtype);
       EXPECT_THAT(
-          usage_error([&] { group.comm.all_reduce(tensor); }),
+          group_usage_error([&] { group.comm.all_reduce(tensor); }),
           AllOf(HasSubstr(c10::toString(dtype)), HasSubstr("all_reduce"), HasSubstr("convert")));
-      EXPECT_THAT(usage_error([&] { (void)group.comm.reduce_scatter(tensor); }),
+      EXPECT_THAT(group_usage_error([&] { (void)group.comm.reduce_scatter(tensor); }),
                   AllOf(HasSubstr(c10::toString(dtype)), HasSubstr("reduce_scatter")));
-      EXPECT_TRUE(same_bytes(tensor, mine(rank.rank, dtype)));
+      EXPECT_TRUE(same_bytes(tensor, typed_value(rank.rank, dtype)));
     }
     at::Tensor fine = torch::ones({2});
     group.comm.all_reduce(fine);
@@ -125,11 +128,12 @@ TEST_F(CommTypes, TensorsOnADeviceOfNoBackendAreRefusedByNameAndTheGroupGoesOn) 
     Group group;
     at::Tensor elsewhere = torch::empty({2, 2}, at::kMeta);
     const auto names_it = AllOf(HasSubstr("meta"), HasSubstr("cpu"));
-    EXPECT_THAT(usage_error([&] { group.comm.all_reduce(elsewhere); }), names_it);
-    EXPECT_THAT(usage_error([&] { group.comm.broadcast(elsewhere); }), names_it);
-    EXPECT_THAT(usage_error([&] { (void)group.comm.all_gather(elsewhere); }), names_it);
-    EXPECT_THAT(usage_error([&] { (void)group.comm.all_gather_ragged(elsewhere); }), names_it);
-    EXPECT_THAT(usage_error([&] { (void)group.comm.reduce_scatter(elsewhere); }), names_it);
+    EXPECT_THAT(group_usage_error([&] { group.comm.all_reduce(elsewhere); }), names_it);
+    EXPECT_THAT(group_usage_error([&] { group.comm.broadcast(elsewhere); }), names_it);
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.all_gather(elsewhere); }), names_it);
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.all_gather_ragged(elsewhere); }),
+                names_it);
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.reduce_scatter(elsewhere); }), names_it);
     group.comm.barrier();
   });
 }
@@ -141,10 +145,10 @@ TEST_F(CommTypes, CheckedCollectivesCompareEmptyTensorsToo) {
     Group group(options);
     const auto differ = AllOf(HasSubstr("rank 0"), HasSubstr("rank 1"), HasSubstr("[0, 3]"));
     at::Tensor tensor = torch::ones({rank.rank, 3}, test_device());
-    EXPECT_THAT(usage_error([&] { group.comm.all_reduce(tensor); }), differ);
-    EXPECT_THAT(usage_error([&] { group.comm.broadcast(tensor); }), differ);
-    EXPECT_THAT(usage_error([&] { (void)group.comm.all_gather(tensor); }), differ);
-    EXPECT_THAT(usage_error([&] {
+    EXPECT_THAT(group_usage_error([&] { group.comm.all_reduce(tensor); }), differ);
+    EXPECT_THAT(group_usage_error([&] { group.comm.broadcast(tensor); }), differ);
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.all_gather(tensor); }), differ);
+    EXPECT_THAT(group_usage_error([&] {
                   (void)group.comm.reduce_scatter(torch::ones({2 * rank.rank, 3}));
                 }),
                 differ);
@@ -160,7 +164,7 @@ TEST_F(CommTypes, WhatIsWrongWithAScatterIsToldToAllRanksAndTheGroupGoesOn) {
     Group group;
     at::Tensor output = torch::zeros({2}, test_device());
     const auto scatter = [&](const std::vector<at::Tensor>& on_root) {
-      return usage_error([&] {
+      return group_usage_error([&] {
         group.comm.scatter(output, rank.rank == 1 ? on_root : std::vector<at::Tensor>{}, 1);
       });
     };
@@ -172,7 +176,7 @@ TEST_F(CommTypes, WhatIsWrongWithAScatterIsToldToAllRanksAndTheGroupGoesOn) {
                 AllOf(HasSubstr("rank 1"), HasSubstr("undefined")));
 
     at::Tensor own = rank.rank == 2 ? at::Tensor() : output;
-    EXPECT_THAT(usage_error([&] {
+    EXPECT_THAT(group_usage_error([&] {
                   group.comm.scatter(own, {part, part, part}, 1);
                 }),
                 AllOf(HasSubstr("rank 2"), HasSubstr("undefined")));
@@ -192,9 +196,9 @@ TEST_F(CommTypes, AnObjectThatCannotBeSentIsRefusedOnAllRanksAndTheGroupGoesOn) 
                  ? c10::IValue::make_capsule(c10::make_intrusive<torch::CustomClassHolder>())
                  : c10::IValue(rank.rank);
     };
-    EXPECT_THAT(usage_error([&] { (void)group.comm.broadcast_object(object_of(1), 1); }),
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.broadcast_object(object_of(1), 1); }),
                 AllOf(HasSubstr("rank 1"), HasSubstr("cannot be sent")));
-    EXPECT_THAT(usage_error([&] { (void)group.comm.all_gather_object(object_of(2)); }),
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.all_gather_object(object_of(2)); }),
                 AllOf(HasSubstr("rank 2"), HasSubstr("cannot be sent")));
     // Only the root's object is sent.
     EXPECT_EQ(group.comm.broadcast_object(object_of(2), 0).toInt(), 0);

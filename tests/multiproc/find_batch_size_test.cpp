@@ -82,7 +82,7 @@ TEST_F(FindBatchSizeOnRanks, AnErrorOfOneRankEndsTheSearchOnAll) {
 TEST_F(FindBatchSizeOnRanks, AllReachZeroTogether) {
   run(2, [](const Rank& rank) {
     Group group;
-    EXPECT_THAT(usage_error([&] {
+    EXPECT_THAT(group_usage_error([&] {
                   find_executable_batch_size(
                       [&](int64_t size) { run_out_above(rank.rank == 0 ? 0 : 5, size); },
                       {.starting_batch_size = 2, .communicator = &group.comm});
@@ -123,12 +123,12 @@ TEST_F(RngStatesOnRanks, StatesThatAreNotNamedStay) {
 TEST_F(RngStatesOnRanks, WhatIsMissingIsNamed) {
   run(1, [](const Rank&) {
     Group group;
-    EXPECT_THAT(usage_error([&] {
+    EXPECT_THAT(group_usage_error([&] {
                   synchronize_rng_states(group.comm, {"torch", "generator"});
                 }),
                 HasSubstr("'generator' is to be synchronised, but none was given"));
     if (group.state.gpu_count() > 0) return;
-    EXPECT_THAT(usage_error([&] { synchronize_rng_states(group.comm, {"cuda"}); }),
+    EXPECT_THAT(group_usage_error([&] { synchronize_rng_states(group.comm, {"cuda"}); }),
                 HasSubstr("there is no GPU whose random state could be synchronised"));
   });
 }

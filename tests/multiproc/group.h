@@ -44,7 +44,7 @@ inline testing::AssertionResult same(const at::Tensor& actual, const at::Tensor&
 // The text of the UsageError that `action` throws; "" and a failure if it throws none. It must know
 // its rank, unless no group has a part in it.
 template <typename Action>
-std::string usage_error(Action action, bool of_a_group = true) {
+std::string group_usage_error(Action action, bool of_a_group = true) {
   try {
     action();
   } catch (const UsageError& error) {

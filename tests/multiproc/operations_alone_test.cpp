@@ -92,10 +92,11 @@ TEST_F(OneRank, RefusesWhatSeveralRanksRefuse) {
     Group group;
     const at::Tensor integers = torch::arange(3);
     const at::Tensor sparse = torch::eye(2).to_sparse();
-    EXPECT_THAT(usage_error([&] { (void)gather(group.comm, 3.0); }), HasSubstr("is a lone number"));
-    EXPECT_THAT(usage_error([&] { (void)gather(group.comm, std::pair(integers, 3.0)); }),
+    EXPECT_THAT(group_usage_error([&] { (void)gather(group.comm, 3.0); }),
                 HasSubstr("is a lone number"));
-    EXPECT_THAT(usage_error([&] { (void)gather(group.comm, at::Tensor()); }),
+    EXPECT_THAT(group_usage_error([&] { (void)gather(group.comm, std::pair(integers, 3.0)); }),
+                HasSubstr("is a lone number"));
+    EXPECT_THAT(group_usage_error([&] { (void)gather(group.comm, at::Tensor()); }),
                 HasSubstr("is an undefined tensor"));
     for (const auto& act : std::vector<std::function<void()>>{
              [&] { (void)gather(group.comm, sparse); },
@@ -104,22 +105,23 @@ TEST_F(OneRank, RefusesWhatSeveralRanksRefuse) {
              [&] {
                (void)reduce(group.comm, std::vector{integers, sparse});
              }}) {
-      EXPECT_THAT(usage_error(act), HasSubstr("is not a dense tensor"));
+      EXPECT_THAT(group_usage_error(act), HasSubstr("is not a dense tensor"));
     }
-    EXPECT_THAT(usage_error([&] { (void)broadcast(group.comm, integers, 1); }),
+    EXPECT_THAT(group_usage_error([&] { (void)broadcast(group.comm, integers, 1); }),
                 HasSubstr("root 1 is not a rank"));
-    EXPECT_THAT(usage_error([&] { (void)reduce(group.comm, integers, "mean"); }),
+    EXPECT_THAT(group_usage_error([&] { (void)reduce(group.comm, integers, "mean"); }),
                 HasSubstr("whose mean has no exact result"));
-    EXPECT_THAT(usage_error([&] { (void)reduce(group.comm, 3, "mean"); }),
+    EXPECT_THAT(group_usage_error([&] { (void)reduce(group.comm, 3, "mean"); }),
                 HasSubstr("whose mean has no exact result"));
-    EXPECT_THAT(usage_error([&] { (void)reduce(group.comm, integers, "sum", 0.5); }),
+    EXPECT_THAT(group_usage_error([&] { (void)reduce(group.comm, integers, "sum", 0.5); }),
                 HasSubstr("cannot be multiplied by a scale"));
-    EXPECT_THAT(usage_error([&] { (void)reduce(group.comm, torch::ones({2}, at::kComplexFloat)); }),
-                HasSubstr("can be moved between ranks but not reduced"));
-    EXPECT_THAT(usage_error([&] { (void)reduce(group.comm, std::string("text")); }),
+    EXPECT_THAT(
+        group_usage_error([&] { (void)reduce(group.comm, torch::ones({2}, at::kComplexFloat)); }),
+        HasSubstr("can be moved between ranks but not reduced"));
+    EXPECT_THAT(group_usage_error([&] { (void)reduce(group.comm, std::string("text")); }),
                 HasSubstr("is no number"));
     EXPECT_THAT(
-        usage_error([&] { (void)reduce(group.comm, std::numeric_limits<uint64_t>::max()); }),
+        group_usage_error([&] { (void)reduce(group.comm, std::numeric_limits<uint64_t>::max()); }),
         HasSubstr("more than 63 bits"));
   });
 }

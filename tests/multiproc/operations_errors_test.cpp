@@ -19,7 +19,7 @@ struct OperationErrors : Ranks {
       ProcessGroupOptions options = patient();
       options.check_collectives = debug;
       Group group(options);
-      const std::string text = usage_error([&] { action(rank.rank, group.comm); });
+      const std::string text = group_usage_error([&] { action(rank.rank, group.comm); });
       const std::string stamp =
           "[rank " + std::to_string(rank.rank) + " of " + std::to_string(rank.world_size) + "] ";
       EXPECT_THAT(text, StartsWith(stamp));
@@ -219,7 +219,7 @@ TEST_F(OperationErrors, ReductionsThatHaveNoResultAreRefusedWithTheirPlace) {
                         (void)reduce(comm, rank == 0 ? ~uint64_t{0} : uint64_t{1});
                       }),
               HasSubstr("on rank 0: the value holds a number of more than 63 bits"));
-  EXPECT_THAT(usage_error([] { (void)Reduction("median"); }, /*of_a_group=*/false),
+  EXPECT_THAT(group_usage_error([] { (void)Reduction("median"); }, /*of_a_group=*/false),
               AllOf(HasSubstr("there is no reduction `median`"), HasSubstr("sum, mean, max, min")));
 }
 

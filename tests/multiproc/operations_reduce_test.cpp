@@ -185,8 +185,9 @@ TEST_F(Local, PaddingOfABatchRepeatsItsLastRow) {
     const at::Tensor fitting = rows_of(0, 4);
     EXPECT_TRUE(pad_input_tensors(fitting, 4, 2).is_same(fitting));
     EXPECT_TRUE(pad_input_tensors(torch::empty({0}), 0, 2).sizes().equals({0}));
-    EXPECT_THAT(usage_error([&] { (void)pad_input_tensors(fitting, 4, 0); }, /*of_a_group=*/false),
-                testing::HasSubstr("0 processes"));
+    EXPECT_THAT(
+        group_usage_error([&] { (void)pad_input_tensors(fitting, 4, 0); }, /*of_a_group=*/false),
+        testing::HasSubstr("0 processes"));
   });
 }
 

@@ -35,7 +35,7 @@ struct TensorsOnly {
   std::map<std::string, at::Tensor> b{};
   ACCELERATE_FIELDS(a, b)
 };
-enum class Split : uint8_t { kTrain, kTest };
+enum class CollateSplit : uint8_t { kTrain, kTest };
 
 template <class T, class C>
 inline constexpr bool is_collated = std::is_same_v<Collated<T>, C>;
@@ -63,7 +63,7 @@ Collated<T> collate(std::vector<T> samples) {
 }
 
 template <class T>
-std::string refusal(std::vector<T> samples) {
+std::string collate_refusal(std::vector<T> samples) {
   try {
     (void)collate_samples(std::move(samples));
   } catch (const DataError& error) {
@@ -124,7 +124,8 @@ TEST(Collate, NumbersBecomeTensorsOfTheirDtype) {
   EXPECT_TRUE(same(collate<uint16_t>({1, 65535}), at::tensor({1, 65535}, at::kLong)));
   EXPECT_TRUE(same(collate<float>({0.5F}), at::tensor({0.5F}, at::kFloat)));
   EXPECT_TRUE(same(collate<double>({0.1}), at::tensor({0.1}, at::kDouble)));
-  EXPECT_TRUE(same(collate<Split>({Split::kTrain, Split::kTest}), at::tensor({0, 1}, at::kLong)));
+  EXPECT_TRUE(same(collate<CollateSplit>({CollateSplit::kTrain, CollateSplit::kTest}),
+                   at::tensor({0, 1}, at::kLong)));
 }
 
 TEST(Collate, SequencesOfNumbersBecomeRows) {
@@ -199,31 +200,31 @@ TEST(Collate, AStructThatNamesNoneBecomesItself) {
 
 TEST(Collate, NamesSamplesWhoseTensorsDiffer) {
   const at::Tensor one = at::zeros({2, 3});
-  EXPECT_EQ(refusal<at::Tensor>({one, one, at::zeros({2})}),
+  EXPECT_EQ(collate_refusal<at::Tensor>({one, one, at::zeros({2})}),
             "samples 0 and 2 of a batch differ in shape: [2, 3] and [2]");
-  EXPECT_EQ(refusal<Sample>({{one, one}, {one, one.to(at::kLong)}}),
+  EXPECT_EQ(collate_refusal<Sample>({{one, one}, {one, one.to(at::kLong)}}),
             "samples 0 and 1 of a batch differ in dtype at `target`: Float and Long");
-  EXPECT_EQ(refusal<at::Tensor>({one, one.to(at::kMeta)}),
+  EXPECT_EQ(collate_refusal<at::Tensor>({one, one.to(at::kMeta)}),
             "samples 0 and 1 of a batch differ in device: cpu and meta");
-  EXPECT_EQ(refusal<Sample>({{one, one}, {one, one}, {one, {}}}),
+  EXPECT_EQ(collate_refusal<Sample>({{one, one}, {one, one}, {one, {}}}),
             "sample 2 of a batch holds an undefined tensor at `target`");
 }
 
 TEST(Collate, NamesSamplesWhoseStructureDiffers) {
-  EXPECT_EQ(refusal<std::vector<int>>({{1, 2}, {3}}),
+  EXPECT_EQ(collate_refusal<std::vector<int>>({{1, 2}, {3}}),
             "samples 0 and 1 of a batch differ in length: 2 and 1");
-  EXPECT_EQ((refusal<std::pair<int, std::vector<std::string>>>({{1, {"a"}}, {2, {}}})),
+  EXPECT_EQ((collate_refusal<std::pair<int, std::vector<std::string>>>({{1, {"a"}}, {2, {}}})),
             "samples 0 and 1 of a batch differ in length at `[1]`: 1 and 0");
-  EXPECT_EQ((refusal<std::map<std::string, int>>({{{"x", 1}}, {{"x", 1}}, {{"y", 1}}})),
+  EXPECT_EQ((collate_refusal<std::map<std::string, int>>({{{"x", 1}}, {{"x", 1}}, {{"y", 1}}})),
             "samples 0 and 2 of a batch differ in their keys: one of them lacks `y`");
-  EXPECT_EQ((refusal<std::map<std::string, int>>({{{"x", 1}, {"y", 1}}, {{"x", 1}}})),
+  EXPECT_EQ((collate_refusal<std::map<std::string, int>>({{{"x", 1}, {"y", 1}}, {{"x", 1}}})),
             "samples 0 and 1 of a batch differ in their keys: one of them lacks `y`");
-  EXPECT_EQ(refusal<std::optional<int>>({1, std::nullopt}),
+  EXPECT_EQ(collate_refusal<std::optional<int>>({1, std::nullopt}),
             "only one of samples 0 and 1 of a batch has a value");
 }
 
 TEST(Collate, RefusesABatchWithoutSamples) {
-  EXPECT_EQ(refusal<at::Tensor>({}), "the dataset returned a batch without samples");
+  EXPECT_EQ(collate_refusal<at::Tensor>({}), "the dataset returned a batch without samples");
 }
 
 TEST(PinnedCollation, HoldsForItsThreadUntilItsEnd) {

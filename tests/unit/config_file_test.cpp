@@ -21,7 +21,7 @@ ConfigFile read(const std::string& text) {
   return interpret_config(parse_config_text(text, "c.yaml"), "c.yaml");
 }
 
-std::string refusal(const std::string& text) {
+std::string file_refusal(const std::string& text) {
   try {
     read(text);
   } catch (const ConfigError& error) {
@@ -52,7 +52,7 @@ TEST(ConfigFiles, ValuesKnowTheirLine) {
 }
 
 TEST(ConfigFiles, NullSaysAsLittleAsAKeyThatIsNotThere) {
-  EXPECT_THAT(refusal("distributed_type: null\n"),
+  EXPECT_THAT(file_refusal("distributed_type: null\n"),
               HasSubstr("a configuration file must name a distributed_type"));
   const std::string missing =
       yaml_text(complete_document(read("distributed_type: 'NO'\nfp16: true\n")));
@@ -64,11 +64,11 @@ TEST(ConfigFiles, NullSaysAsLittleAsAKeyThatIsNotThere) {
 }
 
 TEST(ConfigFiles, MessagesCannotSteerATerminal) {
-  EXPECT_THAT(refusal("distributed_type: 'NO'\n\"a\\e[2Jb\": 1\n"),
+  EXPECT_THAT(file_refusal("distributed_type: 'NO'\n\"a\\e[2Jb\": 1\n"),
               HasSubstr("configuration files have no key a?[2Jb |"));
-  EXPECT_THAT(refusal("distributed_type: \"\\x07\"\n"), HasSubstr("cannot be '?'"));
+  EXPECT_THAT(file_refusal("distributed_type: \"\\x07\"\n"), HasSubstr("cannot be '?'"));
   const std::string long_key =
-      refusal("distributed_type: 'NO'\n" + std::string(900, 'k') + ": 1\n");
+      file_refusal("distributed_type: 'NO'\n" + std::string(900, 'k') + ": 1\n");
   EXPECT_THAT(long_key, HasSubstr("no key " + std::string(200, 'k') + "... |"));
 }
 
@@ -78,39 +78,39 @@ TEST(ConfigFiles, JsonIsReadUnderAnyName) {
 }
 
 TEST(ConfigFiles, UnknownKeysAreRefusedWithLineAndNearestName) {
-  EXPECT_EQ(refusal("distributed_type: 'NO'\nmixed_precison: bf16\n"),
+  EXPECT_EQ(file_refusal("distributed_type: 'NO'\nmixed_precison: bf16\n"),
             "configuration files have no key mixed_precison | c.yaml:2 | mixed_precision?");
-  EXPECT_EQ(refusal("distributed_type: FSDP\nfsdp_config:\n  fsdp_versoin: 2\n"),
+  EXPECT_EQ(file_refusal("distributed_type: FSDP\nfsdp_config:\n  fsdp_versoin: 2\n"),
             "configuration files have no key fsdp_versoin in fsdp_config | c.yaml:3 | "
             "fsdp_version?");
-  EXPECT_EQ(refusal("distributed_type: 'NO'\nfrobnicate: 1\n"),
+  EXPECT_EQ(file_refusal("distributed_type: 'NO'\nfrobnicate: 1\n"),
             "configuration files have no key frobnicate | c.yaml:2 | accelerate config docs lists "
             "the keys");
 }
 
 TEST(ConfigFiles, WrongValuesAreRefusedWithLineAndNearestName) {
-  EXPECT_EQ(refusal("distributed_type: MULTI_GPUS\n"),
+  EXPECT_EQ(file_refusal("distributed_type: MULTI_GPUS\n"),
             "distributed_type cannot be 'MULTI_GPUS': it is NO, MULTI_CPU, MULTI_GPU, MULTI_NPU, "
             "MULTI_MLU, MULTI_SDAA, MULTI_MUSA, MULTI_XPU, MULTI_HPU, MULTI_NEURON, DEEPSPEED, "
             "FSDP, XLA, MEGATRON_LM, DATA_PARALLEL or MODEL_PARALLEL | c.yaml:1 | MULTI_GPU?");
-  EXPECT_EQ(refusal("distributed_type: 'NO'\nnum_processes: [1, 2]\n"),
+  EXPECT_EQ(file_refusal("distributed_type: 'NO'\nnum_processes: [1, 2]\n"),
             "num_processes holds one value | c.yaml:2 | ");
-  EXPECT_EQ(refusal("distributed_type: 'NO'\nfsdp_config: 3\n"),
+  EXPECT_EQ(file_refusal("distributed_type: 'NO'\nfsdp_config: 3\n"),
             "fsdp_config holds settings of its own, not one value | c.yaml:2 | ");
 }
 
 TEST(ConfigFiles, WhatIsNoConfigurationIsRefused) {
-  EXPECT_THAT(refusal("distributed_type: [NO\n"), HasSubstr("the file is no YAML"));
-  EXPECT_THAT(refusal("- 1\n- 2\n"), HasSubstr("the file holds no settings | c.yaml"));
-  EXPECT_THAT(refusal(""), HasSubstr("the file holds no settings"));
-  EXPECT_THAT(refusal("num_processes: 1\n"), HasSubstr("must name a distributed_type"));
-  EXPECT_EQ(refusal("num_proceses: 1\n"),
+  EXPECT_THAT(file_refusal("distributed_type: [NO\n"), HasSubstr("the file is no YAML"));
+  EXPECT_THAT(file_refusal("- 1\n- 2\n"), HasSubstr("the file holds no settings | c.yaml"));
+  EXPECT_THAT(file_refusal(""), HasSubstr("the file holds no settings"));
+  EXPECT_THAT(file_refusal("num_processes: 1\n"), HasSubstr("must name a distributed_type"));
+  EXPECT_EQ(file_refusal("num_proceses: 1\n"),
             "configuration files have no key num_proceses | c.yaml:1 | num_processes?");
-  EXPECT_EQ(refusal("fp16: true\ndistributed_tpye: 'NO'\n"),
+  EXPECT_EQ(file_refusal("fp16: true\ndistributed_tpye: 'NO'\n"),
             "configuration files have no key distributed_tpye | c.yaml:2 | distributed_type?");
-  EXPECT_EQ(refusal("distributed_type: 'NO'\ndebug: true\ndebug: false\n"),
+  EXPECT_EQ(file_refusal("distributed_type: 'NO'\ndebug: true\ndebug: false\n"),
             "the key debug stands in the file twice | c.yaml:3 | ");
-  EXPECT_THAT(refusal("distributed_type: !!python/object/apply:os.system ['true']\n"),
+  EXPECT_THAT(file_refusal("distributed_type: !!python/object/apply:os.system ['true']\n"),
               HasSubstr("which is no configuration | c.yaml:1"));
 }
 
@@ -122,8 +122,8 @@ TEST(ConfigFiles, AliasesThatUnfoldWithoutEndAreRefused) {
     for (int i = 0; i < 10; ++i) bomb += (i > 0 ? ", *" : "*") + previous;
     bomb += "]\n";
   }
-  EXPECT_THAT(refusal(bomb), HasSubstr("more than a configuration could"));
-  EXPECT_THAT(refusal(std::string(5000, '[')), HasSubstr("c.yaml"));
+  EXPECT_THAT(file_refusal(bomb), HasSubstr("more than a configuration could"));
+  EXPECT_THAT(file_refusal(std::string(5000, '[')), HasSubstr("c.yaml"));
 }
 
 TEST(ConfigFiles, MissingAndEndlessFilesAreRefused) {
@@ -201,11 +201,11 @@ TEST(ConfigTexts, NumbersStayNumbersInJson) {
 }
 
 TEST(ConfigTexts, ASecondDocumentIsRefused) {
-  EXPECT_EQ(refusal("distributed_type: 'NO'\n---\nmixed_precision: fp16\n"),
+  EXPECT_EQ(file_refusal("distributed_type: 'NO'\n---\nmixed_precision: fp16\n"),
             "the file holds a second document after ---; one is taken | c.yaml:2 | make it a file "
             "of its own");
-  EXPECT_EQ(refusal("---\ndistributed_type: 'NO'\n...\n"), "taken");
-  EXPECT_NE(refusal(""), "taken");
+  EXPECT_EQ(file_refusal("---\ndistributed_type: 'NO'\n...\n"), "taken");
+  EXPECT_NE(file_refusal(""), "taken");
 }
 
 class ConfigPaths : public ::testing::Test {

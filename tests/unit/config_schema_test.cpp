@@ -83,7 +83,7 @@ TEST(Schema, KeysOfSagemakerFilesAreKnownInThoseAlone) {
   EXPECT_EQ(find_file_key("", "num_processes", true), nullptr);
 }
 
-std::string refusal(const char* name, const std::string& text, const Source& source) {
+std::string value_refusal(const char* name, const std::string& text, const Source& source) {
   try {
     checked_value(*find_setting(name), text, source);
   } catch (const ConfigError& error) {
@@ -96,30 +96,31 @@ TEST(Values, WordsForYesAndNoBecomeTrueAndFalse) {
   const Setting& setting = *find_setting("fsdp_offload_params");
   EXPECT_EQ(checked_value(setting, "Yes", {}), "true");
   EXPECT_EQ(checked_value(setting, "0", {}), "false");
-  EXPECT_EQ(refusal("fsdp_offload_params", "2", {SourceKind::kFlag, "--fsdp-offload-params"}),
+  EXPECT_EQ(value_refusal("fsdp_offload_params", "2", {SourceKind::kFlag, "--fsdp-offload-params"}),
             "fsdp_offload_params cannot be '2': it is true or false | --fsdp-offload-params | ");
 }
 
 TEST(Values, RefusalsNameThePlaceTheLimitsAndTheNearestName) {
-  EXPECT_EQ(refusal("num_processes", "0", {SourceKind::kVariable, "ACCELERATE_NUM_PROCESSES"}),
-            "num_processes cannot be '0': it is a whole number from 1 to 4096 | environment "
-            "variable ACCELERATE_NUM_PROCESSES | ");
-  EXPECT_EQ(refusal("num_processes", "2x", {SourceKind::kFile, "a.yaml:3"}),
+  EXPECT_EQ(
+      value_refusal("num_processes", "0", {SourceKind::kVariable, "ACCELERATE_NUM_PROCESSES"}),
+      "num_processes cannot be '0': it is a whole number from 1 to 4096 | environment "
+      "variable ACCELERATE_NUM_PROCESSES | ");
+  EXPECT_EQ(value_refusal("num_processes", "2x", {SourceKind::kFile, "a.yaml:3"}),
             "num_processes cannot be '2x': it is a whole number from 1 to 4096 | a.yaml:3 | ");
-  EXPECT_EQ(refusal("mixed_precision", "bf61", {SourceKind::kFlag, "--mixed_precision"}),
+  EXPECT_EQ(value_refusal("mixed_precision", "bf61", {SourceKind::kFlag, "--mixed_precision"}),
             "mixed_precision cannot be 'bf61': it is no, fp16, bf16 or fp8 | --mixed_precision | "
             "bf16?");
-  EXPECT_EQ(refusal("fsdp_auto_wrap_policy", "size_based_wrp", {}),
+  EXPECT_EQ(value_refusal("fsdp_auto_wrap_policy", "size_based_wrp", {}),
             "fsdp_auto_wrap_policy cannot be 'size_based_wrp': it is TRANSFORMER_BASED_WRAP, "
             "SIZE_BASED_WRAP or NO_WRAP |  | SIZE_BASED_WRAP?");
-  EXPECT_THAT(refusal("grace_period", "nan", {}), HasSubstr("a number from 0 to 86400"));
-  EXPECT_THAT(refusal("grace_period", "1e400", {}), HasSubstr("a number from 0 to 86400"));
-  EXPECT_THAT(refusal("gradient_accumulation_steps", "", {}),
+  EXPECT_THAT(value_refusal("grace_period", "nan", {}), HasSubstr("a number from 0 to 86400"));
+  EXPECT_THAT(value_refusal("grace_period", "1e400", {}), HasSubstr("a number from 0 to 86400"));
+  EXPECT_THAT(value_refusal("gradient_accumulation_steps", "", {}),
               HasSubstr("a whole number not below 1, or auto"));
 }
 
 TEST(Values, ChoicesAreTakenInAnyCase) {
-  EXPECT_EQ(refusal("dynamo_backend", "INDUCTOR", {}), "taken");
+  EXPECT_EQ(value_refusal("dynamo_backend", "INDUCTOR", {}), "taken");
   EXPECT_EQ(spelled_value(*find_setting("dynamo_backend"), "inductor"), "INDUCTOR");
   EXPECT_EQ(spelled_value(*find_setting("mixed_precision"), "BF16"), "bf16");
 }
@@ -134,7 +135,8 @@ TEST(Values, ListsOfTruthsHaveThree) {
   const Setting& setting = *find_setting("fp8_override_linear_precision");
   EXPECT_EQ(checked_value(setting, "true, False,1", {}), "true,false,true");
   EXPECT_EQ(checked_value(setting, "no", {}), "false,false,false");
-  EXPECT_THAT(refusal("fp8_override_linear_precision", "true,false", {}), HasSubstr("three of"));
+  EXPECT_THAT(value_refusal("fp8_override_linear_precision", "true,false", {}),
+              HasSubstr("three of"));
 }
 
 TEST(Values, NearestNamesAreNoFarFetchedOnes) {

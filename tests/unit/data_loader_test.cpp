@@ -29,7 +29,7 @@ std::vector<int64_t> values(const at::Tensor& tensor) {
 }
 
 template <class Loader>
-std::vector<std::vector<int64_t>> batches_of(const Loader& loader) {
+std::vector<std::vector<int64_t>> loaded_batches(const Loader& loader) {
   std::vector<std::vector<int64_t>> batches;
   for (auto& batch : loader) batches.push_back(values(batch.data));
   return batches;
@@ -55,20 +55,20 @@ static_assert(std::ranges::sized_range<DataLoader<TensorDataset>>);
 TEST(DataLoader, YieldsTheDatasetInOrderWithAShortLastBatch) {
   auto loader = data_loader(integers_below(5), {.batch_size = 2});
   EXPECT_EQ(loader.size(), 3);
-  EXPECT_THAT(batches_of(loader),
+  EXPECT_THAT(loaded_batches(loader),
               ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
 }
 
 TEST(DataLoader, DropLastLeavesOutTheShortBatch) {
   auto loader = data_loader(integers_below(5), {.batch_size = 2, .drop_last = true});
   EXPECT_EQ(loader.size(), 2);
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(loaded_batches(loader), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
 }
 
 TEST(DataLoader, AnEmptyDatasetYieldsNothing) {
   auto loader = data_loader(integers_below(0), {.batch_size = 2});
   EXPECT_EQ(loader.size(), 0);
-  EXPECT_THAT(batches_of(loader), IsEmpty());
+  EXPECT_THAT(loaded_batches(loader), IsEmpty());
   EXPECT_EQ(loader.epoch(), 1);
 }
 
@@ -90,9 +90,9 @@ TEST(DataLoader, TakesTheWholeBatchOfADatasetMappedWithStack) {
 TEST(DataLoader, TakesExamplesWithoutTargetAndPlainTensors) {
   auto unlabelled =
       data_loader(torch::data::datasets::TensorDataset(at::arange(3)), {.batch_size = 2});
-  EXPECT_THAT(batches_of(unlabelled), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+  EXPECT_THAT(loaded_batches(unlabelled), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
   auto plain = data_loader(PlainTensors(), {.batch_size = 2});
-  EXPECT_THAT(batches_of(plain), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+  EXPECT_THAT(loaded_batches(plain), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
 }
 
 TEST(DataLoader, ABatchKnowsWhereItStands) {
@@ -125,21 +125,21 @@ TEST(DataLoader, ShufflesByRandpermOfSeedPlusEpoch) {
                                                    {8, 4, 9, 0, 5, 1, 6, 7, 2, 3},
                                                    {2, 6, 3, 8, 7, 9, 1, 4, 5, 0}};
   auto loader = data_loader(integers_below(10), {.batch_size = 10, .shuffle = true, .seed = 42});
-  for (const auto& order : expected) EXPECT_THAT(batches_of(loader), ElementsAre(order));
+  for (const auto& order : expected) EXPECT_THAT(loaded_batches(loader), ElementsAre(order));
   loader.set_epoch(1);
-  EXPECT_THAT(batches_of(loader), ElementsAre(expected[1]));
+  EXPECT_THAT(loaded_batches(loader), ElementsAre(expected[1]));
 }
 
 TEST(DataLoader, ShufflesByTheSeedOfTorchWhereNoneIsGiven) {
   torch::manual_seed(42);
   auto loader = data_loader(integers_below(10), {.batch_size = 10, .shuffle = true});
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(2, 6, 1, 8, 4, 5, 0, 9, 3, 7)));
+  EXPECT_THAT(loaded_batches(loader), ElementsAre(ElementsAre(2, 6, 1, 8, 4, 5, 0, 9, 3, 7)));
 }
 
 TEST(DataLoader, TheEpochGoesUpAfterAFullPassAndNotAfterABreak) {
   auto loader = data_loader(integers_below(4), {.batch_size = 2});
   EXPECT_EQ(loader.epoch(), 0);
-  batches_of(loader);
+  loaded_batches(loader);
   EXPECT_EQ(loader.epoch(), 1);
   for (auto& batch : loader) {
     EXPECT_EQ(batch.info().epoch, 1);
@@ -147,7 +147,7 @@ TEST(DataLoader, TheEpochGoesUpAfterAFullPassAndNotAfterABreak) {
   }
   EXPECT_EQ(loader.epoch(), 1);
   auto handle = loader;
-  batches_of(handle);
+  loaded_batches(handle);
   EXPECT_EQ(loader.epoch(), 2) << "copies are handles of one loader";
 }
 
@@ -155,7 +155,7 @@ TEST(DataLoader, NestedLoopsOverOneLoaderDoNotDisturbEachOther) {
   auto loader = data_loader(integers_below(4), {.batch_size = 2});
   std::vector<std::vector<int64_t>> outer;
   for (auto& batch : loader) {
-    EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+    EXPECT_THAT(loaded_batches(loader), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
     outer.push_back(values(batch.data));
   }
   EXPECT_THAT(outer, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
@@ -180,10 +180,10 @@ TEST(DataLoader, AnErrorOfTheDatasetLeavesTheLoaderUsable) {
     std::shared_ptr<bool> fails = std::make_shared<bool>(true);
   };
   auto loader = data_loader(Failing(), {.batch_size = 1});
-  EXPECT_THROW(batches_of(loader), std::runtime_error);
+  EXPECT_THROW(loaded_batches(loader), std::runtime_error);
   EXPECT_EQ(loader.epoch(), 0);
   *loader.dataset().fails = false;
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
+  EXPECT_THAT(loaded_batches(loader), ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 
 TEST(DataLoader, SkippingCountsFromTheBeginningOfTheEpochAlsoAfterAResume) {
@@ -357,9 +357,9 @@ TEST(ShardedLoader, EachRankYieldsItsShareOfTheSameShuffledOrder) {
   auto second = loader.sharded({.rank = 1, .world_size = 2, .seed = 43});
   EXPECT_TRUE(first.is_sharded());
   EXPECT_EQ(first.size(), 3);
-  EXPECT_THAT(batches_of(first),
+  EXPECT_THAT(loaded_batches(first),
               ElementsAre(ElementsAre(8, 4), ElementsAre(5, 1), ElementsAre(2, 3)));
-  EXPECT_THAT(batches_of(second),
+  EXPECT_THAT(loaded_batches(second),
               ElementsAre(ElementsAre(9, 0), ElementsAre(6, 7), ElementsAre(8, 4)));
 }
 
@@ -367,7 +367,7 @@ TEST(ShardedLoader, StartsAtTheEpochOfTheLoaderAndThenCountsForItself) {
   auto loader = data_loader(integers_below(2), {.batch_size = 2});
   loader.set_epoch(3);
   auto sharded = loader.sharded({});
-  batches_of(sharded);
+  loaded_batches(sharded);
   EXPECT_EQ(sharded.epoch(), 4);
   EXPECT_EQ(loader.epoch(), 3);
 }
@@ -389,7 +389,7 @@ TEST(ShardedLoader, SamplesThatOnlyEvenOutAreMarked) {
 
 TEST(ShardedLoader, SplitBatchesSharesEachBatch) {
   auto loader = data_loader(integers_below(8), {.batch_size = 4});
-  EXPECT_THAT(batches_of(loader.sharded({.rank = 1, .world_size = 2, .split_batches = true})),
+  EXPECT_THAT(loaded_batches(loader.sharded({.rank = 1, .world_size = 2, .split_batches = true})),
               ElementsAre(ElementsAre(2, 3), ElementsAre(6, 7)));
   EXPECT_THROW(data_loader(integers_below(8), {.batch_size = 3})
                    .sharded({.rank = 0, .world_size = 2, .split_batches = true}),
@@ -398,7 +398,7 @@ TEST(ShardedLoader, SplitBatchesSharesEachBatch) {
 
 TEST(ShardedLoader, ASingleProcessKeepsAShortLastBatch) {
   auto loader = data_loader(integers_below(3), {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader.sharded({})), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
+  EXPECT_THAT(loaded_batches(loader.sharded({})), ElementsAre(ElementsAre(0, 1), ElementsAre(2)));
 }
 
 TEST(ShardedLoader, PutsTheBatchOnItsDevice) {

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-std::vector<int64_t> numbers(const at::Tensor& tensor) {
+std::vector<int64_t> counted_numbers(const at::Tensor& tensor) {
   const at::Tensor flat = tensor.to(at::kLong).contiguous();
   return {flat.data_ptr<int64_t>(), flat.data_ptr<int64_t>() + flat.numel()};
 }
@@ -93,8 +93,8 @@ TEST(Subset, ForwardsWholeBatches) {
   const auto dataset = subset(TensorDataset(at::arange(5), at::arange(5) * 2), {4, 3, 0});
   const std::vector<size_t> indices{2, 0};
   const Sample batch = dataset.get_batch(indices);
-  EXPECT_THAT(numbers(batch.data), ElementsAre(0, 4));
-  EXPECT_THAT(numbers(batch.target), ElementsAre(0, 8));
+  EXPECT_THAT(counted_numbers(batch.data), ElementsAre(0, 4));
+  EXPECT_THAT(counted_numbers(batch.target), ElementsAre(0, 8));
 }
 
 TEST(Subset, RefusesIndicesThatTheDatasetDoesNotHave) {
@@ -144,13 +144,13 @@ TEST(Concat, WholeBatchesAreMergedInTheOrderOfTheIndices) {
   const TensorDataset high(at::arange(100, 106).view({3, 2}), at::arange(50, 53));
   const auto dataset = concat(low, high);
   const Sample batch = dataset.get_batch(kMixed);
-  EXPECT_THAT(numbers(batch.data), ElementsAre(104, 105, 0, 1, 102, 103, 2, 3));
-  EXPECT_THAT(numbers(batch.target), ElementsAre(52, 0, 51, 1));
+  EXPECT_THAT(counted_numbers(batch.data), ElementsAre(104, 105, 0, 1, 102, 103, 2, 3));
+  EXPECT_THAT(counted_numbers(batch.target), ElementsAre(52, 0, 51, 1));
 
   const std::vector<size_t> sorted{0, 1, 2};
-  EXPECT_THAT(numbers(dataset.get_batch(sorted).target), ElementsAre(0, 1, 50));
+  EXPECT_THAT(counted_numbers(dataset.get_batch(sorted).target), ElementsAre(0, 1, 50));
   const std::vector<size_t> within_one{4, 2};
-  EXPECT_THAT(numbers(dataset.get_batch(within_one).target), ElementsAre(52, 50));
+  EXPECT_THAT(counted_numbers(dataset.get_batch(within_one).target), ElementsAre(52, 50));
   EXPECT_EQ(dataset.get_batch({}).data.sizes(), (at::IntArrayRef{0, 2}));
 }
 
@@ -158,11 +158,11 @@ TEST(Concat, WholeBatchesOfTuplesAndOfTensorsAreMergedToo) {
   const auto tuples = concat(tensor_dataset(at::arange(2), at::arange(2) * 2),
                              tensor_dataset(at::arange(10, 13), at::arange(10, 13) * 2));
   const auto [first, second] = tuples.get_batch(kMixed);
-  EXPECT_THAT(numbers(first), ElementsAre(12, 0, 11, 1));
-  EXPECT_THAT(numbers(second), ElementsAre(24, 0, 22, 2));
+  EXPECT_THAT(counted_numbers(first), ElementsAre(12, 0, 11, 1));
+  EXPECT_THAT(counted_numbers(second), ElementsAre(24, 0, 22, 2));
   const auto tensors =
       concat(UnlabelledTensorDataset(at::arange(2)), UnlabelledTensorDataset(at::arange(10, 13)));
-  EXPECT_THAT(numbers(tensors.get_batch(kMixed).data), ElementsAre(12, 0, 11, 1));
+  EXPECT_THAT(counted_numbers(tensors.get_batch(kMixed).data), ElementsAre(12, 0, 11, 1));
 }
 
 TEST(Concat, RefusesAPartThatReturnsTooFewSamples) {
@@ -275,8 +275,8 @@ TEST(MapBatches, AppliesTheFunctionToTheWholeBatch) {
   static_assert(!HasGet<decltype(dataset)>);
   EXPECT_EQ(dataset.size(), 4U);
   const std::vector<size_t> indices{3, 1};
-  EXPECT_THAT(numbers(dataset.get_batch(indices).data), ElementsAre(30, 10));
-  EXPECT_THAT(numbers(dataset.get_batch(indices).target), ElementsAre(3, 1));
+  EXPECT_THAT(counted_numbers(dataset.get_batch(indices).data), ElementsAre(30, 10));
+  EXPECT_THAT(counted_numbers(dataset.get_batch(indices).target), ElementsAre(3, 1));
 }
 
 TEST(MapBatches, OfADatasetWithoutBatchesTheFunctionGetsTheSamples) {
@@ -331,7 +331,7 @@ TEST(TorchDatasets, WithStackTransformHaveBatchesAlone) {
   auto stacked = TorchNumbers(5, 4).map(torch::data::transforms::Stack<>());
   const auto dataset = subset(concat(stacked, stacked), {7, 0});
   const std::vector<size_t> indices{0, 1};
-  EXPECT_THAT(numbers(dataset.get_batch(indices).target), ElementsAre(8, 5));
+  EXPECT_THAT(counted_numbers(dataset.get_batch(indices).target), ElementsAre(8, 5));
 }
 
 TEST(TorchDatasets, WithoutASizeAreRefused) {

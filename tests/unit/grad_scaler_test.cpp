@@ -33,7 +33,7 @@ struct Problem {
 };
 
 template <class Expected, class Action>
-std::string error_text(Action action) {
+std::string scaler_error(Action action) {
   try {
     action();
   } catch (const Expected& error) {
@@ -68,7 +68,7 @@ TEST(GradScalerTest, AnUpdateThatLooksItselfIsGivenWhatWasFound) {
     EXPECT_EQ(seen, slope == kInfinity ? 1.0F : 0.0F);
     EXPECT_EQ(found.item<float>(), seen);
     EXPECT_EQ(scaler.step_was_skipped(problem.sgd), slope == kInfinity);
-    EXPECT_THAT(error_text<UsageError>([&] { scaler.step_on_device(problem.sgd, {}); }),
+    EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step_on_device(problem.sgd, {}); }),
                 HasSubstr("has made its step already"));
     scaler.update();
   }
@@ -146,21 +146,21 @@ TEST(GradScalerTest, RunsTheCallersOwnUpdate) {
 TEST(GradScalerTest, CallsInTheWrongOrderAreRefused) {
   GradScaler scaler;
   Problem problem;
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
               HasSubstr("no loss was scaled yet"));
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.step(problem.sgd); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(problem.sgd); }),
               HasSubstr("no loss was scaled yet"));
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.update(); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.update(); }),
               HasSubstr("no optimizer was stepped since the last update()"));
 
   problem.backward(scaler, 1, 1);
   scaler.unscale_(problem.sgd);
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
               HasSubstr("the gradients of this optimizer are unscaled already"));
   scaler.step(problem.sgd);
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.step(problem.sgd); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(problem.sgd); }),
               HasSubstr("this optimizer has made its step already"));
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
               HasSubstr("this optimizer has made its step already"));
   EXPECT_THAT(problem.weights(), testing::ElementsAre(-1, -1));
   scaler.update();
@@ -173,7 +173,7 @@ TEST(GradScalerTest, RefusesGradientsInHalfPrecision) {
   auto weight = torch::ones({2}, torch::TensorOptions(at::kHalf).requires_grad(true));
   torch::optim::SGD sgd({weight}, 1.0);
   scaler.scale(weight.sum()).backward();
-  EXPECT_THAT(error_text<UsageError>([&] { scaler.step(sgd); }),
+  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(sgd); }),
               HasSubstr("gradients in half precision cannot be unscaled"));
   EXPECT_TRUE(weight.grad().cpu().equal(torch::full({2}, 2, at::kHalf)));
 }
@@ -242,7 +242,7 @@ TEST(GradScalerTest, DisabledPassesEverythingThrough) {
 }
 
 TEST(GradScalerTest, WrongOptionsAreRefused) {
-  EXPECT_EQ(error_text<UsageError>([] { GradScaler({.growth_factor = 1}); }),
+  EXPECT_EQ(scaler_error<UsageError>([] { GradScaler({.growth_factor = 1}); }),
             "UsageError: growth_factor must be more than 1\n"
             "  at   GradScalerOptions\n"
             "  try  leave it out for the default of 2");
@@ -295,7 +295,7 @@ TEST(GradScalerTest, StateHasTorchsNamesAndContinuesWhereItWasSaved) {
 TEST(GradScalerTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   GradScaler scaler({.init_scale = 8});
   const auto complaint = [&](const StateDict& state) {
-    return error_text<CheckpointError>([&] { scaler.load_state_dict(state); });
+    return scaler_error<CheckpointError>([&] { scaler.load_state_dict(state); });
   };
   EXPECT_THAT(complaint(GradScaler({.enabled = false}).state_dict()), HasSubstr("scale"));
   StateDict state = GradScaler().state_dict();

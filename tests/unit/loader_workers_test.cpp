@@ -32,7 +32,7 @@ struct UnevenlySlow {
 };
 
 template <class Loader>
-std::vector<std::vector<int64_t>> batches_of(const Loader& loader) {
+std::vector<std::vector<int64_t>> batches_by_workers(const Loader& loader) {
   std::vector<std::vector<int64_t>> batches;
   for (auto& batch : loader) {
     const at::Tensor data = batch.data.to(at::kLong).contiguous();
@@ -44,11 +44,11 @@ std::vector<std::vector<int64_t>> batches_of(const Loader& loader) {
 TEST(Workers, TheirNumberChangesNothing) {
   for (const bool shuffle : {false, true}) {
     const auto with = [&](int workers, int prefetch) {
-      return batches_of(data_loader(UnevenlySlow(), {.batch_size = 4,
-                                                     .shuffle = shuffle,
-                                                     .num_workers = workers,
-                                                     .prefetch = prefetch,
-                                                     .seed = 3}));
+      return batches_by_workers(data_loader(UnevenlySlow(), {.batch_size = 4,
+                                                             .shuffle = shuffle,
+                                                             .num_workers = workers,
+                                                             .prefetch = prefetch,
+                                                             .seed = 3}));
     };
     const auto alone = with(0, 2);
     EXPECT_EQ(alone.size(), 26u);

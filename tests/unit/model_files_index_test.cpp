@@ -13,7 +13,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::string refusal(std::string_view text) {
+std::string index_refusal(std::string_view text) {
   const auto error = error_of<CheckpointError>([&] { parse_shard_index(text, "i.json"); });
   EXPECT_EQ(error.where(), "i.json");
   constexpr std::string_view kBegin = "this is no valid index of model files: ";
@@ -44,36 +44,36 @@ TEST(ShardIndex, IsReadWithOrWithoutTheObjectAroundTheMap) {
 TEST(ShardIndex, RefusesNamesOfFilesThatLeaveTheFolder) {
   for (const char* file : {"../w.bin", "/etc/passwd", "a/../../w", "a//b", "./w", "..", "", "a/",
                            "a\\\\b", "w\\u0000.bin", "w\\n"}) {
-    EXPECT_THAT(refusal(std::string(R"({"weight_map":{"t":")") + file + "\"}}"),
+    EXPECT_THAT(index_refusal(std::string(R"({"weight_map":{"t":")") + file + "\"}}"),
                 HasSubstr("of tensor \"t\" is not a name inside the folder of the index"))
         << file;
   }
 }
 
 TEST(ShardIndex, RefusesEverythingThatIsNoMapOfTexts) {
-  EXPECT_EQ(refusal("[]"), "it is an array, not an object");
-  EXPECT_EQ(refusal("\"x\""), "it is a text, not an object");
-  EXPECT_EQ(refusal("3"), "it is a number, not an object");
-  EXPECT_EQ(refusal("{}"), "it names no tensor");
-  EXPECT_EQ(refusal(R"({"weight_map":{}})"), "it names no tensor");
-  EXPECT_EQ(refusal(R"({"weight_map":"x"})"), "its weight_map is a text, not an object");
-  EXPECT_EQ(refusal(R"({"weight_map":null})"), "its weight_map is null, not an object");
-  EXPECT_EQ(refusal(R"({"weight_map":["x"]})"), "its weight_map is an array, not an object");
-  EXPECT_EQ(refusal(R"({"weight_map":{"a":1}})"),
+  EXPECT_EQ(index_refusal("[]"), "it is an array, not an object");
+  EXPECT_EQ(index_refusal("\"x\""), "it is a text, not an object");
+  EXPECT_EQ(index_refusal("3"), "it is a number, not an object");
+  EXPECT_EQ(index_refusal("{}"), "it names no tensor");
+  EXPECT_EQ(index_refusal(R"({"weight_map":{}})"), "it names no tensor");
+  EXPECT_EQ(index_refusal(R"({"weight_map":"x"})"), "its weight_map is a text, not an object");
+  EXPECT_EQ(index_refusal(R"({"weight_map":null})"), "its weight_map is null, not an object");
+  EXPECT_EQ(index_refusal(R"({"weight_map":["x"]})"), "its weight_map is an array, not an object");
+  EXPECT_EQ(index_refusal(R"({"weight_map":{"a":1}})"),
             "the file of tensor \"a\" is a number, not a text");
-  EXPECT_EQ(refusal(R"({"weight_map":{"a":{"b":"c"}}})"),
+  EXPECT_EQ(index_refusal(R"({"weight_map":{"a":{"b":"c"}}})"),
             "the file of tensor \"a\" is an object, not a text");
-  EXPECT_EQ(refusal(R"({"weight_map":{"a":["c"]}})"),
+  EXPECT_EQ(index_refusal(R"({"weight_map":{"a":["c"]}})"),
             "the file of tensor \"a\" is an array, not a text");
-  EXPECT_EQ(refusal(R"({"weight_map":{"a":"x","a":"y"}})"), "tensor \"a\" is there twice");
-  EXPECT_EQ(refusal(R"({"weight_map":{"a":"x"},"weight_map":{"a":"x"}})"),
+  EXPECT_EQ(index_refusal(R"({"weight_map":{"a":"x","a":"y"}})"), "tensor \"a\" is there twice");
+  EXPECT_EQ(index_refusal(R"({"weight_map":{"a":"x"},"weight_map":{"a":"x"}})"),
             "it has weight_map twice");
-  EXPECT_EQ(refusal(R"({"a":"x","b":3})"), "the value of \"b\" is not the name of a file");
-  EXPECT_THAT(refusal(R"({"a":"x"})"
-                      "x"),
+  EXPECT_EQ(index_refusal(R"({"a":"x","b":3})"), "the value of \"b\" is not the name of a file");
+  EXPECT_THAT(index_refusal(R"({"a":"x"})"
+                            "x"),
               HasSubstr("it is no JSON"));
-  EXPECT_EQ(refusal(std::string_view("{\"a\":\"x\"}\0", 10)), "it has a byte 0");
-  EXPECT_THAT(refusal("{\"a\":" + std::string(1'000'000, '[')), HasSubstr("it is no JSON"));
+  EXPECT_EQ(index_refusal(std::string_view("{\"a\":\"x\"}\0", 10)), "it has a byte 0");
+  EXPECT_THAT(index_refusal("{\"a\":" + std::string(1'000'000, '[')), HasSubstr("it is no JSON"));
 }
 
 TEST(ShardIndex, RefusesATextThatIsCutAtWhateverByte) {

@@ -17,7 +17,7 @@ namespace {
 using test::test_device;
 using testing::HasSubstr;
 
-at::Tensor random(at::IntArrayRef sizes) { return torch::randn(sizes).to(test_device()); }
+at::Tensor random_input(at::IntArrayRef sizes) { return torch::randn(sizes).to(test_device()); }
 at::Tensor elsewhere(at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
   return torch::zeros(sizes, at::TensorOptions(type).device(at::kMeta));
 }
@@ -43,12 +43,12 @@ struct OpsInputsTest : testing::Test {
 };
 
 TEST_F(OpsInputsTest, RowsOfAnotherLengthAreRefused) {
-  const at::Tensor x = random({4, 8});
-  const at::Tensor fits = random({8});
-  const at::Tensor shorter = random({7});
+  const at::Tensor x = random_input({4, 8});
+  const at::Tensor fits = random_input({8});
+  const at::Tensor shorter = random_input({7});
   EXPECT_EQ(refusal_of([&] { return gelu(x, shorter); }),
             "bias has the shape [7], the values have [4, 8]");
-  EXPECT_THAT(refusal_of([&] { return gelu(x, random({1, 8})); }), HasSubstr("[1, 8]"));
+  EXPECT_THAT(refusal_of([&] { return gelu(x, random_input({1, 8})); }), HasSubstr("[1, 8]"));
   EXPECT_THAT(refusal_of([&] { return layer_norm(x, shorter, fits); }), HasSubstr("weight"));
   EXPECT_THAT(refusal_of([&] { return layer_norm(x, fits, shorter); }), HasSubstr("bias"));
   EXPECT_THAT(refusal_of([&] { return ops::rms_norm(x, {}); }), HasSubstr("weight is missing"));
@@ -58,21 +58,23 @@ TEST_F(OpsInputsTest, RowsOfAnotherLengthAreRefused) {
 
 TEST_F(OpsInputsTest, TablesThatEndBeforeTheLastPositionAreRefused) {
   const at::Tensor tokens = torch::zeros({2, 5}, at::kLong).to(test_device());
-  const at::Tensor table = random({3, 8});
+  const at::Tensor table = random_input({3, 8});
   EXPECT_EQ(refusal_of([&] {
-              return ops::embedding(tokens, table, random({4, 8}));
+              return ops::embedding(tokens, table, random_input({4, 8}));
             }),
             "tokens [2, 5] do not go with the tables [3, 8] and [4, 8]");
   EXPECT_THAT(refusal_of([&] {
-                return ops::embedding(tokens, table, random({5, 16}));
+                return ops::embedding(tokens, table, random_input({5, 16}));
               }),
               HasSubstr("[5, 16]"));
-  EXPECT_THAT(refusal_of([&] { return ops::embedding(tokens, random({8})); }), HasSubstr("[8]"));
-  EXPECT_EQ(ops::embedding(tokens, table, random({5, 8})).sizes(), at::IntArrayRef({2, 5, 8}));
+  EXPECT_THAT(refusal_of([&] { return ops::embedding(tokens, random_input({8})); }),
+              HasSubstr("[8]"));
+  EXPECT_EQ(ops::embedding(tokens, table, random_input({5, 8})).sizes(),
+            at::IntArrayRef({2, 5, 8}));
 }
 
 TEST_F(OpsInputsTest, TensorsOnAnotherDeviceAreRefused) {
-  const at::Tensor x = random({4, 6, 2, 8});
+  const at::Tensor x = random_input({4, 6, 2, 8});
   const auto [cosine, sine] = rotary_angles(6, 8);
   EXPECT_THAT(refusal_of([&, &sine = sine] {
                 return rotary_embedding(x, elsewhere({6, 4}), sine.to(test_device()));
@@ -80,22 +82,22 @@ TEST_F(OpsInputsTest, TensorsOnAnotherDeviceAreRefused) {
               HasSubstr("cosine is on meta, the values are on"));
   EXPECT_THAT(refusal_of([&] { return gelu(x, elsewhere({8})); }), HasSubstr("bias is on meta"));
   EXPECT_THAT(refusal_of([&] {
-                return ops::embedding(elsewhere({2, 3}, at::kLong), random({4, 8}));
+                return ops::embedding(elsewhere({2, 3}, at::kLong), random_input({4, 8}));
               }),
               HasSubstr("tokens is on meta"));
-  EXPECT_THAT(
-      refusal_of([&] {
-        return linear_cross_entropy(random({3, 8}), random({4, 8}), elsewhere({3}, at::kLong));
-      }),
-      HasSubstr("target is on meta"));
+  EXPECT_THAT(refusal_of([&] {
+                return linear_cross_entropy(random_input({3, 8}), random_input({4, 8}),
+                                            elsewhere({3}, at::kLong));
+              }),
+              HasSubstr("target is on meta"));
 }
 
 // A GPU cannot throw: what it cannot look up becomes no number, and so does all that follows.
 TEST_F(OpsInputsTest, TokensAndTargetsThatAreNoneAreNotPassedOver) {
   for (const int64_t wrong : {-1, 4}) {
     const at::Tensor tokens = torch::tensor({{0L, wrong, 3L}}).to(test_device());
-    at::Tensor rows = random({3, 8}).requires_grad_();
-    const at::Tensor table = random({4, 8});
+    at::Tensor rows = random_input({3, 8}).requires_grad_();
+    const at::Tensor table = random_input({4, 8});
     if (!test_device().is_cuda()) {
       EXPECT_ANY_THROW(ops::embedding(tokens, table)) << wrong;
       EXPECT_ANY_THROW(linear_cross_entropy(rows, table, tokens.view(-1))) << wrong;
@@ -115,13 +117,13 @@ TEST_F(OpsInputsTest, TokensAndTargetsThatAreNoneAreNotPassedOver) {
 TEST_F(OpsInputsTest, AttentionNeedsAHead) {
   for (const int64_t heads : {0, -1, 5}) {
     EXPECT_THAT(refusal_of([&] {
-                  return self_attention(random({1, 4, 8}), random({24, 8}), {}, heads);
+                  return self_attention(random_input({1, 4, 8}), random_input({24, 8}), {}, heads);
                 }),
                 HasSubstr("multiple of the heads"))
         << heads;
   }
   EXPECT_THAT(refusal_of([&] {
-                return self_attention(random({1, 4, 8}), random({24}), {}, 1);
+                return self_attention(random_input({1, 4, 8}), random_input({24}), {}, 1);
               }),
               HasSubstr("self_attention() takes"));
 }
@@ -129,7 +131,8 @@ TEST_F(OpsInputsTest, AttentionNeedsAHead) {
 TEST_F(OpsInputsTest, OptionsOfTheLossThatMeanNothingAreRefused) {
   const auto refusal = [&](const LinearCrossEntropyOptions& options) {
     return refusal_of([&] {
-      return linear_cross_entropy(random({3, 8}), random({4, 8}), targets(4, 3), options);
+      return linear_cross_entropy(random_input({3, 8}), random_input({4, 8}), targets(4, 3),
+                                  options);
     });
   };
   EXPECT_EQ(refusal({.label_smoothing = 1.5}), "label_smoothing must lie between 0 and 1");
@@ -137,17 +140,18 @@ TEST_F(OpsInputsTest, OptionsOfTheLossThatMeanNothingAreRefused) {
   EXPECT_EQ(refusal({.z_loss = -1.0}), "z_loss must be 0 or more");
   EXPECT_EQ(refusal({.chunk_rows = -1}), "chunk_rows must be 0 or more");
   EXPECT_EQ(refusal({.label_smoothing = 1.0}), "no refusal");
-  EXPECT_THAT(refusal_of([&] {
-                return linear_cross_entropy(random({3, 8}), random({4, 9}), targets(4, 3));
-              }),
-              HasSubstr("the weight has the shape [4, 9]"));
+  EXPECT_THAT(
+      refusal_of([&] {
+        return linear_cross_entropy(random_input({3, 8}), random_input({4, 9}), targets(4, 3));
+      }),
+      HasSubstr("the weight has the shape [4, 9]"));
 }
 
 // As torch has it: the loss is no number, but nothing is learned from it.
 TEST_F(OpsInputsTest, ABatchOfIgnoredRowsHasGradientsOfZero) {
   for (const double z_loss : {0.0, 0.1}) {
-    at::Tensor rows = random({5, 8}).requires_grad_();
-    at::Tensor table = random({6, 8}).requires_grad_();
+    at::Tensor rows = random_input({5, 8}).requires_grad_();
+    at::Tensor table = random_input({6, 8}).requires_grad_();
     const at::Tensor ignored = torch::full({5}, -100, at::kLong).to(test_device());
     const at::Tensor loss = linear_cross_entropy(
         rows, table, ignored, {.label_smoothing = 0.1, .z_loss = z_loss, .chunk_rows = 2});
@@ -159,20 +163,20 @@ TEST_F(OpsInputsTest, ABatchOfIgnoredRowsHasGradientsOfZero) {
 }
 
 TEST_F(OpsInputsTest, NoRowsGiveNoGradient) {
-  at::Tensor rows = random({0, 8}).requires_grad_();
-  at::Tensor table = random({6, 8}).requires_grad_();
+  at::Tensor rows = random_input({0, 8}).requires_grad_();
+  at::Tensor table = random_input({6, 8}).requires_grad_();
   linear_cross_entropy(rows, table, targets(6, 0)).backward();
   EXPECT_EQ(rows.grad().sizes(), rows.sizes());
   EXPECT_EQ(table.grad().abs().sum().item<float>(), 0.0F);
-  EXPECT_EQ(gelu(rows, random({8})).sizes(), rows.sizes());
+  EXPECT_EQ(gelu(rows, random_input({8})).sizes(), rows.sizes());
   EXPECT_EQ(swiglu(rows).sizes(), at::IntArrayRef({0, 4}));
-  EXPECT_EQ(layer_norm(rows, random({8}), {}).sizes(), rows.sizes());
-  EXPECT_EQ(linear(rows, random({3, 8}), random({3})).sizes(), at::IntArrayRef({0, 3}));
+  EXPECT_EQ(layer_norm(rows, random_input({8}), {}).sizes(), rows.sizes());
+  EXPECT_EQ(linear(rows, random_input({3, 8}), random_input({3})).sizes(), at::IntArrayRef({0, 3}));
 }
 
 TEST_F(OpsInputsTest, GradientsOfGradientsAreRefusedWhereTheyWouldBeZero) {
-  at::Tensor rows = random({5, 8}).requires_grad_();
-  at::Tensor table = random({6, 8}).requires_grad_();
+  at::Tensor rows = random_input({5, 8}).requires_grad_();
+  at::Tensor table = random_input({6, 8}).requires_grad_();
   const at::Tensor target = targets(6, 5);
   const auto plain =
       torch::autograd::grad({linear_cross_entropy(rows, table, target)}, {rows, table});
@@ -197,9 +201,9 @@ at::Tensor shifted(const at::Tensor& values) {
 
 TEST_F(OpsInputsTest, TensorsMayBeginAnywhere) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
-    const at::Tensor x = random({6, 32}).to(type);
-    const at::Tensor row = random({32}).to(type);
-    const at::Tensor half = random({6, 16}).to(type);
+    const at::Tensor x = random_input({6, 32}).to(type);
+    const at::Tensor row = random_input({32}).to(type);
+    const at::Tensor half = random_input({6, 16}).to(type);
     EXPECT_TRUE(torch::equal(gelu(shifted(x), shifted(row)), gelu(x, row)));
     EXPECT_TRUE(torch::equal(swiglu(shifted(x)), swiglu(x)));
     EXPECT_TRUE(torch::equal(rms_norm(shifted(x), shifted(row)), rms_norm(x, row)));
@@ -214,9 +218,9 @@ TEST_F(OpsInputsTest, TensorsMayBeginAnywhere) {
 }
 
 TEST_F(OpsInputsTest, AResidualIsBroadcastToItsBranch) {
-  at::Tensor residual = random({1, 16}).requires_grad_();
-  const at::Tensor branch = random({4, 16});
-  const auto [sum, normed] = residual_rms_norm(residual, branch, random({16}));
+  at::Tensor residual = random_input({1, 16}).requires_grad_();
+  const at::Tensor branch = random_input({4, 16});
+  const auto [sum, normed] = residual_rms_norm(residual, branch, random_input({16}));
   EXPECT_TRUE(torch::equal(sum, residual + branch));
   sum.sum().backward();
   EXPECT_TRUE(torch::equal(residual.grad(), torch::full_like(residual, 4).detach()));
@@ -225,7 +229,7 @@ TEST_F(OpsInputsTest, AResidualIsBroadcastToItsBranch) {
 TEST_F(OpsInputsTest, AnglesThatAreLearnedHaveGradients) {
   const auto [fixed_cosine, fixed_sine] = rotary_angles(6, 8);
   at::Tensor cosine = fixed_cosine.to(test_device()).requires_grad_();
-  const at::Tensor x = random({2, 6, 3, 8});
+  const at::Tensor x = random_input({2, 6, 3, 8});
   rotary_embedding(x, cosine, fixed_sine.to(test_device())).sum().backward();
   ASSERT_TRUE(cosine.grad().defined());
   const auto halves = x.chunk(2, -1);

@@ -16,7 +16,7 @@ namespace {
 
 using testing::ElementsAre;
 
-enum class Split { kTrain, kTest };
+enum class PackedSplit { kTrain, kTest };
 
 struct Everything {
   at::Tensor tensor{};
@@ -26,7 +26,7 @@ struct Everything {
   std::vector<std::string> text{};
   std::vector<double> weights{};
   std::vector<bool> flags{};
-  std::tuple<int, float, bool, Split, std::string> constants{};
+  std::tuple<int, float, bool, PackedSplit, std::string> constants{};
   ACCELERATE_FIELDS(tensor, undefined, lists, maybe, text, weights, flags, constants)
 };
 
@@ -37,7 +37,7 @@ Everything everything() {
           .text = {"one", std::string("t\0o", 3)},
           .weights = {0.5, -1},
           .flags = {true, false, true},
-          .constants = {-7, 1.5F, true, Split::kTest, "constant"}};
+          .constants = {-7, 1.5F, true, PackedSplit::kTest, "constant"}};
 }
 
 template <class V>
@@ -47,7 +47,7 @@ V there_and_back(const V& value) {
 }
 
 template <class V>
-std::string refusal(std::string_view header, const at::Tensor& bytes) {
+std::string packing_refusal(std::string_view header, const at::Tensor& bytes) {
   try {
     (void)unpack<V>(header, bytes);
   } catch (const DataError& error) {
@@ -138,29 +138,29 @@ TEST(PackedValue, ASparseTensorIsRefused) {
 
 TEST(PackedValue, AnotherTypeIsRefused) {
   const PackedValue packed = pack(std::pair(at::zeros({2}), 3));
-  EXPECT_THAT((refusal<std::pair<at::Tensor, float>>(packed.header, packed.bytes)),
+  EXPECT_THAT((packing_refusal<std::pair<at::Tensor, float>>(packed.header, packed.bytes)),
               testing::StartsWith("a packed value cannot be read: it has another type than "));
 }
 
 TEST(PackedValue, EveryHeaderThatEndsTooEarlyIsRefused) {
   const PackedValue packed = pack(everything());
   for (size_t size = 0; size < packed.header.size(); ++size) {
-    EXPECT_THAT(refusal<Everything>(packed.header.substr(0, size), packed.bytes),
+    EXPECT_THAT(packing_refusal<Everything>(packed.header.substr(0, size), packed.bytes),
                 testing::StartsWith("a packed value cannot be read: it has "))
         << size;
   }
-  EXPECT_EQ(refusal<Everything>(packed.header + "x", packed.bytes),
+  EXPECT_EQ(packing_refusal<Everything>(packed.header + "x", packed.bytes),
             "a packed value cannot be read: it has a header that goes on after its end");
 }
 
 TEST(PackedValue, BytesThatDoNotFitAreRefused) {
   const PackedValue packed = pack(at::arange(100));
-  EXPECT_EQ(refusal<at::Tensor>(packed.header, packed.bytes.narrow(0, 0, 800)),
+  EXPECT_EQ(packing_refusal<at::Tensor>(packed.header, packed.bytes.narrow(0, 0, 800)),
             "a packed value cannot be read: it has 800 bytes of tensor data, its header says 832");
   const std::string wrong =
       "a packed value cannot be read: it has tensor data that is no contiguous tensor of bytes";
-  EXPECT_EQ(refusal<at::Tensor>(packed.header, at::Tensor()), wrong);
-  EXPECT_EQ(refusal<at::Tensor>(packed.header, at::zeros({832})), wrong);
+  EXPECT_EQ(packing_refusal<at::Tensor>(packed.header, at::Tensor()), wrong);
+  EXPECT_EQ(packing_refusal<at::Tensor>(packed.header, at::zeros({832})), wrong);
 }
 
 // Reads damaged headers: each must be refused or give some value, within the memory that is there.
@@ -192,14 +192,14 @@ TEST(PackedValue, ATensorOutsideOfItsDataIsRefused) {
   for (const int64_t size : {int64_t{9}, int64_t{-1}, int64_t{1} << 61}) {
     std::string header = packed.header;
     std::memcpy(header.data() + kSize, &size, sizeof(size));
-    EXPECT_EQ(refusal<at::Tensor>(header, packed.bytes),
+    EXPECT_EQ(packing_refusal<at::Tensor>(header, packed.bytes),
               "a packed value cannot be read: it has a tensor that lies outside of its data")
         << size;
   }
   for (const int64_t offset : {int64_t{64}, int64_t{-64}, int64_t{1}}) {
     std::string header = packed.header;
     std::memcpy(header.data() + kSize + 8, &offset, sizeof(offset));
-    EXPECT_EQ(refusal<at::Tensor>(header, packed.bytes),
+    EXPECT_EQ(packing_refusal<at::Tensor>(header, packed.bytes),
               "a packed value cannot be read: it has a tensor that lies outside of its data")
         << offset;
   }

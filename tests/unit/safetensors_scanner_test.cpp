@@ -32,15 +32,15 @@ void expect_same(const SafetensorsHeader& fast, const SafetensorsHeader& strict)
   }
 }
 
-std::string tensor(const std::string& fields) { return R"({"a":{)" + fields + "}}"; }
+std::string scanned_tensor(const std::string& fields) { return R"({"a":{)" + fields + "}}"; }
 
 TEST(SafetensorsScanner, ReadsPlainHeadersAsTheStrictReaderDoes) {
   const std::string whole = R"("dtype":"F32","shape":[2,3],"data_offsets":[0,24])";
   for (const std::string& text : {
            std::string("{}"),
            std::string("{ } \n\t\r "),
-           tensor(whole),
-           tensor(R"("data_offsets":[0,9999999999999999999],"dtype":"U64","shape":[])"),
+           scanned_tensor(whole),
+           scanned_tensor(R"("data_offsets":[0,9999999999999999999],"dtype":"U64","shape":[])"),
            std::string(R"({"__metadata__":{},"b":{)") + whole + R"(},"a":{)" + whole + "}}",
            std::string(R"({"__metadata__":{"format":"pt","":"{'x': /}"},"":{)") + whole + "}}   ",
            std::string("{ \"a\" :\n{ \"dtype\"\t: \"BOOL\" , \"shape\" : [ ] , "
@@ -58,30 +58,30 @@ TEST(SafetensorsScanner, LeavesEverythingElseToTheStrictReader) {
            // Valid, but not plain.
            std::string(R"({"\u0061":{)") + whole + "}}",
            std::string("{\"\xc3\xa4\":{") + whole + "}}",
-           tensor(whole + R"(,"more":1)"),
+           scanned_tensor(whole + R"(,"more":1)"),
            std::string(R"({"__metadata__":{"k":"a\nb"}})"),
            // Not valid.
            std::string(),
            std::string("{"),
            std::string("[]"),
-           tensor(whole) + "x",
-           tensor(whole) + "{}",
-           tensor(whole + ","),
+           scanned_tensor(whole) + "x",
+           scanned_tensor(whole) + "{}",
+           scanned_tensor(whole + ","),
            std::string(R"({"a":{)") + whole + "},}",
-           tensor(R"("dtype":"U8","shape":[1])"),
-           tensor(R"("dtype":"U8","data_offsets":[0,1])"),
-           tensor(R"("shape":[1],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8",)" + whole),
-           tensor(R"("dtype":"u8","shape":[1],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[01],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[1.0],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[1e0],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[1,],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[,],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1])"),
-           tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0])"),
-           tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,2])"),
+           scanned_tensor(R"("dtype":"U8","shape":[1])"),
+           scanned_tensor(R"("dtype":"U8","data_offsets":[0,1])"),
+           scanned_tensor(R"("shape":[1],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8",)" + whole),
+           scanned_tensor(R"("dtype":"u8","shape":[1],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[01],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[1.0],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[1e0],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[1,],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[,],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[99999999999999999999],"data_offsets":[0,1])"),
+           scanned_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0])"),
+           scanned_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[0,1,2])"),
            std::string("{\"a\tb\":{") + whole + "}}",
            std::string(R"({"a)"),
            std::string(R"({"__metadata__":{"k":1}})"),

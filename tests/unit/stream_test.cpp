@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 template <class Loader>
-std::vector<std::vector<int64_t>> batches_of(const Loader& loader) {
+std::vector<std::vector<int64_t>> streamed_batches(const Loader& loader) {
   std::vector<std::vector<int64_t>> batches;
   for (auto& batch : loader) {
     const at::Tensor data = batch.data.to(at::kLong).contiguous();
@@ -34,18 +34,18 @@ std::vector<std::vector<int64_t>> batches_of(const Loader& loader) {
 const auto kThreeTwos = ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4));
 
 TEST(Stream, AnyRangeIsOne) {
-  EXPECT_THAT(batches_of(data_loader(std::views::iota(0, 5), {.batch_size = 2})), kThreeTwos);
-  EXPECT_THAT(batches_of(data_loader(std::list<int>{0, 1, 2, 3, 4}, {.batch_size = 2})),
+  EXPECT_THAT(streamed_batches(data_loader(std::views::iota(0, 5), {.batch_size = 2})), kThreeTwos);
+  EXPECT_THAT(streamed_batches(data_loader(std::list<int>{0, 1, 2, 3, 4}, {.batch_size = 2})),
               kThreeTwos);
   auto squares = std::views::iota(0, 3) | std::views::transform([](int i) { return i * i; });
-  EXPECT_THAT(batches_of(data_loader(squares, {.batch_size = 3})),
+  EXPECT_THAT(streamed_batches(data_loader(squares, {.batch_size = 3})),
               ElementsAre(ElementsAre(0, 1, 4)));
 }
 
 TEST(Stream, ARangeIsWalkedAnewInEachPass) {
   auto loader = data_loader(std::views::iota(0, 5), {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader), kThreeTwos);
-  EXPECT_THAT(batches_of(loader), kThreeTwos);
+  EXPECT_THAT(streamed_batches(loader), kThreeTwos);
+  EXPECT_THAT(streamed_batches(loader), kThreeTwos);
   EXPECT_EQ(loader.epoch(), 2);
 }
 
@@ -54,8 +54,8 @@ TEST(Stream, ARangeThatCanBeReadOnceSaysSoTheSecondTime) {
   auto once = stream(
       std::ranges::subrange(std::istream_iterator<int>(*input), std::istream_iterator<int>()));
   auto loader = data_loader(once, {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader), kThreeTwos);
-  EXPECT_THROW(batches_of(loader), DataError);
+  EXPECT_THAT(streamed_batches(loader), kThreeTwos);
+  EXPECT_THROW(streamed_batches(loader), DataError);
 }
 
 TEST(Stream, AFunctionGivesSampleAfterSample) {
@@ -65,16 +65,16 @@ TEST(Stream, AFunctionGivesSampleAfterSample) {
                               return (*counter)++;
                             }),
                             {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader), kThreeTwos);
-  EXPECT_THAT(batches_of(loader),
+  EXPECT_THAT(streamed_batches(loader), kThreeTwos);
+  EXPECT_THAT(streamed_batches(loader),
               ElementsAre(ElementsAre(6, 7), ElementsAre(8, 9), ElementsAre(10)));
 }
 
 TEST(Stream, AFunctionOfTheEpochOpensEachPass) {
   auto ranges = stream([](int64_t epoch) { return std::views::iota(10 * epoch, 10 * epoch + 2); });
   auto loader = data_loader(ranges, {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(0, 1)));
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(10, 11)));
+  EXPECT_THAT(streamed_batches(loader), ElementsAre(ElementsAre(0, 1)));
+  EXPECT_THAT(streamed_batches(loader), ElementsAre(ElementsAre(10, 11)));
   auto functions = stream([](int64_t epoch) {
     return [left = epoch + 1]() mutable -> std::optional<int64_t> {
       if (left == 0) return std::nullopt;
@@ -82,8 +82,8 @@ TEST(Stream, AFunctionOfTheEpochOpensEachPass) {
     };
   });
   auto counting = data_loader(functions, {.batch_size = 2});
-  EXPECT_THAT(batches_of(counting), ElementsAre(ElementsAre(1)));
-  EXPECT_THAT(batches_of(counting), ElementsAre(ElementsAre(2, 1)));
+  EXPECT_THAT(streamed_batches(counting), ElementsAre(ElementsAre(1)));
+  EXPECT_THAT(streamed_batches(counting), ElementsAre(ElementsAre(2, 1)));
 }
 
 TEST(Stream, KnowsItsLengthWhereTheRangeDoes) {
@@ -96,8 +96,8 @@ TEST(Stream, KnowsItsLengthWhereTheRangeDoes) {
 
 TEST(Stream, AnEmptyOneYieldsNothing) {
   auto loader = data_loader(std::views::iota(0, 0), {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader), IsEmpty());
-  EXPECT_THAT(batches_of(loader.sharded({.rank = 1, .world_size = 3})), IsEmpty());
+  EXPECT_THAT(streamed_batches(loader), IsEmpty());
+  EXPECT_THAT(streamed_batches(loader.sharded({.rank = 1, .world_size = 3})), IsEmpty());
 }
 
 TEST(Stream, IsNotReadAfterItsEnd) {
@@ -110,21 +110,21 @@ TEST(Stream, IsNotReadAfterItsEnd) {
                               };
                             }),
                             {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(3, 2), ElementsAre(1)));
+  EXPECT_THAT(streamed_batches(loader), ElementsAre(ElementsAre(3, 2), ElementsAre(1)));
 }
 
 TEST(Stream, RanksTakeTheirSlotsOfEachRound) {
   auto loader = data_loader(std::views::iota(0, 11), {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader.sharded({.rank = 1, .world_size = 2})),
+  EXPECT_THAT(streamed_batches(loader.sharded({.rank = 1, .world_size = 2})),
               ElementsAre(ElementsAre(2, 3), ElementsAre(6, 7), ElementsAre(10, 0)));
-  EXPECT_THAT(batches_of(loader.sharded({.rank = 1, .world_size = 2, .even_batches = false})),
+  EXPECT_THAT(streamed_batches(loader.sharded({.rank = 1, .world_size = 2, .even_batches = false})),
               ElementsAre(ElementsAre(2, 3), ElementsAre(6, 7), ElementsAre(10)));
 }
 
 TEST(Stream, WorkersReadAheadInOrder) {
   for (const int workers : {1, 3}) {
     auto loader = data_loader(std::views::iota(0, 1001), {.batch_size = 4, .num_workers = workers});
-    const auto batches = batches_of(loader);
+    const auto batches = streamed_batches(loader);
     ASSERT_EQ(batches.size(), 251u);
     for (size_t i = 0; i < batches.size(); ++i) EXPECT_EQ(batches[i][0], 4 * int64_t(i));
   }
@@ -139,7 +139,7 @@ TEST(Stream, AnErrorNamesTheSampleOfTheStream) {
   });
   for (const int workers : {0, 2}) {
     try {
-      batches_of(data_loader(failing, {.batch_size = 2, .num_workers = workers}));
+      streamed_batches(data_loader(failing, {.batch_size = 2, .num_workers = workers}));
       FAIL() << "no error";
     } catch (const DataError& error) {
       EXPECT_EQ(error.message(), "sample 5 could not be read: line torn");
@@ -190,7 +190,7 @@ TEST(Stream, WhatTheLoopDoesToABatchDoesNotShowInThePadding) {
 
 TEST(Stream, AFarSkipDoesNotOverflow) {
   auto loader = data_loader(std::views::iota(0, 5), {.batch_size = 2});
-  EXPECT_THAT(batches_of(loader.skip_first_batches(std::numeric_limits<int64_t>::max())),
+  EXPECT_THAT(streamed_batches(loader.skip_first_batches(std::numeric_limits<int64_t>::max())),
               IsEmpty());
   EXPECT_THROW(loader.skip_first_batches(-1), UsageError);
 }
@@ -205,15 +205,15 @@ TEST(Stream, ContinuesWhereItWasInterrupted) {
   EXPECT_EQ(state.position, 4);
   auto resumed = data_loader(std::views::iota(0, 9), {.batch_size = 2});
   resumed.load_state_dict(state);
-  EXPECT_THAT(batches_of(resumed),
+  EXPECT_THAT(streamed_batches(resumed),
               ElementsAre(ElementsAre(4, 5), ElementsAre(6, 7), ElementsAre(8)));
-  EXPECT_EQ(batches_of(resumed).size(), 5u);  // the next epoch is whole
+  EXPECT_EQ(streamed_batches(resumed).size(), 5u);  // the next epoch is whole
 }
 
 TEST(BatchStream, OneProcessGetsTheBatchesAsTheyAre) {
   const std::vector<at::Tensor> batches{at::arange(3), at::arange(2)};
   auto loader = data_loader(batch_stream(batches));
-  EXPECT_THAT(batches_of(loader), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(0, 1)));
+  EXPECT_THAT(streamed_batches(loader), ElementsAre(ElementsAre(0, 1, 2), ElementsAre(0, 1)));
   EXPECT_EQ(loader.size(), 2);
   EXPECT_TRUE(loader.state_dict().counts_batches);
 }
@@ -237,7 +237,7 @@ TEST(BatchStream, AnErrorNamesTheBatch) {
     };
   });
   try {
-    batches_of(data_loader(failing));
+    streamed_batches(data_loader(failing));
     FAIL() << "no error";
   } catch (const DataError& error) {
     EXPECT_EQ(error.message(), "batch 1 could not be read: gone");
@@ -245,8 +245,9 @@ TEST(BatchStream, AnErrorNamesTheBatch) {
 }
 
 TEST(BatchStream, ABatchWithoutRowsIsAnError) {
-  EXPECT_THROW(batches_of(data_loader(batch_stream(std::vector<at::Tensor>{at::zeros({0, 2})}))),
-               DataError);
+  EXPECT_THROW(
+      streamed_batches(data_loader(batch_stream(std::vector<at::Tensor>{at::zeros({0, 2})}))),
+      DataError);
 }
 
 }  // namespace

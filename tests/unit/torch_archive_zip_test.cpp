@@ -26,7 +26,7 @@ std::string small_zip() {
   return sink.text;
 }
 
-std::string refusal_of(const std::string& zip) {
+std::string zip_refusal(const std::string& zip) {
   try {
     const ZipReader reader(bytes_of(zip), "some.zip");
     for (const ZipEntry& entry : reader.entries()) reader.check_crc(entry);
@@ -52,7 +52,7 @@ TEST(Zip, EntriesComeBackAsTheyWereWritten) {
   EXPECT_EQ(text_of(reader, "a/empty"), "");
   EXPECT_EQ(text_of(reader, "a/last"), "xyz");
   EXPECT_EQ(reader.find("a/other"), nullptr);
-  EXPECT_EQ(refusal_of(zip), "accepted");
+  EXPECT_EQ(zip_refusal(zip), "accepted");
 }
 
 TEST(Zip, DataBeginsAtMultiplesOf64Bytes) {
@@ -68,18 +68,18 @@ TEST(Zip, TheSameEntriesGiveTheSameBytes) { EXPECT_EQ(small_zip(), small_zip());
 TEST(Zip, AFileThatIsCutOffAnywhereIsRefused) {
   const std::string zip = small_zip();
   for (size_t bytes = 0; bytes < zip.size(); ++bytes) {
-    EXPECT_NE(refusal_of(zip.substr(0, bytes)), "accepted") << bytes;
+    EXPECT_NE(zip_refusal(zip.substr(0, bytes)), "accepted") << bytes;
   }
 }
 
 TEST(Zip, BytesAfterTheEndAreRefused) {
-  EXPECT_THAT(refusal_of(small_zip() + "x"), HasSubstr("does not end as a zip file"));
+  EXPECT_THAT(zip_refusal(small_zip() + "x"), HasSubstr("does not end as a zip file"));
 }
 
 TEST(Zip, DamagedDataIsNoticedByItsChecksum) {
   const std::string zip = small_zip();
   const size_t data = zip.find("0123456789");
-  EXPECT_EQ(refusal_of(patched(zip, data + 3, "X")),
+  EXPECT_EQ(zip_refusal(patched(zip, data + 3, "X")),
             "the entry 'a/first' is damaged: its CRC-32 is not the recorded one");
 }
 
@@ -88,17 +88,17 @@ TEST(Zip, AFileWithoutAnyChecksumIsAccepted) {
   for (int i = 0; i < 3; ++i) {
     zip = patched(zip, offset_of_record(zip, zip::kCentralHeader, i) + 16, number_bytes(0U));
   }
-  EXPECT_EQ(refusal_of(zip), "accepted");
+  EXPECT_EQ(zip_refusal(zip), "accepted");
 }
 
 TEST(Zip, CompressedAndEncryptedEntriesAreRefused) {
   const std::string zip = small_zip();
   const size_t header = offset_of_record(zip, zip::kCentralHeader);
-  EXPECT_THAT(refusal_of(patched(zip, header + 10, number_bytes(uint16_t{8}))),
+  EXPECT_THAT(zip_refusal(patched(zip, header + 10, number_bytes(uint16_t{8}))),
               HasSubstr("'a/first' is compressed"));
-  EXPECT_THAT(refusal_of(patched(zip, header + 20, number_bytes(9U))),
+  EXPECT_THAT(zip_refusal(patched(zip, header + 20, number_bytes(9U))),
               HasSubstr("'a/first' is compressed"));
-  EXPECT_THAT(refusal_of(patched(zip, header + 8, number_bytes(uint16_t{1}))),
+  EXPECT_THAT(zip_refusal(patched(zip, header + 8, number_bytes(uint16_t{1}))),
               HasSubstr("'a/first' is encrypted"));
 }
 
@@ -106,10 +106,10 @@ TEST(Zip, EntriesOutsideOfTheFileAreRefused) {
   const std::string zip = small_zip();
   const size_t header = offset_of_record(zip, zip::kCentralHeader, 2);
   const std::string far = patched(zip, header + 42, number_bytes(0x7fffffffU));
-  EXPECT_THAT(refusal_of(far), HasSubstr("'a/last' is not where the directory says"));
+  EXPECT_THAT(zip_refusal(far), HasSubstr("'a/last' is not where the directory says"));
   std::string large = patched(zip, header + 20, number_bytes(0x10000U));
   large = patched(large, header + 24, number_bytes(0x10000U));
-  EXPECT_THAT(refusal_of(large), HasSubstr("'a/last' does not lie inside the file"));
+  EXPECT_THAT(zip_refusal(large), HasSubstr("'a/last' does not lie inside the file"));
 }
 
 TEST(Zip, EntriesThatOverlapAreRefused) {
@@ -120,7 +120,7 @@ TEST(Zip, EntriesThatOverlapAreRefused) {
       static_cast<uint32_t>(ZipReader(bytes_of(zip), "").find("a/last")->offset - data);
   std::string overlapping = patched(zip, header + 20, number_bytes(size));
   overlapping = patched(overlapping, header + 24, number_bytes(size));
-  EXPECT_THAT(refusal_of(overlapping), HasSubstr("'a/first' and 'a/empty' overlap"));
+  EXPECT_THAT(zip_refusal(overlapping), HasSubstr("'a/first' and 'a/empty' overlap"));
 }
 
 TEST(Zip, TwoEntriesOfOneNameAreRefused) {
@@ -129,12 +129,12 @@ TEST(Zip, TwoEntriesOfOneNameAreRefused) {
   zip.add_entry("same", "1");
   zip.add_entry("same", "2");
   zip.finish();
-  EXPECT_THAT(refusal_of(sink.text), HasSubstr("two of its entries are named 'same'"));
+  EXPECT_THAT(zip_refusal(sink.text), HasSubstr("two of its entries are named 'same'"));
 }
 
 TEST(Zip, AnEntryWhoseOwnHeaderHasAnotherNameIsRefused) {
   const std::string zip = small_zip();
-  EXPECT_THAT(refusal_of(patched(zip, zip.find("a/first"), "b/first")),
+  EXPECT_THAT(zip_refusal(patched(zip, zip.find("a/first"), "b/first")),
               HasSubstr("'a/first' contradicts the directory"));
 }
 
@@ -144,16 +144,16 @@ TEST(Zip, ADirectoryThatClaimsMoreThanTheFileHoldsIsRefusedBeforeMemoryIsTaken) 
   const size_t narrow = offset_of_record(zip, zip::kEnd);
   std::string many = patched(zip, end + 32, number_bytes(uint64_t{1} << 60U));
   many = patched(many, narrow + 8, number_bytes(uint32_t{0xffffffff}));
-  EXPECT_THAT(refusal_of(many), HasSubstr("directory does not lie inside the file"));
+  EXPECT_THAT(zip_refusal(many), HasSubstr("directory does not lie inside the file"));
   std::string far = patched(zip, end + 48, number_bytes(~uint64_t{0} - 5));
   far = patched(far, narrow + 16, number_bytes(0xffffffffU));
-  EXPECT_THAT(refusal_of(far), HasSubstr("directory does not lie inside the file"));
+  EXPECT_THAT(zip_refusal(far), HasSubstr("directory does not lie inside the file"));
 }
 
 TEST(Zip, EndRecordsThatContradictEachOtherAreRefused) {
   const std::string zip = small_zip();
   const size_t end = offset_of_record(zip, zip::kZip64End);
-  EXPECT_THAT(refusal_of(patched(zip, end + 32, number_bytes(uint64_t{2}))),
+  EXPECT_THAT(zip_refusal(patched(zip, end + 32, number_bytes(uint64_t{2}))),
               HasSubstr("contradict each other"));
 }
 

@@ -1,0 +1,1 @@
+// What a target needs that has nothing but a precompiled header.
