@@ -36,7 +36,7 @@ at::Tensor recorded_tensor(const json& values, const json& shape) {
       .to(at::kFloat);
 }
 
-std::vector<double> values_of(const at::Tensor& tensor) {
+std::vector<double> flat_values(const at::Tensor& tensor) {
   const at::Tensor doubles = tensor.detach().to(at::kDouble).contiguous();
   return {doubles.data_ptr<double>(), doubles.data_ptr<double>() + doubles.numel()};
 }
@@ -57,7 +57,7 @@ struct Family {
 
 void add(std::map<std::string, std::vector<double>>& state, const char* name,
          const at::Tensor& tensor) {
-  if (tensor.defined()) state[name] = values_of(tensor);
+  if (tensor.defined()) state[name] = flat_values(tensor);
 }
 
 torch::optim::SGDOptions sgd_options(const json& group) {
@@ -226,7 +226,7 @@ class UpdateRun {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const std::string what =
           "parameter " + std::to_string(i) + " after step " + std::to_string(step + 1);
-      const std::vector<double> own = values_of(parameters_[i]);
+      const std::vector<double> own = flat_values(parameters_[i]);
       log_.expect_near(what, own, numbers(recorded_.at("params_after_each_step").at(step).at(i)),
                        kUpdates);
       if (!recorded_.contains("fused_params_after_each_step")) continue;
