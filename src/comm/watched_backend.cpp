@@ -36,13 +36,13 @@ class WatchedWork final : public c10d::Work {
   void take_result(c10::ivalue::Future& below) {
     if (below.hasError()) return fail(below.exception_ptr());
     if (settled_.test_and_set()) return;
-    finish();
     future_->markCompleted(below.value(), below.storages());
+    finish();
   }
   void fail(const std::exception_ptr& why) {
     if (settled_.test_and_set()) return;
-    finish(why);
     future_->setError(why);
+    finish(why);
   }
 
  private:
@@ -193,8 +193,8 @@ class WatchedBackend final : public c10d::Backend {
     // Runs on a thread of the backend; keeps the work until then, since a caller may keep no more
     // than its future.
     below->getFuture()->addCallback([work, works = works_](c10::ivalue::Future& done) {
-      work->take_result(done);
       works->remove(work);
+      work->take_result(done);  // last: whoever waits goes on at once and wants this core
     });
     return work;
   }
