@@ -21,14 +21,20 @@ constexpr std::chrono::seconds kDrainLimit{1};
 // A work of the backend below, or its end by the alarm.
 class WatchedWork final : public c10d::Work {
  public:
-  explicit WatchedWork(WorkPtr inner)
-      : c10d::Work(-1, inner->retrieveOpType()), inner_(std::move(inner)) {
+  // `remainder` is what the caller's thread has left to do when the work below has ended well.
+  WatchedWork(WorkPtr inner, std::function<void()> remainder)
+      : c10d::Work(-1, inner->retrieveOpType()),
+        inner_(std::move(inner)),
+        remainder_(std::move(remainder)) {
     const FuturePtr below = inner_->getFuture();
     future_ = below->createInstance(below->elementType());
   }
 
   // What wait() does when the work has ended well: orders the current stream of the caller.
-  void synchronize() override { inner_->synchronize(); }
+  void synchronize() override {
+    inner_->synchronize();
+    if (remainder_) remainder_();
+  }
   FuturePtr getFuture() override { return future_; }
   uint64_t getSequencenumber() const override { return inner_->getSequencenumber(); }
 
@@ -47,6 +53,7 @@ class WatchedWork final : public c10d::Work {
 
  private:
   WorkPtr inner_;
+  std::function<void()> remainder_;
   FuturePtr future_;
   std::atomic_flag settled_;
 };
@@ -175,9 +182,21 @@ class WatchedBackend final : public c10d::Backend {
                   const c10d::ScatterOptions& options) override {
     return watch([&] { return inner_->scatter(outputs, inputs, options); });
   }
+  // Gloo has none: its backend reduces all of it and takes a part of that, but its work has no
+  // future to listen to, so the same is done here.
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
-    return watch([&] { return inner_->_reduce_scatter_base(output, input, options); });
+    std::vector<at::Tensor> sum{input.clone()};
+    c10d::AllreduceOptions reduction;
+    reduction.reduceOp = options.reduceOp;
+    reduction.timeout = options.timeout;
+    return watch(
+        [&] { return inner_->allreduce(sum, reduction); },
+        [output, sum = sum[0], rank = getRank()] {
+          const at::NoGradGuard no_grad;
+          output.copy_(
+              sum.view({-1}).narrow(0, rank * output.numel(), output.numel()).view(output.sizes()));
+        });
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
     return watch([&] { return inner_->barrier(options); });
@@ -185,10 +204,10 @@ class WatchedBackend final : public c10d::Backend {
 
  private:
   template <class Start>
-  WorkPtr watch(Start start) {
+  WorkPtr watch(Start start, std::function<void()> remainder = nullptr) {
     works_->require_open();
     const WorkPtr below = start();
-    auto work = c10::make_intrusive<WatchedWork>(below);
+    auto work = c10::make_intrusive<WatchedWork>(below, std::move(remainder));
     works_->add(work);
     // Runs on a thread of the backend; keeps the work until then, since a caller may keep no more
     // than its future.
