@@ -118,7 +118,7 @@ void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception
   const comm::CollectiveRecord record = log_->latest();
   failure_ = "collective #" + std::to_string(sequence) + " " + record.operation +
              " failed: " + watch_->explain_failure(sequence);
-  alarm_->ring(failure_);  // for what else is under way, such as other buckets of gradients
+  alarm_->ring("an earlier collective failed");  // for what else runs: buckets of gradients
   throw_unusable(failure_, first_line(cause.what()));
 }
 

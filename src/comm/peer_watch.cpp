@@ -21,6 +21,8 @@ constexpr const char* kAlarm = "alarm";
 constexpr const char* kGoodbye = "goodbye";
 constexpr const char* kLeftKey = "left";  // counts the ranks that need the store no more
 constexpr const char* kDiagnosisKey = "diagnosis";
+// What a collective ends with; its CommError says why.
+constexpr const char* kEndedByWatch = "ended by the peer watch";
 constexpr const char* kInformedKey = "informed";  // counts the ranks that have read it
 constexpr std::chrono::milliseconds kAlarmedPollInterval{50};
 constexpr std::chrono::milliseconds kGoodbyePollInterval{2};
@@ -106,7 +108,7 @@ class PeerWatch::Watcher {
     }
     if (state == StoreState::kQuiet) say_goodbye();
     finish(state);
-    if (state == StoreState::kClosing || state == StoreState::kLost) ring_after_grace(state);
+    if (state == StoreState::kClosing || state == StoreState::kLost) ring_after_grace();
   }
 
   // The user's thread: asks for a diagnosis and takes what there is when the time is over.
@@ -243,17 +245,17 @@ class PeerWatch::Watcher {
     has_concluded_ = true;
     {
       const std::lock_guard lock(mutex_);
-      diagnosis_ = diagnosis;
+      diagnosis_ = std::move(diagnosis);
       answered_.notify_all();
     }
-    alarm_->ring("ended by the peer watch: " + diagnosis);
+    alarm_->ring(kEndedByWatch);
   }
 
-  void ring_after_grace(StoreState state) {
+  void ring_after_grace() {
     std::unique_lock lock(mutex_);
     if (wake_.wait_for(lock, kGrace, [this] { return stopping_; })) return;
     lock.unlock();
-    alarm_->ring("ended by the peer watch: " + describe_store(state));
+    alarm_->ring(kEndedByWatch);
   }
 
   void count_as_informed() {
