@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-
 #include "accelerate/process_state.h"
 #include "support/ranks.h"
 
@@ -21,9 +19,7 @@ namespace accelerate::test {
 // Runs a body in one process, without a launcher.
 class LoneRank : public Ranks {
  protected:
-  void alone(const RankBody& body) {
-    run(1, body, {.deadline = std::chrono::seconds(120), .launched = false});
-  }
+  void alone(const RankBody& body) { run(1, body, {.launched = false}); }
 };
 
 }  // namespace accelerate::test

@@ -197,6 +197,16 @@ TEST_F(SelfTest, AStoppedRankIsKilledAtTheDeadlineToo) {
   EXPECT_EQ(exit_code_of(0), 128 + SIGKILL);
 }
 
+uint64_t seed_of_this_rank = 0;
+
+TEST_F(SelfTest, SeedsDifferBetweenRanksAndGroupsAndAreTheSameEachTime) {
+  set_rank_setup([](uint64_t seed) { seed_of_this_rank = seed; });
+  const auto own_seed = [](const Rank&) { return std::vector<uint64_t>{seed_of_this_rank}; };
+  EXPECT_THAT(run_collect(2, own_seed), ElementsAre(ElementsAre(1000), ElementsAre(1001)));
+  EXPECT_THAT(run_collect(2, own_seed), ElementsAre(ElementsAre(2000), ElementsAre(2001)));
+  set_rank_setup(nullptr);
+}
+
 TEST_F(SelfTest, ASkipInARankSkipsTheTest) {
   spawn(1, [](const Rank&) { GTEST_SKIP() << "no such device"; });
   EXPECT_THAT(reported_by([&] { TearDown(); }), HasSubstr("[rank 0] no such device"));

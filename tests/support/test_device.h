@@ -2,10 +2,13 @@
 // ACCELERATE_TEST_DEVICE is "cuda", on the first GPU, which all ranks then share through Gloo.
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -35,6 +38,14 @@ inline c10::Device test_device() {
   }();
   (void)ready;
   return c10::Device(c10::kCUDA, 0);
+}
+
+// Seeds the generators that tests draw from. Those on the CPU only ask nothing about GPUs.
+inline void seed_tests(uint64_t seed) {
+  if (tests_on_gpu()) return at::manual_seed(seed);
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+  std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(seed);
 }
 
 }  // namespace accelerate::test
