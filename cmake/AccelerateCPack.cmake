@@ -63,10 +63,8 @@ foreach(pair IN ITEMS "program|accelerate" "library|${debian_library_package}" "
   set(package "${CMAKE_MATCH_2}")
   install(FILES "${debian_dir}/copyright" "${debian_dir}/changelog.Debian.gz" "${debian_dir}/changelog.gz"
           DESTINATION "share/doc/${package}" COMPONENT ${component} EXCLUDE_FROM_ALL)
-  if(EXISTS "${debian_source}/${package}.lintian-overrides")
-    install(FILES "${debian_source}/${package}.lintian-overrides" DESTINATION share/lintian/overrides
-            COMPONENT ${component} EXCLUDE_FROM_ALL RENAME ${package})
-  endif()
+  install(FILES "${debian_source}/lintian-overrides" DESTINATION share/lintian/overrides COMPONENT ${component}
+          EXCLUDE_FROM_ALL RENAME ${package})
 endforeach()
 install(FILES "${debian_dir}/accelerate.1.gz" "${debian_dir}/accelerate-selftest.1.gz" DESTINATION share/man/man1
         COMPONENT program_debian EXCLUDE_FROM_ALL)
@@ -106,30 +104,30 @@ set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "${debian_library_package} (= ${debian_
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libaccelerate-dev, openssh-client, python3")
 set(CPACK_DEBIAN_PROGRAM_DESCRIPTION
     "train libtorch models on any number of devices
- The program accelerate writes a configuration, starts the workers of a
- training program on one machine or many, supervises them and says what went
- wrong. It also tries out whether machines can train together, estimates the
- memory that a model needs and works on checkpoints.
- .
- It starts any program. Those in C++ use libaccelerate-dev.")
+The program accelerate writes a configuration, starts the workers of a
+training program on one machine or many, supervises them and says what went
+wrong. It also tries out whether machines can train together, estimates the
+memory that a model needs and works on checkpoints.
+.
+It starts any program. Those in C++ use libaccelerate-dev.")
 
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${debian_library_package})
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_LIBRARY_PACKAGE_GENERATE_SHLIBS_POLICY "=") # no stable ABI before 1.0
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=") # no stable ABI before 1.0
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "python3")
 set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA "${debian_dir}/postinst;${debian_dir}/postrm;${debian_dir}/triggers")
 set(CPACK_DEBIAN_LIBRARY_DESCRIPTION
     "train libtorch models on any number of devices (library)
- One training loop for one process, many processes and many machines:
- distributed data parallelism, mixed precision, sharded data loading, exact
- resume from checkpoints, and pretrained transformers.
- .
- It needs libtorch ${torch_minor}, which is not a Debian package: the wheel torch of
- the Python Package Index (pip install 'torch==${torch_minor}.*'), or the archive
- libtorch that PyTorch publishes. /etc/accelerate/libtorch is a link to its
- folder, made on installation if the system's Python has that torch;
- otherwise run: ln -sfn /path/to/torch /etc/accelerate/libtorch")
+One training loop for one process, many processes and many machines:
+distributed data parallelism, mixed precision, sharded data loading, exact
+resume from checkpoints, and pretrained transformers.
+.
+It needs libtorch ${torch_minor}, which is not a Debian package: the wheel torch of
+the Python Package Index (pip install 'torch==${torch_minor}.*'), or the archive
+libtorch that PyTorch publishes. /etc/accelerate/libtorch is a link to its
+folder, made on installation if the system's Python has that torch;
+otherwise run: ln -sfn /path/to/torch /etc/accelerate/libtorch")
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libaccelerate-dev)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
@@ -137,12 +135,12 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "${debian_library_package} (= ${deb
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_RECOMMENDS "cmake (>= 3.25), g++ (>= 4:12)")
 set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION
     "train libtorch models on any number of devices (development files)
- Headers and the CMake package of the library: find_package(Accelerate) gives
- the targets Accelerate::accelerate and Accelerate::transformers.
- .
- The headers need those of libtorch ${torch_minor}, which is not a Debian package. The
- torch that /etc/accelerate/libtorch names is used, or another that is given
- as -DTorch_DIR=/path/to/torch or in the variable LIBTORCH.")
+Headers and the CMake package of the library: find_package(Accelerate) gives
+the targets Accelerate::accelerate and Accelerate::transformers.
+.
+The headers need those of libtorch ${torch_minor}, which is not a Debian package. The
+torch that /etc/accelerate/libtorch names is used, or another that is given
+as -DTorch_DIR=/path/to/torch or in the variable LIBTORCH.")
 
 include(CPack)
 foreach(group IN ITEMS program library development)
