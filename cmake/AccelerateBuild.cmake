@@ -43,7 +43,22 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ACCELERATE_SANITIZE)
   add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--no-undefined>")
 endif()
 
-# Lets `target` compile with the one precompiled header of the project (made in src/CMakeLists.txt).
+# --- Unity builds and precompiled headers ----------------------------------------------------------------------------
+
+# libtorch's headers cost more than the code that includes them, so sources are compiled in batches. A batch never
+# crosses a target, and a target never crosses a room, so names in anonymous namespaces are unique within a room.
+# ACCELERATE_UNITY=OFF (the preset `single`) compiles each file alone: for work on one file, for clangd and clang-tidy.
+option(ACCELERATE_UNITY "Compile sources in batches" ON)
+
+# Lets the sources of `target` be compiled in batches of at most `size` files: few enough that a touched file is compiled
+# again within seconds.
+function(accelerate_unity target size)
+  if(ACCELERATE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+  endif()
+endfunction()
+
+# Lets `target` compile with the precompiled header of libtorch (made in src/CMakeLists.txt).
 function(accelerate_use_torch_pch target)
   target_link_libraries(${target} PRIVATE accelerate_torch_usage)
   target_precompile_headers(${target} REUSE_FROM accelerate_torch_pch)

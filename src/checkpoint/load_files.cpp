@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 using files::kArchiveFiles;
 using files::kSafetensorsFiles;
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint) {
+[[noreturn]] void refuse_files(const fs::path& path, const std::string& what,
+                               const std::string& hint) {
   throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
 }
 
@@ -44,15 +45,15 @@ CheckpointFiles files_of_folder(const fs::path& folder, files::Links links) {
   std::vector<std::string> indices = files::entry_names(folder);
   std::erase_if(indices, [](const std::string& name) { return !name.ends_with(".index.json"); });
   if (indices.empty()) {
-    refuse(folder,
-           "the folder holds no model: no " + kArchiveFiles.file() + ", no " +
-               kSafetensorsFiles.file() + " and no *.index.json",
-           "name the folder that save_model() wrote, or a file");
+    refuse_files(folder,
+                 "the folder holds no model: no " + kArchiveFiles.file() + ", no " +
+                     kSafetensorsFiles.file() + " and no *.index.json",
+                 "name the folder that save_model() wrote, or a file");
   }
   if (indices.size() > 1) {
     std::string all;
     for (const std::string& name : indices) all += (all.empty() ? "" : ", ") + name;
-    refuse(folder, "the folder holds more than one index: " + all, "name one of them");
+    refuse_files(folder, "the folder holds more than one index: " + all, "name one of them");
   }
   files::check_model_file(folder, indices.front(), folder, links);
   return files_of_index(folder / indices.front(), links);
@@ -64,7 +65,7 @@ CheckpointFiles find_checkpoint_files(const fs::path& checkpoint, files::Links l
   std::error_code error;
   if (fs::is_directory(checkpoint, error)) return files_of_folder(checkpoint, links);
   if (!fs::exists(checkpoint, error)) {
-    refuse(checkpoint, "there is no such checkpoint", "check the path");
+    refuse_files(checkpoint, "there is no such checkpoint", "check the path");
   }
   if (checkpoint.extension() == ".json") return files_of_index(checkpoint, links);
   return {.files = {checkpoint}};

@@ -41,7 +41,7 @@ bool is_on(const at::Tensor& tensor, c10::Device device) {
 }
 
 // Its elements follow one another in memory of the host.
-bool is_plain_memory(const at::Tensor& tensor) {
+bool is_readable_into(const at::Tensor& tensor) {
   return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.is_contiguous() &&
          !tensor.is_conj() && !tensor.is_neg();
 }
@@ -209,7 +209,7 @@ void LoadPlan::put(const std::string& name, const TensorSource& source,
     target.set_data(moved);
     return;
   }
-  if (!is_plain_memory(target) || stored.dtype != dtype) {
+  if (!is_readable_into(target) || stored.dtype != dtype) {
     target.copy_(source.tensor(stored.name));
     return;
   }

@@ -23,8 +23,8 @@ namespace {
 
 using files::in_quotes;
 
-[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what,
-                         const std::string& hint) {
+[[noreturn]] void refuse_source(const std::filesystem::path& file, const std::string& what,
+                                const std::string& hint) {
   throw CheckpointError({.what = what, .where = file.string(), .hint = hint});
 }
 
@@ -65,7 +65,8 @@ void read_at(int file, size_t offset, std::span<std::byte> bytes,
     if (count < 0) {
       throw files::system_error("the file cannot be read", path, errno, files::Access::kRead);
     }
-    if (count == 0) refuse(path, "the file became shorter while it was read", "load it again");
+    if (count == 0)
+      refuse_source(path, "the file became shorter while it was read", "load it again");
     offset += static_cast<size_t>(count);
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
@@ -119,10 +120,10 @@ class SafetensorsSource final : public TensorSource {
   void check_format() const {
     const auto format = file_.metadata.find("format");
     if (format == file_.metadata.end() || format->second == "pt") return;
-    refuse(file_.mapping->path(),
-           "the file holds a model of the format " + in_quotes(format->second) +
-               ", whose names and layouts are not those of torch",
-           "load the file of the model that is for torch (format \"pt\")");
+    refuse_source(file_.mapping->path(),
+                  "the file holds a model of the format " + in_quotes(format->second) +
+                      ", whose names and layouts are not those of torch",
+                  "load the file of the model that is for torch (format \"pt\")");
   }
 
   std::span<const std::byte> mapped_bytes(const std::string& name) const {
@@ -158,8 +159,8 @@ class TensorsSource final : public TensorSource {
 NamedTensors tensors_of_archive(const std::filesystem::path& path) {
   const TorchValue value = load_torch_archive(path);
   if (!value.is_dict()) {
-    refuse(path, std::string("the file holds ") + value.kind() + ", not a state dict",
-           "save model.state_dict() with torch.save()");
+    refuse_source(path, std::string("the file holds ") + value.kind() + ", not a state dict",
+                  "save model.state_dict() with torch.save()");
   }
   NamedTensors tensors;
   for (const auto& [key, tensor] : value.as_dict().entries()) {
@@ -167,10 +168,10 @@ NamedTensors tensors_of_archive(const std::filesystem::path& path) {
     if (name == nullptr || !tensor.is_tensor()) {
       const std::string subject =
           name == nullptr ? std::string("a key") : "the value of " + in_quotes(*name);
-      refuse(path,
-             "the file holds no state dict: " + subject + " is " +
-                 (name == nullptr ? key : tensor).kind(),
-             "save model.state_dict() alone with torch.save()");
+      refuse_source(path,
+                    "the file holds no state dict: " + subject + " is " +
+                        (name == nullptr ? key : tensor).kind(),
+                    "save model.state_dict() alone with torch.save()");
     }
     tensors.insert(*name, tensor.as_tensor());
   }

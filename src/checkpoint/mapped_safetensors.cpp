@@ -16,7 +16,7 @@ namespace {
 
 using files::in_quotes;
 
-SafetensorsInfo info_of(const std::string& name, const files::SafetensorsEntry& entry) {
+SafetensorsInfo tensor_info(const std::string& name, const files::SafetensorsEntry& entry) {
   return {.name = name,
           .dtype = std::string(files::dtype_name(entry.dtype)),
           .shape = {entry.shape.begin(), entry.shape.end()},
@@ -42,7 +42,7 @@ MappedSafetensors::MappedSafetensors(const std::filesystem::path& path)
 const SafetensorsInfo& MappedSafetensors::info_at(size_t position) const {
   std::call_once(infos_made, [&] {
     infos.reserve(entries.size());
-    for (size_t i = 0; i < entries.size(); ++i) infos.push_back(info_of(names[i], entries[i]));
+    for (size_t i = 0; i < entries.size(); ++i) infos.push_back(tensor_info(names[i], entries[i]));
   });
   return infos[position];
 }

@@ -17,7 +17,7 @@ namespace {
 
 using Tensors = OptimizerFamily::Tensors;
 
-const OptimizerFamily& family_of(const torch::optim::Optimizer& optimizer) {
+const OptimizerFamily& require_family(const torch::optim::Optimizer& optimizer) {
   if (const OptimizerFamily* family = find_optimizer_family(optimizer)) return *family;
   throw CheckpointError(
       {.what = "the state of this optimizer cannot be saved or loaded: its type is not known",
@@ -32,7 +32,7 @@ struct Place {
   at::Tensor parameter;
 };
 
-std::string shape_text(const at::Tensor& tensor) {
+std::string shape_of(const at::Tensor& tensor) {
   std::ostringstream text;
   text << tensor.sizes();
   return text.str();
@@ -52,7 +52,7 @@ class Loading {
 
   Loading(const torch::optim::Optimizer& optimizer, const TorchValue& state,
           const std::string& where)
-      : optimizer_(optimizer), family_(family_of(optimizer)), state_(state), where_(where) {}
+      : optimizer_(optimizer), family_(require_family(optimizer)), state_(state), where_(where) {}
 
   void read(Tensors tensors) {
     const at::NoGradGuard no_grad;
@@ -134,7 +134,7 @@ class Loading {
       }
       const auto& [group, parameter] = place->second;
       const std::string subject = "parameter " + std::to_string(*number) + " (group " +
-                                  std::to_string(group) + ", shape " + shape_text(parameter) + ")";
+                                  std::to_string(group) + ", shape " + shape_of(parameter) + ")";
       const TorchDict* entries = dict_of(value, subject);
       if (entries == nullptr || holds_nothing(*entries)) continue;
       states_.emplace_back(
@@ -175,7 +175,7 @@ void StateProblems::throw_if_any(const std::string& optimizer, const std::string
 
 TorchValue optimizer_state(const torch::optim::Optimizer& optimizer,
                            const OptimizerStateOptions& options) {
-  const OptimizerFamily& family = family_of(optimizer);
+  const OptimizerFamily& family = require_family(optimizer);
   const auto& own_groups = optimizer.param_groups();
   if (!options.group_entries.empty() && options.group_entries.size() != own_groups.size()) {
     throw UsageError({.what = "entries for " + std::to_string(options.group_entries.size()) +

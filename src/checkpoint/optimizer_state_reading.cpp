@@ -36,7 +36,7 @@ std::optional<int64_t> integer_of(const TorchValue& value) {
   return static_cast<int64_t>(*number);
 }
 
-std::string shape_text(at::IntArrayRef sizes) {
+std::string sizes_text(at::IntArrayRef sizes) {
   std::ostringstream text;
   text << sizes;
   return text.str();
@@ -199,7 +199,7 @@ void ParamStateReader::tensor(const char* name, at::Tensor& field, bool is_neede
   if (value == nullptr || !is_usable(name, *value)) return;
   const at::Tensor& tensor = value->as_tensor();
   if (tensor.sizes() != parameter_.sizes()) {
-    return report(name, "has the shape " + shape_text(tensor.sizes()));
+    return report(name, "has the shape " + sizes_text(tensor.sizes()));
   }
   // The fused updates want the layout of the parameter.
   if (copies_) field = at::empty_like(parameter_, at::MemoryFormat::Preserve).copy_(tensor);

@@ -14,7 +14,7 @@ namespace {
 using Tensors = RankState::Tensors;
 
 // Archives hold dense memory: a sparse gradient is its parts.
-TorchValue to_value(const at::Tensor& tensor) {
+TorchValue rng_value(const at::Tensor& tensor) {
   if (!tensor.is_sparse()) return tensor;
   return TorchDict{{"indices", tensor._indices()},
                    {"values", tensor._values()},
@@ -32,11 +32,11 @@ at::Tensor to_tensor(const TorchValue& value) {
       ._coalesced_(parts.at("coalesced").as_bool());
 }
 
-TorchValue to_value(const std::vector<Tensors>& models) {
+TorchValue rng_value(const std::vector<Tensors>& models) {
   TorchValue::List values;
   for (const Tensors& tensors : models) {
     TorchDict dict;
-    for (const auto& [name, tensor] : tensors) dict.add(name, to_value(tensor));
+    for (const auto& [name, tensor] : tensors) dict.add(name, rng_value(tensor));
     values.emplace_back(std::move(dict));
   }
   return values;
@@ -64,8 +64,8 @@ TorchValue RankState::to_archive() const {
                    {"weighted", weighted},
                    {"weighted_in_micro_batch", weighted_in_micro_batch},
                    {"sum_of_weights", sum_of_weights},
-                   {"gradients", to_value(gradients)},
-                   {"buffers", to_value(buffers)},
+                   {"gradients", rng_value(gradients)},
+                   {"buffers", rng_value(buffers)},
                    {"hooks", to_torch_value(StateValue::List(hooks.begin(), hooks.end()))},
                    {"trigger", trigger}};
 }

@@ -45,23 +45,24 @@ constexpr std::array<std::pair<TensorDtype, at::ScalarType>, 19> kDtypes{{
     {TensorDtype::kU64, at::kUInt64},
 }};
 
-[[noreturn]] void refuse(const std::string& name, const std::string& what,
-                         const std::string& hint) {
+[[noreturn]] void refuse_tensor(const std::string& name, const std::string& what,
+                                const std::string& hint) {
   throw UsageError({.what = "tensor " + files::in_quotes(name) + " " + what, .hint = hint});
 }
 
 files::SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {
-  if (!tensor.defined()) refuse(name, "is undefined", "leave it out");
+  if (!tensor.defined()) refuse_tensor(name, "is undefined", "leave it out");
   if (tensor.layout() != at::kStrided) {
-    refuse(name, "is sparse, which safetensors files cannot hold", "save tensor.to_dense()");
+    refuse_tensor(name, "is sparse, which safetensors files cannot hold", "save tensor.to_dense()");
   }
-  if (tensor.is_meta()) refuse(name, "is a meta tensor: it has no values", "load the model first");
+  if (tensor.is_meta())
+    refuse_tensor(name, "is a meta tensor: it has no values", "load the model first");
   const auto dtype = file_dtype(tensor.scalar_type());
   if (!dtype) {
-    refuse(name,
-           std::string("has the type ") + c10::toString(tensor.scalar_type()) +
-               ", which safetensors files cannot hold",
-           "convert it");
+    refuse_tensor(name,
+                  std::string("has the type ") + c10::toString(tensor.scalar_type()) +
+                      ", which safetensors files cannot hold",
+                  "convert it");
   }
   files::SafetensorsEntry entry{.name = name, .dtype = *dtype};
   for (const int64_t size : tensor.sizes()) entry.shape.push_back(static_cast<uint64_t>(size));
@@ -95,9 +96,9 @@ bool is_plain_memory(const at::Tensor& tensor) {
 // The bytes of tensors, one after the other, in row-major order. Those that are not plain memory of
 // the host are copied into one buffer, as large as the largest of them: a buffer for each would
 // leave holes in the heap that add up to a second model.
-class HostCopies {
+class RowMajorBytes {
  public:
-  explicit HostCopies(const NamedTensors& tensors) {
+  explicit RowMajorBytes(const NamedTensors& tensors) {
     for (const auto& item : tensors) {
       if (!is_plain_memory(item.value())) most_ = std::max(most_, item.value().nbytes());
     }
@@ -138,7 +139,7 @@ std::optional<at::ScalarType> torch_dtype(TensorDtype dtype) {
 void write_safetensors(files::ByteSink& sink, const NamedTensors& tensors,
                        const SafetensorsMetadata& metadata) {
   const Plan plan = plan_file(tensors, metadata);
-  HostCopies copies(plan.tensors);
+  RowMajorBytes copies(plan.tensors);
   sink.write(std::as_bytes(std::span(plan.layout.header)));
   for (const files::SafetensorsEntry& entry : plan.layout.entries) {
     sink.begin_part(entry.name);

@@ -19,9 +19,9 @@ namespace accelerate::checkpoint {
 namespace {
 
 // Copies each tensor once, however many names it has.
-class HostCopies {
+class SnapshotCopies {
  public:
-  explicit HostCopies(HostBuffers& buffers) : buffers_(buffers) { buffers_.begin_round(); }
+  explicit SnapshotCopies(HostBuffers& buffers) : buffers_(buffers) { buffers_.begin_round(); }
 
   at::Tensor copy(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return tensor;
@@ -105,7 +105,7 @@ void Snapshot::add(std::string name, TorchValue value) {
 }
 
 void Snapshot::copy_to_host(HostBuffers& buffers) {
-  HostCopies copies(buffers);
+  SnapshotCopies copies(buffers);
   for (SnapshotFile& file : files_) {
     if (auto* tensors = std::get_if<TensorsFile>(&file.content)) {
       for (auto& item : tensors->tensors) item.value() = copies.copy(item.value());

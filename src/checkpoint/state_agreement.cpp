@@ -24,7 +24,7 @@ std::string bytes_of(char kind, const ErrorInfo& info) {
   return kind + info.what + kEnd + info.where + kEnd + info.hint;
 }
 
-ErrorInfo info_of(const Error& error) {
+ErrorInfo error_info(const Error& error) {
   return {.what = error.message(), .where = error.where(), .hint = error.hint()};
 }
 
@@ -100,9 +100,9 @@ std::string error_bytes(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const UsageError& known) {
-    return bytes_of(kUsage, info_of(known));
+    return bytes_of(kUsage, error_info(known));
   } catch (const Error& known) {
-    return bytes_of(kCheckpoint, info_of(known));
+    return bytes_of(kCheckpoint, error_info(known));
   } catch (const std::exception& other) {
     return bytes_of(kCheckpoint, {.what = other.what()});
   } catch (...) {

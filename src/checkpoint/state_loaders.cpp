@@ -7,10 +7,10 @@
 namespace accelerate::checkpoint {
 namespace {
 
-constexpr const char* kStem = "sampler";
-constexpr const char* kExtension = ".bin";
+constexpr const char* kSamplerStem = "sampler";
+constexpr const char* kSamplerExtension = ".bin";
 
-TorchValue to_value(const LoaderState& state) {
+TorchValue loader_value(const LoaderState& state) {
   return TorchDict{{"seed", static_cast<int64_t>(state.seed)},
                    {"epoch", state.epoch},
                    {"position", state.position},
@@ -37,7 +37,8 @@ class LoadersPart final : public StatePart {
     size_t number = 0;
     for (const auto& loader : loaders_) {
       if (const auto state = loader->state()) {
-        snapshot.add(numbered_file(kStem, number++, kExtension), to_value(*state));
+        snapshot.add(numbered_file(kSamplerStem, number++, kSamplerExtension),
+                     loader_value(*state));
       }
     }
   }
@@ -47,10 +48,10 @@ class LoadersPart final : public StatePart {
       if (!loaders_.empty()) reader.note("where the loaders stood: they begin anew");
       return;
     }
-    const size_t saved = reader.count(kStem, kExtension);
+    const size_t saved = reader.count(kSamplerStem, kSamplerExtension);
     reader.require_count("loaders", saved, loaders_.size());
     for (size_t i = 0; i < loaders_.size() && i < saved; ++i) {
-      const std::string name = numbered_file(kStem, i, kExtension);
+      const std::string name = numbered_file(kSamplerStem, i, kSamplerExtension);
       const LoaderState state = to_state(reader.archive(name));
       try {
         loaders_[i]->check(state);

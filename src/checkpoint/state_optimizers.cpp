@@ -13,8 +13,8 @@
 namespace accelerate::checkpoint {
 namespace {
 
-constexpr const char* kStem = "optimizer";
-constexpr const char* kExtension = ".bin";
+constexpr const char* kOptimizerStem = "optimizer";
+constexpr const char* kOptimizerExtension = ".bin";
 constexpr const char* kSteps = "optimizer_steps";
 
 // Python's schedulers look for the initial rates in the groups.
@@ -61,19 +61,19 @@ class OptimizersPart final : public StatePart {
     snapshot.facts()[kSteps] = steps;
     if (!snapshot.writes_shared_files()) return;
     for (size_t i = 0; i < with_files_.size(); ++i) {
-      snapshot.add(numbered_file(kStem, i, kExtension), state_of(with_files_[i]));
+      snapshot.add(numbered_file(kOptimizerStem, i, kOptimizerExtension), state_of(with_files_[i]));
     }
   }
 
   void check(StateReader& reader) override {
-    const size_t saved = reader.count(kStem, kExtension);
+    const size_t saved = reader.count(kOptimizerStem, kOptimizerExtension);
     reader.require_count("optimizers", saved, with_files_.size());
     if (const auto found = reader.facts().find(kSteps); found != reader.facts().end()) {
       const auto steps = found->get<std::vector<int64_t>>();
       for (size_t i = 0; i < steps.size() && i < optimizers_.size(); ++i) steps_[i] = steps[i];
     }
     for (size_t i = 0; i < with_files_.size() && i < saved; ++i) {
-      const std::string name = numbered_file(kStem, i, kExtension);
+      const std::string name = numbered_file(kOptimizerStem, i, kOptimizerExtension);
       TorchValue state = reader.archive(name);
       check_optimizer_state(optimizers_[with_files_[i]].optimizer(), state, reader.where(name));
       if (!reader.is_ours()) {

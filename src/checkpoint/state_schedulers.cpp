@@ -7,8 +7,8 @@
 namespace accelerate::checkpoint {
 namespace {
 
-constexpr const char* kStem = "scheduler";
-constexpr const char* kExtension = ".bin";
+constexpr const char* kSchedulerStem = "scheduler";
+constexpr const char* kSchedulerExtension = ".bin";
 
 class SchedulersPart final : public StatePart {
  public:
@@ -17,16 +17,16 @@ class SchedulersPart final : public StatePart {
   void save(Snapshot& snapshot) const override {
     if (!snapshot.writes_shared_files()) return;
     for (size_t i = 0; i < schedulers_.size(); ++i) {
-      snapshot.add(numbered_file(kStem, i, kExtension),
+      snapshot.add(numbered_file(kSchedulerStem, i, kSchedulerExtension),
                    to_torch_value(schedulers_[i].state_dict()));
     }
   }
 
   void check(StateReader& reader) override {
-    const size_t saved = reader.count(kStem, kExtension);
+    const size_t saved = reader.count(kSchedulerStem, kSchedulerExtension);
     reader.require_count("schedulers", saved, schedulers_.size());
     for (size_t i = 0; i < schedulers_.size() && i < saved; ++i) {
-      const std::string name = numbered_file(kStem, i, kExtension);
+      const std::string name = numbered_file(kSchedulerStem, i, kSchedulerExtension);
       StateDict state = to_state_dict(reader.archive(name));
       try {
         schedulers_[i].check_state_dict(state);

@@ -16,14 +16,14 @@ namespace {
 
 using files::CheckpointEntry;
 
-struct Options {
+struct CheckpointOptions {
   enum class Action { kList, kVerify, kShow };
   Action action = Action::kList;
   std::string directory;
   bool json = false;
 };
 
-constexpr const char* kFooter =
+constexpr const char* kCheckpointFooter =
     R"(DIR is a checkpoint, a folder of checkpoints, or a project folder with a folder `checkpoints` in it.
 The exit code is 0 if every checkpoint there is complete, else 1.
 
@@ -34,7 +34,8 @@ Examples:
 )";
 
 void add_action(CLI::App& checkpoint, const char* name, const std::string& description,
-                Options::Action action, const std::shared_ptr<Options>& options) {
+                CheckpointOptions::Action action,
+                const std::shared_ptr<CheckpointOptions>& options) {
   CLI::App* app = checkpoint.add_subcommand(name, description);
   app->formatter(std::make_shared<HelpFormatter>("accelerate checkpoint " + std::string(name) +
                                                  " DIR [--json]"));
@@ -71,19 +72,19 @@ std::vector<CheckpointEntry> find_entries(const std::filesystem::path& directory
 // Prints what is asked for. Returns 0 if every checkpoint it looked at is complete (for verify: and
 // all its bytes match), else 1. Throws CheckpointError if there is none, UsageError if there is no
 // such folder.
-int run(const Options& options) {
+int run_checkpoint_action(const CheckpointOptions& options) {
   require_something_at(options.directory,
                        "name a checkpoint, or the folder that checkpoints are in");
   const std::vector<CheckpointEntry> entries = find_entries(options.directory);
   CheckpointReport report;
   switch (options.action) {
-    case Options::Action::kList:
+    case CheckpointOptions::Action::kList:
       report = list_report(entries, options.json);
       break;
-    case Options::Action::kVerify:
+    case CheckpointOptions::Action::kVerify:
       report = verify_report(entries, options.json);
       break;
-    case Options::Action::kShow:
+    case CheckpointOptions::Action::kShow:
       report = show_report(entries, options.json);
       break;
   }
@@ -94,20 +95,20 @@ int run(const Options& options) {
 }  // namespace
 
 Command setup_checkpoint(CLI::App& app) {
-  using Action = Options::Action;
-  auto options = std::make_shared<Options>();
+  using Action = CheckpointOptions::Action;
+  auto options = std::make_shared<CheckpointOptions>();
   CLI::App* checkpoint = app.add_subcommand("checkpoint", "Look at saved checkpoints");
   checkpoint->formatter(
       std::make_shared<HelpFormatter>("accelerate checkpoint list|verify|show DIR [--json]"));
   checkpoint->set_help_flag("-h,--help", "Print this help and exit");
-  checkpoint->footer(kFooter);
+  checkpoint->footer(kCheckpointFooter);
   checkpoint->require_subcommand(1);
   add_action(*checkpoint, "list", "Step, size, age and state of each checkpoint", Action::kList,
              options);
   add_action(*checkpoint, "verify", "Read every byte and compare it with the checksums",
              Action::kVerify, options);
   add_action(*checkpoint, "show", "Files and tensors of a checkpoint", Action::kShow, options);
-  return {checkpoint, [options] { return run(*options); }};
+  return {checkpoint, [options] { return run_checkpoint_action(*options); }};
 }
 
 }  // namespace accelerate::cli

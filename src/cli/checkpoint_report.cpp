@@ -32,7 +32,7 @@ std::string age_of(const Manifest& manifest) {
   return age_text(std::chrono::duration_cast<std::chrono::seconds>(now).count() - manifest.created);
 }
 
-std::string count_text(size_t count, const std::string& noun) {
+std::string counted(size_t count, const std::string& noun) {
   return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
@@ -184,7 +184,7 @@ CheckpointReport verify_report(const std::vector<CheckpointEntry>& entries, bool
     report.all_complete = report.all_complete && findings.empty();
     if (findings.empty()) {
       const Manifest& manifest = *verified.entry.manifest;
-      text += ": good, " + count_text(manifest.files.size(), "file") + ", " +
+      text += ": good, " + counted(manifest.files.size(), "file") + ", " +
               size_text(bytes_of(manifest)) + "\n";
     } else {
       text += ": DAMAGED\n";

@@ -4,13 +4,13 @@
 namespace accelerate::cli {
 namespace {
 
-constexpr const char* kHead =
+constexpr const char* kBashHead =
     R"sh(# bash completion of accelerate: eval "$(accelerate completion bash)"
 
 )sh";
 
 // Walks over the words before the cursor: which command is it, and does a flag wait for its value?
-constexpr const char* kTail = R"sh(
+constexpr const char* kBashTail = R"sh(
 _accelerate() {
   local cur=${COMP_WORDS[COMP_CWORD]} path=accelerate pending='' word i
   local commands switches valued arguments choices
@@ -105,8 +105,9 @@ std::string bash_completion(const CommandOutline& program) {
   std::string commands, values;
   describe_commands(program, program.name, commands);
   describe_values(program, program.name, values);
-  return kHead + ("_accelerate_command() {\n  case $1 in\n" + commands + "  esac\n}\n\n") +
-         "_accelerate_values() {\n  choices=''\n  case $1 in\n" + values + "  esac\n}\n" + kTail;
+  return kBashHead + ("_accelerate_command() {\n  case $1 in\n" + commands + "  esac\n}\n\n") +
+         "_accelerate_values() {\n  choices=''\n  case $1 in\n" + values + "  esac\n}\n" +
+         kBashTail;
 }
 
 }  // namespace accelerate::cli

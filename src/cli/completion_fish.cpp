@@ -38,7 +38,7 @@ void add_valued_flags(const CommandOutline& command, std::set<std::string>& flag
 }
 
 // `path` are the words that lead to `command`.
-void add_command(const CommandOutline& command, const std::string& path, std::string& script) {
+void add_fish_command(const CommandOutline& command, const std::string& path, std::string& script) {
   // After its program launch knows no flags, and after a command the one before it.
   const bool ends_with_word = !command.commands.empty() || path == "launch";
   const std::string before = ends_with_word ? "__accelerate_at " : "__accelerate_in ";
@@ -46,7 +46,7 @@ void add_command(const CommandOutline& command, const std::string& path, std::st
   for (const CommandOutline& inner : command.commands) {
     script += "complete -c accelerate -n " + quoted("__accelerate_at " + path) + " -f -a " +
               quoted(inner.name) + " -d " + quoted(inner.help) + "\n";
-    add_command(inner, path + (path.empty() ? "" : " ") + inner.name, script);
+    add_fish_command(inner, path + (path.empty() ? "" : " ") + inner.name, script);
   }
 }
 
@@ -86,7 +86,7 @@ std::string fish_completion(const CommandOutline& program) {
       "# fish completion of accelerate: accelerate completion fish | source\n"
       "set -g __accelerate_valued " +
       joined(valued, " ") + "\n" + kFunctions;
-  add_command(program, "", script);
+  add_fish_command(program, "", script);
   return script;
 }
 

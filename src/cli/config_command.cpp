@@ -22,12 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ConfigOptions {
   std::string config_file;
   std::string mixed_precision = "no";
 };
 
-fs::path path_of(const Options& options) {
+fs::path path_of(const ConfigOptions& options) {
   return options.config_file.empty() ? config::default_config_path()
                                      : fs::path(options.config_file);
 }
@@ -45,7 +45,7 @@ void say_written(const fs::path& path) {
   std::printf("configuration written to %s\n", path.c_str());
 }
 
-int run_wizard(const Options& options) {
+int run_wizard(const ConfigOptions& options) {
   const fs::path path = path_of(options);
   const auto prompter = make_prompter();
   if (is_present(path) && !prompter->confirm(path.string() + " exists. Replace it?", false)) {
@@ -59,7 +59,7 @@ int run_wizard(const Options& options) {
   return 0;
 }
 
-int run_default(const Options& options) {
+int run_default(const ConfigOptions& options) {
   const fs::path path = path_of(options);
   const config::FileNode document =
       config::default_document(options.mixed_precision, launch::visible_gpus());
@@ -79,7 +79,7 @@ int run_default(const Options& options) {
                              "with --config_file"});
 }
 
-int run_update(const Options& options) {
+int run_update(const ConfigOptions& options) {
   const fs::path path = path_of(options);
   const config::ConfigFile file = config::load_config_file(path);
   write_document(path, config::complete_document(file));
@@ -87,7 +87,7 @@ int run_update(const Options& options) {
   return 0;
 }
 
-int run_show(const Options& options) {
+int run_show(const ConfigOptions& options) {
   const fs::path path = path_of(options);
   if (options.config_file.empty() && !is_present(path)) {
     std::printf("no configuration file; accelerate config would write %s\n", path.c_str());
@@ -112,7 +112,7 @@ CLI::App* add_part(CLI::App& config, const std::string& name, const std::string&
   return part;
 }
 
-void add_config_file(CLI::App& command, Options& options) {
+void add_config_file(CLI::App& command, ConfigOptions& options) {
   command
       .add_option("--config_file", options.config_file,
                   "The configuration file; JSON if it ends in .json\n"
@@ -123,7 +123,7 @@ void add_config_file(CLI::App& command, Options& options) {
 }  // namespace
 
 Command setup_config(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConfigOptions>();
   CLI::App* config =
       app.add_subcommand("config", "Answer questions and write a configuration file");
   config->formatter(std::make_shared<HelpFormatter>("accelerate config [flags] [command]"));

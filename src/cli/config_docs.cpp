@@ -12,7 +12,7 @@ using config::Effect;
 using config::Group;
 using config::Setting;
 
-constexpr const char* kHead = R"(# Configuration
+constexpr const char* kDocsHead = R"(# Configuration
 
 Every setting has one name. It is a flag of `accelerate launch`, an environment variable and a key of a configuration
 file. A flag counts before a variable, a variable before the file, the file before the default.
@@ -108,7 +108,7 @@ std::string effect_of(const Setting& setting) {
   return "";
 }
 
-std::string flags_of(const Setting& setting) {
+std::string flags_of_setting(const Setting& setting) {
   if (!setting.has_flag) return "";
   std::string text = code(config::flag_of(setting));
   if (!setting.short_flag.empty()) text += " " + code(std::string(setting.short_flag));
@@ -118,8 +118,8 @@ std::string flags_of(const Setting& setting) {
 
 std::string row(const Setting& setting) {
   const std::string preset = setting.preset ? code(std::string(*setting.preset)) : "";
-  return "| " + (setting.has_flag ? flags_of(setting) : code(std::string(setting.name))) + " | " +
-         plain_help(setting) + " | " + values_of(setting) + " | " + preset + " | " +
+  return "| " + (setting.has_flag ? flags_of_setting(setting) : code(std::string(setting.name))) +
+         " | " + plain_help(setting) + " | " + values_of(setting) + " | " + preset + " | " +
          code(std::string(setting.file_key)) + " | " + code(config::variable_of(setting)) + " | " +
          effect_of(setting) + " |\n";
 }
@@ -127,7 +127,7 @@ std::string row(const Setting& setting) {
 }  // namespace
 
 std::string settings_page() {
-  std::string page = kHead;
+  std::string page = kDocsHead;
   std::vector<Group> done;
   for (const Setting* first : config::all_settings()) {
     if (std::find(done.begin(), done.end(), first->group) != done.end()) continue;

@@ -15,13 +15,13 @@
 namespace accelerate::cli {
 namespace {
 
-struct Options {
+struct EnvOptions {
   bool json = false;
   std::string config_file;
 };
 
 // The file, and the variables that count before it. What cannot be used is a fact too.
-ConfigurationFacts configuration_facts(const Options& options) {
+ConfigurationFacts configuration_facts(const EnvOptions& options) {
   ConfigurationFacts facts{.file = options.config_file.empty()
                                        ? environment_variable("ACCELERATE_CONFIG_FILE").value_or("")
                                        : options.config_file,
@@ -37,7 +37,7 @@ ConfigurationFacts configuration_facts(const Options& options) {
   return facts;
 }
 
-EnvironmentFacts gather_facts(const Options& options) {
+EnvironmentFacts gather_facts(const EnvOptions& options) {
   return {.version = ACCELERATE_VERSION,
           .built_for = ACCELERATE_LIBTORCH_VERSION,
           .compiler = ACCELERATE_COMPILER,
@@ -55,7 +55,7 @@ EnvironmentFacts gather_facts(const Options& options) {
 }  // namespace
 
 Command setup_env(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EnvOptions>();
   CLI::App* env = app.add_subcommand("env", "Print facts about this machine for a bug report");
   env->formatter(std::make_shared<HelpFormatter>("accelerate env [flags]"));
   env->set_help_flag("-h,--help", "Print this help and exit");

@@ -25,7 +25,7 @@ using estimate::GpuSet;
 
 constexpr uint64_t kMostRanks = 1'000'000;
 
-constexpr const char* kFooter =
+constexpr const char* kEstimateFooter =
     R"(MODEL is a .safetensors file, the index of several, a folder with them, the config.json of a model
 of type bert, distilbert, gpt2, llama, roberta or t5, or a name in the cache of the Hugging Face
 hub. Of weights only the headers are read. Sizes are binary: 1 GiB is 1024 MiB.
@@ -36,7 +36,7 @@ Examples:
   accelerate estimate-memory llama --gpu_memory 80GiB --gpus 8 --optimizer adam8bit
 )";
 
-struct Options {
+struct EstimateOptions {
   std::string model;
   std::vector<std::string> dtypes;
   std::string optimizer = "adam";
@@ -60,12 +60,12 @@ std::string spell_out_dtype(std::string& name) {
 }
 
 template <typename Value>
-Value named(std::span<const Value> values, const std::string& name) {
+Value value_named(std::span<const Value> values, const std::string& name) {
   return *std::find_if(values.begin(), values.end(),
                        [&](Value value) { return name == name_of(value); });
 }
 
-std::optional<GpuSet> gpus_of(const Options& options, const std::vector<uint64_t>& ranks) {
+std::optional<GpuSet> gpus_of(const EstimateOptions& options, const std::vector<uint64_t>& ranks) {
   const std::vector<uint64_t> found = gpu_memories();
   const uint64_t most_ranks = *std::max_element(ranks.begin(), ranks.end());
   if (!options.gpu_memory.empty()) {
@@ -83,15 +83,15 @@ std::optional<GpuSet> gpus_of(const Options& options, const std::vector<uint64_t
                 *std::min_element(found.begin(), found.end()), "nvidia-smi"};
 }
 
-EstimateRequest request_of(const Options& options) {
+EstimateRequest request_of(const EstimateOptions& options) {
   EstimateRequest request;
   if (!options.dtypes.empty()) {
     request.dtypes.clear();
     for (const std::string& name : options.dtypes) {
-      request.dtypes.push_back(named(estimate::all_dtypes(), name));
+      request.dtypes.push_back(value_named(estimate::all_dtypes(), name));
     }
   }
-  request.optimizer = named(estimate::all_optimizers(), options.optimizer);
+  request.optimizer = value_named(estimate::all_optimizers(), options.optimizer);
   if (!options.ranks.empty()) request.ranks = options.ranks;
   if ((options.batch == 0) != (options.sequence == 0)) {
     throw UsageError(
@@ -108,7 +108,7 @@ EstimateRequest request_of(const Options& options) {
   return request;
 }
 
-int run(const Options& options) {
+int print_estimate(const EstimateOptions& options) {
   if (!options.library_name.empty() || options.trust_remote_code) {
     std::fprintf(stderr,
                  "accelerate estimate-memory: without effect: --library_name and "
@@ -139,12 +139,12 @@ CLI::Option* add_size(CLI::App& command, const std::string& flag, uint64_t& valu
 }  // namespace
 
 Command setup_estimate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EstimateOptions>();
   CLI::App* command =
       app.add_subcommand("estimate-memory", "Tell what a model needs, and what fits where");
   command->formatter(std::make_shared<HelpFormatter>("accelerate estimate-memory MODEL [flags]"));
   command->set_help_flag("-h,--help", "Print this help and exit");
-  command->footer(kFooter);
+  command->footer(kEstimateFooter);
   command->add_option("MODEL", options->model, "File or folder of the model")
       ->type_name("")
       ->required();
@@ -177,7 +177,7 @@ Command setup_estimate(CLI::App& app) {
   command->add_option("--library_name", options->library_name, "Without effect here")
       ->type_name("NAME");
   command->add_flag("--trust_remote_code", options->trust_remote_code, "Without effect here");
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return print_estimate(*options); }};
 }
 
 }  // namespace accelerate::cli

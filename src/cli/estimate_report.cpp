@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 constexpr std::array<Optimizer, 3> kOptimizerColumns{Optimizer::kAdam, Optimizer::kSgd,
                                                      Optimizer::kAdam8bit};
 
-std::string count_text(uint64_t count) {
+std::string parameter_count_text(uint64_t count) {
   if (count < 1'000'000) return std::to_string(count);
   const bool is_billions = count >= 1'000'000'000;
   std::array<char, 32> text{};
@@ -46,7 +46,7 @@ std::string head_text(const MemoryEstimate& estimate) {
   std::string text = printable_text(estimate.origin);
   if (!estimate.architecture.empty())
     text += " (" + printable_text(estimate.architecture, 60) + ")";
-  return text + "\n" + count_text(estimate.parameters) + " parameters in " +
+  return text + "\n" + parameter_count_text(estimate.parameters) + " parameters in " +
          plural(estimate.tensors, "tensor") + "; the largest layer is " +
          printable_text(estimate.largest_layer, 60) + "\n\n";
 }

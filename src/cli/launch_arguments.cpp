@@ -10,7 +10,7 @@ namespace {
 using config::Kind;
 using config::Setting;
 
-[[noreturn]] void refuse_flag(const std::string& flag, const LaunchCaller& caller) {
+[[noreturn]] void refuse_launch_flag(const std::string& flag, const LaunchCaller& caller) {
   std::vector<std::string> known = config::long_flags();
   known.insert(known.end(), caller.own_flags.begin(), caller.own_flags.end());
   const std::string nearest = config::nearest_name(flag, known);
@@ -59,7 +59,7 @@ LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments
       return parsed;
     }
     const Setting* setting = config::find_flag(flag);
-    if (setting == nullptr) refuse_flag(flag, caller);
+    if (setting == nullptr) refuse_launch_flag(flag, caller);
 
     if (has_value) {
       parsed.flags.push_back({setting, given(*setting, flag, argument->substr(equals + 1)), flag});

@@ -14,7 +14,7 @@ using config::Setting;
 constexpr size_t kHelpColumn = 40;
 constexpr size_t kWidth = 100;
 
-constexpr const char* kHead = R"(Start the workers of a training program
+constexpr const char* kLaunchHelpHead = R"(Start the workers of a training program
 
 Usage: accelerate launch [flags] program [arguments of program]
 )";
@@ -125,7 +125,7 @@ std::string_view prefix_of(Group group) {
   }
 }
 
-std::string named(Group group) {
+std::string group_title(Group group) {
   const std::string_view prefix = prefix_of(group);
   std::string flags;
   int alike = 0;
@@ -145,7 +145,7 @@ std::string named(Group group) {
 }  // namespace
 
 std::string launch_help(HelpWanted wanted) {
-  std::string text = kHead;
+  std::string text = kLaunchHelpHead;
   for (const Group group : groups_of_launch()) {
     if (is_for_native_programs(group) || wanted == HelpWanted::kAll) text += explained(group);
   }
@@ -154,7 +154,7 @@ std::string launch_help(HelpWanted wanted) {
         "\nFor Python's library: passed on to the workers as variables, or without effect\n"
         "(--help_all explains each):\n";
     for (const Group group : groups_of_launch()) {
-      if (!is_for_native_programs(group)) text += named(group);
+      if (!is_for_native_programs(group)) text += group_title(group);
     }
   }
   text +=

@@ -15,7 +15,7 @@ configuration file, that before the default.
 prints every value and who gave it.
 )";
 
-constexpr const char* kTail = R"(.SH EXIT STATUS
+constexpr const char* kManTail = R"(.SH EXIT STATUS
 .TP
 .B 0
 all went well
@@ -75,7 +75,7 @@ std::string option_text(const OptionOutline& option) {
   return text;
 }
 
-void add_command(const CommandOutline& command, const std::string& path, std::string& page) {
+void add_man_command(const CommandOutline& command, const std::string& path, std::string& page) {
   page += ".SS " + roff(path) + "\n" + roff(command.help) + "\n";
   std::string group;
   for (const OptionOutline& option : command.options) {
@@ -90,7 +90,7 @@ void add_command(const CommandOutline& command, const std::string& path, std::st
     page += option_text(option);
   }
   for (const CommandOutline& inner : command.commands) {
-    add_command(inner, path + " " + inner.name, page);
+    add_man_command(inner, path + " " + inner.name, page);
   }
 }
 
@@ -119,13 +119,13 @@ std::string man_page(const CommandOutline& program) {
   for (const OptionOutline& option : program.options) page += option_text(option);
   page += ".SH COMMANDS\n";
   for (const CommandOutline& command : program.commands) {
-    add_command(command, program.name + " " + command.name, page);
+    add_man_command(command, program.name + " " + command.name, page);
   }
   page += environment_text();
   page +=
       ".SH FILES\n.TP\n.I ~/.cache/huggingface/accelerate/default_config.yaml\nthe "
       "configuration that\n.B accelerate config\nwrites and\n.B accelerate launch\nreads\n";
-  return page + kTail;
+  return page + kManTail;
 }
 
 }  // namespace accelerate::cli

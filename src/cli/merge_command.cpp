@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFooter =
+constexpr const char* kMergeFooter =
     R"(SOURCE is a .safetensors file, the index of several, or a folder with them, also one of save_state.
 TARGET is a folder, or a file that ends in .safetensors. Tensors stay the same byte for byte; the
 target is there completely or not at all. It must not be in a folder that is the source; beside a
@@ -35,7 +35,7 @@ Examples:
   accelerate merge-weights whole/model.safetensors shards --max_shard_size 2GB
 )";
 
-struct Options {
+struct MergeOptions {
   std::string source;
   std::string target;
   std::string max_shard_size;
@@ -59,7 +59,7 @@ void refuse_torch_distributed(const fs::path& source) {
                     .hint = "merge it with Python's accelerate merge-weights first"});
 }
 
-int run(const Options& options) {
+int run_merge(const MergeOptions& options) {
   if (options.unsafe_serialization) {
     throw UsageError({.what = "only safetensors files are written, no pickles",
                       .where = "--unsafe_serialization",
@@ -91,13 +91,13 @@ int run(const Options& options) {
 }  // namespace
 
 Command setup_merge(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<MergeOptions>();
   CLI::App* command =
       app.add_subcommand("merge-weights", "Make one file of the weights of a model");
   command->formatter(
       std::make_shared<HelpFormatter>("accelerate merge-weights SOURCE TARGET [flags]"));
   command->set_help_flag("-h,--help", "Print this help and exit");
-  command->footer(kFooter);
+  command->footer(kMergeFooter);
   command->add_option("SOURCE", options->source, "What is merged")->type_name("")->required();
   command->add_option("TARGET", options->target, "Where the result goes")
       ->type_name("")
@@ -113,7 +113,7 @@ Command setup_merge(CLI::App& app) {
                     "Remove the files that were merged, when the new ones are safe");
   command->add_flag("--unsafe_serialization", options->unsafe_serialization,
                     "Refused: pickles are not written here");
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return run_merge(*options); }};
 }
 
 }  // namespace accelerate::cli

@@ -18,7 +18,7 @@
 namespace accelerate::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTestFooter =
     R"(The workers are started as accelerate launch would start them, with the same configuration; all
 flags of accelerate launch are taken too (accelerate launch --help). The exit code is 0 if every
 check passed.
@@ -29,7 +29,7 @@ Examples:
   accelerate test --cpu --num_processes 4
 )";
 
-struct Options {
+struct TestOptions {
   std::string config_file;
   bool json = false;
   std::string timeout;
@@ -58,7 +58,7 @@ void require_libtorch() {
   throw UsageError({.what = facts.problem.what, .hint = facts.problem.hint});
 }
 
-int run(const Options& options, const std::vector<std::string>& launch_flags) {
+int run_selftest(const TestOptions& options, const std::vector<std::string>& launch_flags) {
   const LaunchCaller caller{.name = "accelerate test",
                             .takes_program = false,
                             .own_flags = {"--json", "--timeout", "--folder"}};
@@ -81,12 +81,12 @@ int run(const Options& options, const std::vector<std::string>& launch_flags) {
 }  // namespace
 
 Command setup_test(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TestOptions>();
   CLI::App* command =
       app.add_subcommand("test", "Try out whether the configured processes can train together");
   command->formatter(std::make_shared<HelpFormatter>("accelerate test [flags] [flags of launch]"));
   command->set_help_flag("-h,--help", "Print this help and exit");
-  command->footer(kFooter);
+  command->footer(kTestFooter);
   command->allow_extras();
   command
       ->add_option("--config_file", options->config_file,
@@ -103,7 +103,7 @@ Command setup_test(CLI::App& app) {
                    "A folder that all machines see, to try out checkpoints in\n"
                    "[the folder of temporary files; several machines must name one]")
       ->type_name("PATH");
-  return {command, [=] { return run(*options, command->remaining()); }};
+  return {command, [=] { return run_selftest(*options, command->remaining()); }};
 }
 
 }  // namespace accelerate::cli

@@ -14,13 +14,13 @@
 namespace accelerate::cli {
 namespace {
 
-struct Options {
+struct ToFsdp2Options {
   std::string config_file;
   std::string output_file;
   bool overwrite = false;
 };
 
-int run(const Options& options) {
+int run_conversion(const ToFsdp2Options& options) {
   if (!options.overwrite && options.output_file.empty()) {
     throw UsageError({.what = "where shall the result go?",
                       .hint = "--output_file new.yaml, or --overwrite to replace the file"});
@@ -49,7 +49,7 @@ int run(const Options& options) {
 }  // namespace
 
 Command setup_to_fsdp2(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ToFsdp2Options>();
   CLI::App* command =
       app.add_subcommand("to-fsdp2", "Convert a configuration file from FSDP 1 to FSDP 2");
   command->formatter(std::make_shared<HelpFormatter>(
@@ -61,7 +61,7 @@ Command setup_to_fsdp2(CLI::App& app) {
   command->add_option("--output_file", options->output_file, "Where the result goes")
       ->type_name("PATH");
   command->add_flag("--overwrite", options->overwrite, "Replace a file that exists");
-  return {command, [options] { return run(*options); }};
+  return {command, [options] { return run_conversion(*options); }};
 }
 
 }  // namespace accelerate::cli

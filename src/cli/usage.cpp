@@ -24,7 +24,7 @@ Reached reached_command(const CLI::App& app, const std::string& before = "") {
   return {&app, words};
 }
 
-std::vector<std::string> flags_of(const CLI::App& app) {
+std::vector<std::string> flags_of_app(const CLI::App& app) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
@@ -38,9 +38,9 @@ std::vector<std::string> commands_of(const CLI::App& app) {
   return names;
 }
 
-void refuse_flag(const Reached& reached, const std::string& word) {
+void refuse_unknown_flag(const Reached& reached, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
-  const std::string nearest = config::nearest_name(flag, flags_of(*reached.app));
+  const std::string nearest = config::nearest_name(flag, flags_of_app(*reached.app));
   throw UsageError({.what = reached.words + " has no flag " + flag,
                     .hint = nearest.empty() ? reached.words + " --help" : nearest + "?"});
 }
@@ -84,7 +84,7 @@ void refuse_command_line(const CLI::App& program, const CLI::Error& error) {
   const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const std::string& word) {
     return word.size() > 1 && word.starts_with("-");
   });
-  if (flag != unknown.end()) refuse_flag(reached, *flag);
+  if (flag != unknown.end()) refuse_unknown_flag(reached, *flag);
   if (!unknown.empty()) refuse_word(reached, unknown.front());
   refuse_missing_command(reached, error);
   refuse_missing_value(*reached.app, error);

@@ -8,7 +8,9 @@
 namespace accelerate::comm {
 namespace {
 
-bool is_loopback(const in_addr& address) { return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET; }
+bool is_loopback_address(const in_addr& address) {
+  return ntohl(address.s_addr) >> 24 == IN_LOOPBACKNET;
+}
 
 }  // namespace
 
@@ -17,7 +19,7 @@ std::optional<int> bind_loopback(const std::string& host, uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return std::nullopt;
-  if (!is_loopback(address.sin_addr)) return std::nullopt;
+  if (!is_loopback_address(address.sin_addr)) return std::nullopt;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::nullopt;
   const int on =

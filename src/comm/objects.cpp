@@ -29,7 +29,7 @@ std::string to_string(const at::Tensor& tensor) {
 constexpr char kObject = '+';
 constexpr char kRefusal = '!';
 
-std::string message_of(const c10::IValue& object) {
+std::string object_message(const c10::IValue& object) {
   try {
     return compat::to_bytes(object) + kObject;
   } catch (const std::exception& error) {
@@ -81,14 +81,14 @@ std::vector<std::string> Communicator::all_gather_bytes(std::string_view bytes) 
 c10::IValue Communicator::broadcast_object(const c10::IValue& object, int root) {
   impl_->require_rank(root, "broadcast_object");
   if (world_size() == 1) return object;
-  return object_of(*impl_, broadcast_bytes(rank() == root ? message_of(object) : "", root),
+  return object_of(*impl_, broadcast_bytes(rank() == root ? object_message(object) : "", root),
                    static_cast<size_t>(root), "broadcast_object");
 }
 
 std::vector<c10::IValue> Communicator::all_gather_object(const c10::IValue& object) {
   if (world_size() == 1) return {object};
   std::vector<c10::IValue> result;
-  for (std::string& message : all_gather_bytes(message_of(object))) {
+  for (std::string& message : all_gather_bytes(object_message(object))) {
     result.push_back(object_of(*impl_, std::move(message), result.size(), "all_gather_object"));
   }
   return result;

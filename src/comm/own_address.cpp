@@ -10,13 +10,13 @@
 namespace accelerate::comm {
 namespace {
 
-std::string text_of(const sockaddr* address, socklen_t length) {
+std::string address_text(const sockaddr* address, socklen_t length) {
   char text[NI_MAXHOST];
   return getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0 ? text
                                                                                           : "";
 }
 
-bool is_loopback(const std::string& address) {
+bool is_loopback_text(const std::string& address) {
   return address == "::1" || address.starts_with("127.") || address.starts_with("::ffff:127.");
 }
 
@@ -34,7 +34,7 @@ std::string address_towards(const std::string& host, uint16_t port) {
     socklen_t length = sizeof own;
     if (connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
         getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0) {
-      address = text_of(reinterpret_cast<sockaddr*>(&own), length);
+      address = address_text(reinterpret_cast<sockaddr*>(&own), length);
     }
     close(fd);
   }
@@ -47,10 +47,10 @@ std::string public_address(const ifaddrs& entry, int family) {
   constexpr unsigned kReady = IFF_UP | IFF_RUNNING;
   if (entry.ifa_addr == nullptr || entry.ifa_addr->sa_family != family) return "";
   if ((entry.ifa_flags & kReady) != kReady || (entry.ifa_flags & IFF_LOOPBACK) != 0) return "";
-  if (family == AF_INET) return text_of(entry.ifa_addr, sizeof(sockaddr_in));
+  if (family == AF_INET) return address_text(entry.ifa_addr, sizeof(sockaddr_in));
   const auto* address = reinterpret_cast<const sockaddr_in6*>(entry.ifa_addr);
   if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) return "";
-  return text_of(entry.ifa_addr, sizeof(sockaddr_in6));
+  return address_text(entry.ifa_addr, sizeof(sockaddr_in6));
 }
 
 std::string first_public_address() {
@@ -71,7 +71,7 @@ std::string first_public_address() {
 std::string own_address(const RankEnvironment& ranks) {
   std::string address = address_towards(ranks.master_address, ranks.master_port);
   const bool one_machine = ranks.local_world_size == ranks.world_size;
-  return one_machine || !is_loopback(address) ? address : first_public_address();
+  return one_machine || !is_loopback_text(address) ? address : first_public_address();
 }
 
 }  // namespace accelerate::comm

@@ -28,7 +28,9 @@ constexpr std::chrono::milliseconds kSlack{500};
 
 std::string record_key(int rank) { return "record/" + std::to_string(rank); }
 
-std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::string text_of_bytes(const std::vector<uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
+}
 
 // Where all ranks have arrived: what each of them does, if that is not the same.
 std::string describe_difference(const Records& records, int64_t sequence) {
@@ -131,7 +133,7 @@ class PeerWatch::Watcher {
         return before;
       }
       if (!store_->check({kEventKey})) return StoreState::kQuiet;
-      if (text_of(store_->get(kEventKey)) == kGoodbye) {
+      if (text_of_bytes(store_->get(kEventKey)) == kGoodbye) {
         store_->add(kLeftKey, 1);
         return StoreState::kClosing;
       }
@@ -148,7 +150,7 @@ class PeerWatch::Watcher {
       std::string text = describe(records, sequence, world_size_);
       // The first finding stays: a rank that fails later sees only the ruins.
       const std::vector<uint8_t> bytes(text.begin(), text.end());
-      std::string first = text_of(store_->compareSet(kDiagnosisKey, {}, bytes));
+      std::string first = text_of_bytes(store_->compareSet(kDiagnosisKey, {}, bytes));
       count_as_informed();
       // The user's thread may end the process as soon as it knows, and the store with it.
       if (rank_ == 0) wait_for_count(kInformedKey, static_cast<int64_t>(records.size()));
@@ -169,7 +171,7 @@ class PeerWatch::Watcher {
     while (true) {
       for (int rank = 0; rank < world_size_; ++rank) {
         if (records.count(rank) != 0 || !store_->check({record_key(rank)})) continue;
-        records[rank] = CollectiveRecord::decode(text_of(store_->get(record_key(rank))));
+        records[rank] = CollectiveRecord::decode(text_of_bytes(store_->get(record_key(rank))));
       }
       if (static_cast<int>(records.size()) == world_size_ || Clock::now() > give_up) return records;
       std::this_thread::sleep_for(kAlarmedPollInterval);
@@ -180,7 +182,7 @@ class PeerWatch::Watcher {
 
   void remember_diagnosis() {
     if (!store_->check({kDiagnosisKey})) return;
-    std::string diagnosis = text_of(store_->get(kDiagnosisKey));
+    std::string diagnosis = text_of_bytes(store_->get(kDiagnosisKey));
     count_as_informed();
     const std::lock_guard lock(mutex_);
     diagnosis_of_a_peer_ = std::move(diagnosis);

@@ -71,7 +71,7 @@ struct Intent {
   std::vector<OperandNode> nodes{};
 };
 
-std::string message_of(const Operands& operands) {
+std::string operands_message(const Operands& operands) {
   std::string message(1, operands.problem.empty() ? kReady : kProblem);
   if (!operands.problem.empty()) {
     write(message, operands.problem);
@@ -122,7 +122,7 @@ bool fits(const OperandNode& a, const OperandNode& b, Fit fit) {
 }
 
 // Such as "Float [4, 10] on cpu".
-std::string text_of(const OperandNode& node) {
+std::string node_text(const OperandNode& node) {
   if (!node.is_tensor) return node.type;
   const size_t blank = std::min(node.type.find(' '), node.type.size());
   std::string text = node.type.substr(0, blank) + " [";
@@ -213,7 +213,7 @@ const char* hint_for(Fit fit) {
   for (size_t rank = 0; rank < intents.size(); ++rank) {
     const OperandNode* node = node_of(rank);
     if (node != nullptr && path.empty()) path = node->path;
-    texts.push_back(node == nullptr ? "nothing there" : text_of(*node));
+    texts.push_back(node == nullptr ? "nothing there" : node_text(*node));
   }
   const std::vector<Camp> camps = camps_of(texts);
   const bool have_majority = 2 * camps.front().ranks.size() > intents.size();
@@ -261,7 +261,7 @@ AgreedSizes compare(Communicator& ranks, const Operands& operands, Fit fit) {
     require_ready({Intent{.problem = operands.problem, .hint = operands.hint}}, where);
     return AgreedSizes(operands);
   }
-  const std::string message = message_of(operands);
+  const std::string message = operands_message(operands);
   const at::Tensor summary =
       at::tensor({hash_of(message), static_cast<int64_t>(message.size())}, at::kLong);
   int64_t longest = 0;

@@ -60,7 +60,7 @@ constexpr Setting dynamo(SV name, Kind kind, SV preset, SV key, SV variable, Spe
           .effect = Effect::kForwarded};
 }
 
-constexpr Setting kTable[] = {
+constexpr Setting kComputeSettings[] = {
     fp8("fp8_backend", Kind::kChoice, std::nullopt, "fp8_config.fp8_backend",
         "ACCELERATE_FP8_BACKEND", Spelling::kAsIs, "Library that computes in fp8", kFp8Backends),
     fp8("fp8_use_autocast_during_eval", Kind::kSwitch, "false",
@@ -109,6 +109,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> compute_settings() { return kTable; }
+std::span<const Setting> compute_settings() { return kComputeSettings; }
 
 }  // namespace accelerate::config

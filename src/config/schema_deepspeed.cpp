@@ -38,7 +38,7 @@ constexpr Setting launching(SV name, Kind kind, SV key, Effect effect, SV help,
           .effect = effect};
 }
 
-constexpr Setting kTable[] = {
+constexpr Setting kDeepspeedSettings[] = {
     {.name = "use_deepspeed",
      .group = Group::kDeepspeed,
      .kind = Kind::kSwitch,
@@ -101,6 +101,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> deepspeed_settings() { return kTable; }
+std::span<const Setting> deepspeed_settings() { return kDeepspeedSettings; }
 
 }  // namespace accelerate::config

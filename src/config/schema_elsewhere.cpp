@@ -27,7 +27,7 @@ constexpr Setting secret(SV name, SV help) {
           .effect = Effect::kNone};
 }
 
-constexpr Setting kTable[] = {
+constexpr Setting kElsewhereSettings[] = {
     none("tpu", Group::kTpu, Kind::kSwitch, "false", "", {}, "Train on TPUs"),
     {.name = "tpu_cluster",
      .group = Group::kTpu,
@@ -53,6 +53,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> elsewhere_settings() { return kTable; }
+std::span<const Setting> elsewhere_settings() { return kElsewhereSettings; }
 
 }  // namespace accelerate::config

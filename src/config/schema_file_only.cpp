@@ -50,7 +50,7 @@ constexpr Setting retired(SV name, SV file_key, SV help) {
           .effect = Effect::kNone};
 }
 
-constexpr Setting kTable[] = {
+constexpr Setting kFileOnlySettings[] = {
     choice("compute_environment", kEnvironments, "Where jobs run"),
     choice(
         "distributed_type", kDistributedTypes,
@@ -80,6 +80,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> file_only_settings() { return kTable; }
+std::span<const Setting> file_only_settings() { return kFileOnlySettings; }
 
 }  // namespace accelerate::config

@@ -64,7 +64,7 @@ constexpr Setting mesh(SV name, Kind kind, std::optional<SV> preset, SV key, SV 
           .effect = Effect::kForwarded};
 }
 
-constexpr Setting kTable[] = {
+constexpr Setting kFsdpSettings[] = {
     {.name = "use_fsdp",
      .group = Group::kFsdp,
      .kind = Kind::kSwitch,
@@ -175,6 +175,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> fsdp_settings() { return kTable; }
+std::span<const Setting> fsdp_settings() { return kFsdpSettings; }
 
 }  // namespace accelerate::config

@@ -19,7 +19,7 @@ constexpr Setting megatron(SV name, Kind kind, std::optional<SV> preset, SV key,
           .effect = Effect::kForwarded};
 }
 
-constexpr Setting kTable[] = {
+constexpr Setting kMegatronSettings[] = {
     {.name = "use_megatron_lm",
      .group = Group::kMegatron,
      .kind = Kind::kSwitch,
@@ -126,6 +126,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> megatron_settings() { return kTable; }
+std::span<const Setting> megatron_settings() { return kMegatronSettings; }
 
 }  // namespace accelerate::config

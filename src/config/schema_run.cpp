@@ -12,7 +12,7 @@ constexpr std::array<SV, 4> kPrecisions = {"no", "fp16", "bf16", "fp8"};
 constexpr std::array<SV, 4> kLaunchers = {"local", "mpirun", "slurm", "ssh"};
 constexpr std::array<SV, 1> kAuto = {"auto"};
 
-constexpr Setting kTable[] = {
+constexpr Setting kRunSettings[] = {
     {.name = "module",
      .group = Group::kProgram,
      .kind = Kind::kSwitch,
@@ -272,6 +272,6 @@ constexpr Setting kTable[] = {
 
 }  // namespace
 
-std::span<const Setting> run_settings() { return kTable; }
+std::span<const Setting> run_settings() { return kRunSettings; }
 
 }  // namespace accelerate::config

@@ -10,16 +10,16 @@
 namespace accelerate::config {
 namespace {
 
-[[noreturn]] void refuse(const Settings& settings, std::string_view name, std::string what,
-                         std::string hint) {
+[[noreturn]] void refuse_combination(const Settings& settings, std::string_view name,
+                                     std::string what, std::string hint) {
   throw ConfigError(
       {.what = std::move(what), .where = place_of(settings[name].source), .hint = std::move(hint)});
 }
 
 void check_program(const Settings& settings) {
   if (settings.is_on("module") && settings.is_on("no_python")) {
-    refuse(settings, "no_python", "--module and --no_python cannot be used together",
-           "a module is always run by Python: leave --no_python out");
+    refuse_combination(settings, "no_python", "--module and --no_python cannot be used together",
+                       "a module is always run by Python: leave --no_python out");
   }
 }
 
@@ -33,8 +33,9 @@ void check_paradigm(const Settings& settings) {
     chosen.emplace_back(name);
   }
   if (chosen.size() < 2) return;
-  refuse(settings, chosen[1], chosen[0] + " and " + chosen[1] + " cannot be used together",
-         "choose one of --cpu, --multi_gpu, --tpu, --use_deepspeed and --use_fsdp");
+  refuse_combination(settings, chosen[1],
+                     chosen[0] + " and " + chosen[1] + " cannot be used together",
+                     "choose one of --cpu, --multi_gpu, --tpu, --use_deepspeed and --use_fsdp");
 }
 
 void check_processes(const Settings& settings) {
@@ -43,20 +44,20 @@ void check_processes(const Settings& settings) {
   const int rank = settings.integer("machine_rank").value_or(0);
   if (settings["multi_gpu"].source.kind == SourceKind::kFlag && settings.is_on("multi_gpu") &&
       settings["num_processes"].source.kind == SourceKind::kFlag && processes < 2) {
-    refuse(settings, "num_processes", "--multi_gpu needs at least 2 processes",
-           "--num_processes 2");
+    refuse_combination(settings, "num_processes", "--multi_gpu needs at least 2 processes",
+                       "--num_processes 2");
   }
   if (processes % machines != 0) {
-    refuse(settings, "num_processes",
-           std::to_string(processes) + " processes cannot be shared evenly by " +
-               std::to_string(machines) + " machines",
-           "--num_processes counts the workers of all machines together");
+    refuse_combination(settings, "num_processes",
+                       std::to_string(processes) + " processes cannot be shared evenly by " +
+                           std::to_string(machines) + " machines",
+                       "--num_processes counts the workers of all machines together");
   }
   if (rank >= machines) {
-    refuse(settings, "machine_rank",
-           "machine_rank is " + std::to_string(rank) + ", but there are " +
-               std::to_string(machines) + " machines, counted from 0",
-           "--num_machines counts the machines");
+    refuse_combination(settings, "machine_rank",
+                       "machine_rank is " + std::to_string(rank) + ", but there are " +
+                           std::to_string(machines) + " machines, counted from 0",
+                       "--num_machines counts the machines");
   }
 }
 
@@ -64,13 +65,13 @@ void check_gpu_ids(const Settings& settings) {
   const std::string ids = settings.text("gpu_ids");
   if (ids.empty() || ids == "all") return;
   if (!is_gpu_list(ids)) {
-    refuse(settings, "gpu_ids", "gpu_ids cannot be '" + printable_text(ids) + "'",
-           "numbers with commas between, as in 0,1, or all");
+    refuse_combination(settings, "gpu_ids", "gpu_ids cannot be '" + printable_text(ids) + "'",
+                       "numbers with commas between, as in 0,1, or all");
   }
   if (settings.is_on("multi_gpu") && list_parts(ids).size() < 2 &&
       settings.integer("num_machines").value_or(1) <= 1) {
-    refuse(settings, "gpu_ids", "one GPU is named, but several are to be trained on",
-           "name at least two GPUs, or --gpu_ids all");
+    refuse_combination(settings, "gpu_ids", "one GPU is named, but several are to be trained on",
+                       "name at least two GPUs, or --gpu_ids all");
   }
 }
 
@@ -80,16 +81,17 @@ void check_sharding(const Settings& settings) {
       settings.is_on("use_deepspeed") &&
       settings["use_parallelism_config"].source.kind == SourceKind::kFile;
   if (settings.is_on("use_parallelism_config") && !is_fsdp_2 && !is_deepspeed_file) {
-    refuse(settings, "use_parallelism_config",
-           "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",
-           "--use_fsdp --fsdp_version 2 --use_parallelism_config");
+    refuse_combination(settings, "use_parallelism_config",
+                       "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",
+                       "--use_fsdp --fsdp_version 2 --use_parallelism_config");
   }
   if (settings.is_on("use_fsdp") && settings.is_on("fsdp_cpu_ram_efficient_loading") &&
       !settings.is_on("fsdp_sync_module_states")) {
-    refuse(settings, "fsdp_sync_module_states",
-           "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: the other ranks get "
-           "their weights from rank 0",
-           "--fsdp_sync_module_states true");
+    refuse_combination(
+        settings, "fsdp_sync_module_states",
+        "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: the other ranks get "
+        "their weights from rank 0",
+        "--fsdp_sync_module_states true");
   }
 }
 

@@ -33,8 +33,8 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
                      [&](std::string_view word) { return lower(word) == lower(text); });
 }
 
-[[noreturn]] void refuse(const Setting& setting, std::string_view text, const Source& source,
-                         const std::string& allowed, std::string hint = {}) {
+[[noreturn]] void refuse_value(const Setting& setting, std::string_view text, const Source& source,
+                               const std::string& allowed, std::string hint = {}) {
   throw ConfigError({.what = std::string(setting.name) + " cannot be '" + printable_text(text) +
                              "': it is " + allowed,
                      .where = place_of(source),
@@ -86,7 +86,7 @@ std::string checked_number(const Setting& setting, std::string_view text, const 
   const std::optional<double> number =
       is_whole ? std::optional<double>(whole) : decimal_number(text);
   if (!number || *number < setting.least || *number > setting.most) {
-    refuse(setting, text, source, allowed_numbers(setting));
+    refuse_value(setting, text, source, allowed_numbers(setting));
   }
   if (whole) return std::to_string(*whole);
   const bool looks_whole = text.find_first_not_of("+-0123456789") == std::string_view::npos;
@@ -103,7 +103,8 @@ std::string checked_choice(const Setting& setting, std::string_view text, const 
   const std::string nearest = nearest_name(lower(text), names);
   const std::string nearest_upper = nearest_name(upper(text), names);
   const std::string& best = nearest.empty() ? nearest_upper : nearest;
-  refuse(setting, text, source, listed(setting.choices, "or"), best.empty() ? "" : best + "?");
+  refuse_value(setting, text, source, listed(setting.choices, "or"),
+               best.empty() ? "" : best + "?");
 }
 
 std::string checked_truths(const Setting& setting, std::string_view text, const Source& source) {
@@ -113,11 +114,11 @@ std::string checked_truths(const Setting& setting, std::string_view text, const 
   for (const std::string& part : parts) {
     const auto truth = truth_of(part);
     if (!truth || parts.size() != 3) {
-      refuse(setting, text, source, "three of true and false, with commas between");
+      refuse_value(setting, text, source, "three of true and false, with commas between");
     }
     result += std::string(result.empty() ? "" : ",") + (*truth ? "true" : "false");
   }
-  if (result.empty()) refuse(setting, text, source, "three of true and false");
+  if (result.empty()) refuse_value(setting, text, source, "three of true and false");
   return result;
 }
 
@@ -174,7 +175,7 @@ std::string checked_value(const Setting& setting, std::string_view text, const S
     case Kind::kSwitch:
     case Kind::kBool: {
       const auto truth = truth_of(text);
-      if (!truth) refuse(setting, text, source, "true or false");
+      if (!truth) refuse_value(setting, text, source, "true or false");
       return *truth ? "true" : "false";
     }
     case Kind::kInt:

@@ -27,7 +27,7 @@ int64_t accumulation_steps(const GradientAccumulationOptions& options) {
                      .hint = "set it to 1 or more"});
 }
 
-void require_usable(const PreemptionOptions& options) {
+void require_usable_preemption(const PreemptionOptions& options) {
   const auto is_death_by = [&](int signal) { return options.exit_code == 128 + signal; };
   const bool in_range = options.exit_code >= 1 && options.exit_code <= 255;
   if (in_range && std::ranges::none_of(options.signals, is_death_by)) return;
@@ -67,7 +67,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
         [impl = impl_.get()] { return impl->gradients(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
-    require_usable(options.preemption);
+    require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
     }

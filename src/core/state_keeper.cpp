@@ -27,7 +27,7 @@ void require_number(int64_t iteration, const char* where) {
                     .hint = "number checkpoints from 0 on"});
 }
 
-void require_usable(const ProjectOptions& project) {
+void require_usable_project(const ProjectOptions& project) {
   const auto refuse = [](const std::string& what, const std::string& hint) {
     throw UsageError({.what = what, .where = "ProjectOptions", .hint = hint});
   };
@@ -60,7 +60,7 @@ StateKeeper::StateKeeper(ProcessState state, std::shared_ptr<Communicator> ranks
       ranks_(std::move(ranks)),
       project_(std::move(project)),
       group_options_(group_options) {
-  require_usable(project_);
+  require_usable_project(project_);
   if (project_.logging_dir.empty()) project_.logging_dir = project_.project_dir;
 }
 

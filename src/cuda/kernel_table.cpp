@@ -30,7 +30,7 @@ float* floats(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<float>() : nullptr;
 }
 cudaStream_t stream() { return at::cuda::getCurrentCUDAStream().stream(); }
-void check() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
+void check_launch() { C10_CUDA_KERNEL_LAUNCH_CHECK(); }
 
 int columns_of(const at::Tensor& tensor) { return static_cast<int>(tensor.size(-1)); }
 int64_t rows_of(const at::Tensor& tensor) { return tensor.numel() / tensor.size(-1); }
@@ -85,7 +85,7 @@ compat::NormForwardResult norm_forward(const at::Tensor& residual, const at::Ten
                       .columns = columns_of(branch),
                       .eps = static_cast<float>(eps)},
                      kind_of(branch), kind_of(weight), stream());
-  check();
+  check_launch();
   return result;
 }
 
@@ -112,7 +112,7 @@ std::array<at::Tensor, 4> norm_backward(const at::Tensor& grad_output, const at:
                        .rows = rows,
                        .columns = columns},
                       kind_of(sum), kind_of(weight), stream());
-  check();
+  check_launch();
   if (!sums_wanted) return result;
   PartialSums sums{
       .partials = floats(partials), .blocks = blocks, .sums = kMostSums, .columns = columns};
@@ -121,7 +121,7 @@ std::array<at::Tensor, 4> norm_backward(const at::Tensor& grad_output, const at:
     result[place + 1] = direct_sum(sums, which, wanted[place], sum);
   }
   sum_partials(sums, stream());
-  check();
+  check_launch();
   return result;
 }
 
@@ -139,7 +139,7 @@ at::Tensor gelu_forward(const at::Tensor& input, const at::Tensor& bias, bool ta
                    .rows = rows_of(input),
                    .columns = columns_of(input)},
                   activation_of(tanh), kind_of(input), weights_of(bias, input), stream());
-  check();
+  check_launch();
   return output;
 }
 
@@ -151,7 +151,7 @@ at::Tensor finish_sum(const at::Tensor& partials, const ColumnSum& wanted) {
                    .columns = static_cast<int>(partials.size(1))};
   at::Tensor out = direct_sum(sums, 0, wanted, partials);
   sum_partials(sums, stream());
-  check();
+  check_launch();
   return out;
 }
 
@@ -172,7 +172,7 @@ std::array<at::Tensor, 2> gelu_backward(const at::Tensor& grad_output, const at:
                    .rows = rows,
                    .columns = columns},
                   activation_of(tanh), kind_of(input), weights_of(bias, input), stream());
-  check();
+  check_launch();
   if (sum.wanted) result[1] = finish_sum(partials, sum);
   return result;
 }
@@ -200,7 +200,7 @@ std::array<at::Tensor, 2> concatenate(const std::vector<at::Tensor>& parts, bool
                    .columns = columns};
   for (size_t i = 0; i < parts.size(); ++i) op.part[i] = data(parts[i]);
   cuda::concatenate(op, kind_of(first), stream());
-  check();
+  check_launch();
   if (sum.wanted) result[1] = finish_sum(partials, sum);
   return result;
 }
@@ -215,7 +215,7 @@ at::Tensor swiglu_forward(const at::Tensor& input) {
           .rows = rows_of(output),
           .columns = output.size(-1)},
          kind_of(input), stream());
-  check();
+  check_launch();
   return output;
 }
 
@@ -228,7 +228,7 @@ at::Tensor swiglu_backward(const at::Tensor& grad_output, const at::Tensor& inpu
           .rows = rows_of(grad_output),
           .columns = grad_output.size(-1)},
          kind_of(input), stream());
-  check();
+  check_launch();
   return output;
 }
 
@@ -249,7 +249,7 @@ at::Tensor rotate(const at::Tensor& input, const at::Tensor& cosine, const at::T
           .width = width,
           .backwards = backwards},
          kind_of(input), stream());
-  check();
+  check_launch();
   return output;
 }
 
@@ -267,7 +267,7 @@ void cross_entropy_rows(at::Tensor& logits, const at::Tensor& target, at::Tensor
                  .z_loss = static_cast<float>(z_loss),
                  .write_gradient = gradient},
                 kind_of(logits), stream());
-  check();
+  check_launch();
 }
 
 at::Tensor embed(const at::Tensor& tokens, const at::Tensor& token_table,
@@ -287,7 +287,7 @@ at::Tensor embed(const at::Tensor& tokens, const at::Tensor& token_table,
                      .positions = positions,
                      .columns = columns_of(token_table)},
                     kind_of(token_table), stream());
-  check();
+  check_launch();
   return output;
 }
 
@@ -305,7 +305,7 @@ void add_embedding_gradients(const at::Tensor& grad_output, const at::Tensor& to
                       .positions = positions,
                       .columns = columns_of(grad_output)},
                      kind_of(grad_output), stream());
-  check();
+  check_launch();
 }
 
 void scale_into(const at::Tensor& to, const at::Tensor& from, const at::Tensor& scale, bool add) {
@@ -313,7 +313,7 @@ void scale_into(const at::Tensor& to, const at::Tensor& from, const at::Tensor& 
   scaled(
       {.from = data(from), .to = data(to), .scale = floats(scale), .numel = to.numel(), .add = add},
       kind_of(from), kind_of(to), stream());
-  check();
+  check_launch();
 }
 
 at::Tensor norm_of_flat(const at::Tensor& values) {
@@ -321,7 +321,7 @@ at::Tensor norm_of_flat(const at::Tensor& values) {
   const at::Tensor partials = new_floats(values, {kNormPartials});
   at::Tensor norm = new_floats(values, {});
   flat_norm(floats(values), values.numel(), floats(partials), floats(norm), stream());
-  check();
+  check_launch();
   return norm;
 }
 
@@ -346,7 +346,7 @@ void update_flat(const compat::FlatAdamWArguments& from) {
               .stochastic_rounding = from.stochastic_rounding,
               .seed = from.seed},
              kind_of(from.parameters), stream());
-  check();
+  check_launch();
 }
 
 }  // namespace

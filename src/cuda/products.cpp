@@ -101,7 +101,7 @@ std::optional<Shape> shape_of(const at::Tensor& to, const at::Tensor& left, cons
                .device = to.get_device()};
 }
 
-void check(cublasStatus_t status) {
+void check_cublas(cublasStatus_t status) {
   TORCH_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt failed with status ",
               static_cast<int>(status));
 }
@@ -115,7 +115,7 @@ cudaDataType_t data_type(at::ScalarType type) {
 class Plan {
  public:
   explicit Plan(const Shape& shape) : shape_(shape) {
-    check(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    check_cublas(cublasLtMatmulDescCreate(&product_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     const cublasOperation_t right = shape.right.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t left = shape.left.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     set(CUBLASLT_MATMUL_DESC_TRANSA, right);
@@ -178,7 +178,7 @@ class Plan {
 
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
-    check(cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value)));
+    check_cublas(cublasLtMatmulDescSetAttribute(product_, attribute, &value, sizeof(value)));
   }
 
   // `rows` and `columns` are those of the operand after it was transposed, where it is.
@@ -187,15 +187,15 @@ class Plan {
     cublasLtMatrixLayout_t made = nullptr;
     const auto high = static_cast<uint64_t>(operand.transposed ? columns : rows);
     const auto wide = static_cast<uint64_t>(operand.transposed ? rows : columns);
-    check(cublasLtMatrixLayoutCreate(&made, type, high, wide, operand.leading));
+    check_cublas(cublasLtMatrixLayoutCreate(&made, type, high, wide, operand.leading));
     return made;
   }
 
   std::vector<cublasLtMatmulAlgo_t> ways() const {
     cublasLtMatmulPreference_t wish = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&wish));
+    check_cublas(cublasLtMatmulPreferenceCreate(&wish));
     const auto want = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check(cublasLtMatmulPreferenceSetAttribute(wish, attribute, &value, sizeof(value)));
+      check_cublas(cublasLtMatmulPreferenceSetAttribute(wish, attribute, &value, sizeof(value)));
     };
     want(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
     want(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(shape_.right.alignment));

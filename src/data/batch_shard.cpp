@@ -16,7 +16,7 @@ int64_t ceil_divide(int64_t numerator, int64_t denominator) {
   return numerator / denominator + (numerator % denominator != 0 ? 1 : 0);
 }
 
-void check(const BatchShardOptions& options) {
+void check_shard_options(const BatchShardOptions& options) {
   if (options.batch_size <= 0) {
     throw UsageError(
         {.what = "batch_size must be at least 1, got " + std::to_string(options.batch_size),
@@ -51,7 +51,7 @@ void check(const BatchShardOptions& options) {
 }  // namespace
 
 BatchShard::BatchShard(const BatchShardOptions& options) {
-  check(options);
+  check_shard_options(options);
   n_ = options.n;
   start_ = options.start;
   const int64_t left = n_ - start_;

@@ -14,7 +14,7 @@
 namespace accelerate {
 namespace {
 
-void check(const CsvOptions& options) {
+void check_csv_options(const CsvOptions& options) {
   for (const char forbidden : {'"', '\n', '\r'}) {
     if (options.delimiter != forbidden) continue;
     throw UsageError({.what = "CsvOptions: a quote or a line break cannot be the delimiter"});
@@ -153,7 +153,7 @@ TensorDataset to_dataset(const std::filesystem::path& path, const CsvOptions& op
 }  // namespace
 
 CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options) {
-  check(options);
+  check_csv_options(options);
   std::vector<CsvSelection> selections{{{}, numbers_of(options.data_dtype)},
                                        {{}, numbers_of(options.target_dtype)}};
   const MappedFile file(path, "the CSV file");

@@ -40,8 +40,8 @@ bool parse_whole(std::string_view text, Number& value) {
   return false;
 }
 
-[[noreturn]] void refuse(const std::string& file, size_t line, const std::string& column,
-                         const std::string& what, const std::string& hint) {
+[[noreturn]] void refuse_csv(const std::string& file, size_t line, const std::string& column,
+                             const std::string& what, const std::string& hint) {
   throw DataError(
       {.what = what, .where = file + ", line " + std::to_string(line) + column, .hint = hint});
 }
@@ -51,10 +51,10 @@ bool parse_whole(std::string_view text, Number& value) {
   constexpr size_t kMostShown = 40;
   std::string shown(field.substr(0, kMostShown));
   for (char& c : shown) c = static_cast<unsigned char>(c) < ' ' ? '?' : c;
-  refuse(file, line, ", column " + std::to_string(column + 1),
-         field.empty() ? "the field is empty, a number is needed"
-                       : "'" + shown + "' is no " + (wants_integer ? "integer" : "number"),
-         "correct the field, or name the columns that hold numbers (CsvOptions::data)");
+  refuse_csv(file, line, ", column " + std::to_string(column + 1),
+             field.empty() ? "the field is empty, a number is needed"
+                           : "'" + shown + "' is no " + (wants_integer ? "integer" : "number"),
+             "correct the field, or name the columns that hold numbers (CsvOptions::data)");
 }
 
 // How many of the columns hold numbers, up to the first that does not.
@@ -106,9 +106,9 @@ bool split_csv_line(std::string_view line, char delimiter, std::vector<std::stri
 }
 
 void refuse_csv_quote(const std::string& file, size_t line, size_t column) {
-  refuse(file, line, ", column " + std::to_string(column + 1),
-         "a quote is not closed, or something stands between it and the next delimiter",
-         "write a quote inside quotes twice; a field cannot go on in the next line");
+  refuse_csv(file, line, ", column " + std::to_string(column + 1),
+             "a quote is not closed, or something stands between it and the next delimiter",
+             "write a quote inside quotes twice; a field cannot go on in the next line");
 }
 
 CsvLines::CsvLines(std::string_view text) : rest_(text) {
@@ -164,10 +164,10 @@ size_t parse_csv_rows(CsvLines lines, char delimiter, size_t width, const std::s
       refuse_csv_quote(file, lines.number(), fields.size() - 1);
     }
     if (fields.size() != width) {
-      refuse(file, lines.number(), "",
-             "the line has " + std::to_string(fields.size()) + " fields, the first one has " +
-                 std::to_string(width),
-             "check the delimiter (CsvOptions::delimiter) and the line");
+      refuse_csv(file, lines.number(), "",
+                 "the line has " + std::to_string(fields.size()) + " fields, the first one has " +
+                     std::to_string(width),
+                 "check the delimiter (CsvOptions::delimiter) and the line");
     }
     for (CsvSelection& selection : selections) {
       std::visit(

@@ -13,11 +13,11 @@
 namespace accelerate::detail {
 namespace {
 
-enum class Kind : int64_t { kRound, kEnd, kFailure };
+enum class MessageKind : int64_t { kRound, kEnd, kFailure };
 
 // What goes ahead of the data: the numbers, then the headers of all parts.
 struct Announcement {
-  Kind kind = Kind::kEnd;
+  MessageKind kind = MessageKind::kEnd;
   int64_t epoch = 0;
   int64_t index = 0;
   int64_t is_last = 0;
@@ -27,11 +27,13 @@ struct Announcement {
   int64_t message_bytes = 0;  // what every rank is sent: that of the longest part
 };
 
-std::string bytes_of(const void* data, size_t size) {
+std::string copied_bytes(const void* data, size_t size) {
   return std::string(static_cast<const char*>(data), size);
 }
 
-void append_number(std::string& text, int64_t number) { text += bytes_of(&number, sizeof(number)); }
+void append_number(std::string& text, int64_t number) {
+  text += copied_bytes(&number, sizeof(number));
+}
 
 // Takes numbers and texts off the front of a message of the same program.
 class Cursor {
@@ -94,7 +96,7 @@ BatchInfo part_of(const BatchInfo& whole, int rank, int world_size) {
 }
 
 void DispatchChannel::send(const DispatchedRound& round, const std::vector<PackedValue>& parts) {
-  Announcement head{.kind = Kind::kRound,
+  Announcement head{.kind = MessageKind::kRound,
                     .epoch = round.info.epoch,
                     .index = round.info.index,
                     .is_last = round.info.is_last,
@@ -104,7 +106,7 @@ void DispatchChannel::send(const DispatchedRound& round, const std::vector<Packe
   for (const PackedValue& part : parts) {
     head.message_bytes = std::max(head.message_bytes, byte_count(part));
   }
-  std::string message = bytes_of(&head, sizeof(head));
+  std::string message = copied_bytes(&head, sizeof(head));
   for (const PackedValue& part : parts) {
     append_number(message, byte_count(part));
     append_number(message, static_cast<int64_t>(part.header.size()));
@@ -120,13 +122,13 @@ void DispatchChannel::send(const DispatchedRound& round, const std::vector<Packe
 }
 
 void DispatchChannel::send_end() {
-  const Announcement head{.kind = Kind::kEnd};
-  ranks_->broadcast_bytes(bytes_of(&head, sizeof(head)));
+  const Announcement head{.kind = MessageKind::kEnd};
+  ranks_->broadcast_bytes(copied_bytes(&head, sizeof(head)));
 }
 
 void DispatchChannel::send_failure(const std::string& why) {
-  const Announcement head{.kind = Kind::kFailure};
-  ranks_->broadcast_bytes(bytes_of(&head, sizeof(head)) + why);
+  const Announcement head{.kind = MessageKind::kFailure};
+  ranks_->broadcast_bytes(copied_bytes(&head, sizeof(head)) + why);
 }
 
 std::optional<DispatchChannel::Received> DispatchChannel::receive() {
@@ -134,8 +136,8 @@ std::optional<DispatchChannel::Received> DispatchChannel::receive() {
   Cursor cursor(message);
   Announcement head;
   cursor.take(&head, sizeof(head));
-  if (head.kind == Kind::kEnd) return std::nullopt;
-  if (head.kind == Kind::kFailure) {
+  if (head.kind == MessageKind::kEnd) return std::nullopt;
+  if (head.kind == MessageKind::kFailure) {
     throw DataError(
         {.what = "rank 0, which reads for all ranks, failed: " + std::string(cursor.rest()),
          .where = "dispatch_batches"});

@@ -20,8 +20,8 @@
 namespace accelerate {
 namespace {
 
-[[noreturn]] void refuse(const std::filesystem::path& path, std::string what,
-                         std::string hint = {}) {
+[[noreturn]] void refuse_idx_file(const std::filesystem::path& path, std::string what,
+                                  std::string hint = {}) {
   throw DataError({.what = std::move(what), .where = path.string(), .hint = std::move(hint)});
 }
 
@@ -32,10 +32,10 @@ class ByteSource {
     errno = 0;
     file_.reset(gzopen(path.c_str(), "rbe"));
     if (!file_) {
-      refuse(path,
-             "the IDX file cannot be opened: " +
-                 std::generic_category().message(errno ? errno : ENOMEM),
-             "check the path and its permissions");
+      refuse_idx_file(path,
+                      "the IDX file cannot be opened: " +
+                          std::generic_category().message(errno ? errno : ENOMEM),
+                      "check the path and its permissions");
     }
     gzbuffer(file_.get(), 256 * 1024);
   }
@@ -67,7 +67,7 @@ class ByteSource {
     const int system_error = errno;
     int code = Z_OK;
     const char* text = gzerror(file_.get(), &code);
-    refuse(
+    refuse_idx_file(
         path_,
         "the IDX file is damaged or cannot be read: " +
             (code == Z_ERRNO ? std::generic_category().message(system_error) : std::string(text)),
@@ -78,7 +78,7 @@ class ByteSource {
   std::unique_ptr<gzFile_s, Close> file_;
 };
 
-at::ScalarType scalar_type(IdxType type) {
+at::ScalarType idx_scalar_type(IdxType type) {
   switch (type) {
     case IdxType::kUint8:
       return at::kByte;
@@ -137,7 +137,7 @@ void to_native_byte_order(std::vector<uint8_t>& body, size_t width) {
 at::Tensor read_idx(const std::filesystem::path& path) {
   ByteSource source(path);
   const IdxHeader header = read_header(source, path);
-  const at::ScalarType type = scalar_type(header.magic.type);
+  const at::ScalarType type = idx_scalar_type(header.magic.type);
   auto body = std::make_shared<std::vector<uint8_t>>(read_body(source, header.data_bytes, path));
   to_native_byte_order(*body, header.magic.element_bytes());
   if (body->empty()) return at::empty(header.shape, type);

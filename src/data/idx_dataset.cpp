@@ -16,7 +16,7 @@
 namespace accelerate {
 namespace {
 
-void check(const IdxOptions& options) {
+void check_idx_options(const IdxOptions& options) {
   if (!options.to_float && (options.mean != 0.0 || options.stddev != 1.0)) {
     throw UsageError({.what = "IdxOptions: mean and stddev change nothing while to_float is off",
                       .hint = "add .to_float = true"});
@@ -27,7 +27,8 @@ void check(const IdxOptions& options) {
   }
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, std::string what, std::string hint) {
+[[noreturn]] void refuse_idx_dataset(const std::filesystem::path& path, std::string what,
+                                     std::string hint) {
   throw DataError({.what = std::move(what), .where = path.string(), .hint = std::move(hint)});
 }
 
@@ -65,10 +66,11 @@ Images open_images(const std::filesystem::path& path) {
 at::Tensor read_labels(const std::filesystem::path& path) {
   const at::Tensor labels = read_idx(path);
   if (labels.dim() != 1 || !at::isIntegralType(labels.scalar_type(), false)) {
-    refuse(path,
-           "the IDX file holds no labels: one integer for each image is needed, it has " +
-               std::to_string(labels.dim()) + " dimensions of " + toString(labels.scalar_type()),
-           "give the file of the labels as the second one");
+    refuse_idx_dataset(
+        path,
+        "the IDX file holds no labels: one integer for each image is needed, it has " +
+            std::to_string(labels.dim()) + " dimensions of " + toString(labels.scalar_type()),
+        "give the file of the labels as the second one");
   }
   return labels.to(at::kLong);
 }
@@ -104,20 +106,21 @@ struct IdxDataset::State {
 
 IdxDataset::IdxDataset(const std::filesystem::path& images, const std::filesystem::path& labels,
                        const IdxOptions& options) {
-  check(options);
+  check_idx_options(options);
   auto state = std::make_shared<State>();
   state->images = open_images(images);
   const std::vector<int64_t>& shape = state->images.shape;
   if (!state->images.are_bytes || shape.size() < 2) {
-    refuse(images, "the IDX file holds no images: bytes in at least two dimensions are needed",
-           "give the file of the images as the first one; read other data with read_idx()");
+    refuse_idx_dataset(
+        images, "the IDX file holds no images: bytes in at least two dimensions are needed",
+        "give the file of the images as the first one; read other data with read_idx()");
   }
   state->labels = read_labels(labels);
   if (state->labels.size(0) != shape[0]) {
-    refuse(labels,
-           "there are " + std::to_string(state->labels.size(0)) + " labels for " +
-               std::to_string(shape[0]) + " images",
-           "give two files of the same set; the images are " + images.string());
+    refuse_idx_dataset(labels,
+                       "there are " + std::to_string(state->labels.size(0)) + " labels for " +
+                           std::to_string(shape[0]) + " images",
+                       "give two files of the same set; the images are " + images.string());
   }
   if (options.add_channel) state->image_shape.push_back(1);
   state->image_shape.insert(state->image_shape.end(), shape.begin() + 1, shape.end());

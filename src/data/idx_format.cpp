@@ -8,12 +8,12 @@
 namespace accelerate {
 namespace {
 
-[[noreturn]] void refuse(const std::filesystem::path& path, std::string what) {
+[[noreturn]] void refuse_idx_header(const std::filesystem::path& path, std::string what) {
   throw DataError({.what = std::move(what), .where = path.string()});
 }
 
 // 0 for a code that is not of the format.
-size_t bytes_of(uint8_t code) {
+size_t bytes_of_code(uint8_t code) {
   switch (static_cast<IdxType>(code)) {
     case IdxType::kUint8:
     case IdxType::kInt8:
@@ -31,11 +31,11 @@ size_t bytes_of(uint8_t code) {
 
 }  // namespace
 
-size_t IdxMagic::element_bytes() const { return bytes_of(static_cast<uint8_t>(type)); }
+size_t IdxMagic::element_bytes() const { return bytes_of_code(static_cast<uint8_t>(type)); }
 
 IdxMagic parse_idx_magic(std::span<const uint8_t, 4> bytes, const std::filesystem::path& path) {
-  if (bytes[0] != 0 || bytes[1] != 0 || bytes_of(bytes[2]) == 0) {
-    refuse(path, "not an IDX file: its first bytes are no magic number of the format");
+  if (bytes[0] != 0 || bytes[1] != 0 || bytes_of_code(bytes[2]) == 0) {
+    refuse_idx_header(path, "not an IDX file: its first bytes are no magic number of the format");
   }
   return {.type = static_cast<IdxType>(bytes[2]), .dimensions = bytes[3]};
 }
@@ -54,7 +54,7 @@ IdxHeader parse_idx_sizes(const IdxMagic& magic, std::span<const uint8_t> sizes,
     header.shape.push_back(extent);
     empty = empty || extent == 0;
     if (extent != 0 && __builtin_mul_overflow(product, extent, &product)) {
-      refuse(path, "the IDX file claims more data than any file can hold");
+      refuse_idx_header(path, "the IDX file claims more data than any file can hold");
     }
   }
   header.data_bytes = empty ? 0 : static_cast<size_t>(product);
@@ -73,17 +73,18 @@ IdxHeader parse_idx(std::span<const uint8_t> file, const std::filesystem::path& 
 }
 
 void refuse_truncated_idx_header(const std::filesystem::path& path) {
-  refuse(path, "the IDX file is truncated: it ends inside its header");
+  refuse_idx_header(path, "the IDX file is truncated: it ends inside its header");
 }
 
 void refuse_truncated_idx_data(size_t promised, size_t found, const std::filesystem::path& path) {
-  refuse(path, "the IDX file is truncated: its header promises " + std::to_string(promised) +
-                   " bytes of data, it holds " + std::to_string(found));
+  refuse_idx_header(path, "the IDX file is truncated: its header promises " +
+                              std::to_string(promised) + " bytes of data, it holds " +
+                              std::to_string(found));
 }
 
 void refuse_idx_data_after_end(size_t promised, const std::filesystem::path& path) {
-  refuse(path, "the IDX file goes on after the " + std::to_string(promised) +
-                   " bytes of data that its header promises");
+  refuse_idx_header(path, "the IDX file goes on after the " + std::to_string(promised) +
+                              " bytes of data that its header promises");
 }
 
 }  // namespace accelerate

@@ -10,7 +10,7 @@ namespace accelerate {
 namespace {
 
 // Spreads every bit of the input over the whole word (the finaliser of MurmurHash3).
-uint64_t mixed(uint64_t x) {
+uint64_t mixed_bits(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;
   x ^= x >> 33;
@@ -27,17 +27,17 @@ KeyedPermutation::KeyedPermutation(int64_t n, uint64_t seed, uint64_t epoch)
   right_bits_ = bits / 2;
   right_mask_ = (uint64_t{1} << right_bits_) - 1;
   left_mask_ = (uint64_t{1} << (bits - right_bits_)) - 1;
-  uint64_t state = mixed(seed + 0x9e3779b97f4a7c15ULL) ^ mixed(~epoch);
+  uint64_t state = mixed_bits(seed + 0x9e3779b97f4a7c15ULL) ^ mixed_bits(~epoch);
   for (uint64_t& key : keys_) {
     state += 0x9e3779b97f4a7c15ULL;
-    key = mixed(state);
+    key = mixed_bits(state);
   }
   if (n_ > kTableSize) return;
   std::iota(table_.begin(), table_.end(), uint16_t{0});
   for (uint64_t left = n_; left > 1; --left) {
     state += 0x9e3779b97f4a7c15ULL;
     // The bias of the remainder is below 2^-54.
-    std::swap(table_[left - 1], table_[mixed(state) % left]);
+    std::swap(table_[left - 1], table_[mixed_bits(state) % left]);
   }
 }
 
@@ -45,8 +45,8 @@ uint64_t KeyedPermutation::step(uint64_t value) const {
   uint64_t left = value >> right_bits_;
   uint64_t right = value & right_mask_;
   for (size_t round = 0; round < kRounds; round += 2) {
-    left ^= mixed(right ^ keys_[round]) & left_mask_;
-    right ^= mixed(left ^ keys_[round + 1]) & right_mask_;
+    left ^= mixed_bits(right ^ keys_[round]) & left_mask_;
+    right ^= mixed_bits(left ^ keys_[round + 1]) & right_mask_;
   }
   return left << right_bits_ | right;
 }

@@ -18,26 +18,29 @@
 namespace accelerate::detail {
 namespace {
 
-[[noreturn]] void refuse(std::string what, std::string hint = {}) {
+[[noreturn]] void refuse_loader(std::string what, std::string hint = {}) {
   throw UsageError({.what = std::move(what), .hint = std::move(hint)});
 }
 
 void check_order_options(const LoaderOptions& options, SourceKind kind) {
   const bool orders = options.shuffle || options.sampler || options.batch_sampler;
   if (kind != SourceKind::kDataset && orders) {
-    refuse("a stream has an order of its own: shuffle, sampler and batch_sampler do not go with it",
-           "shuffle inside the stream, or give the loader a dataset with size() and get()");
+    refuse_loader(
+        "a stream has an order of its own: shuffle, sampler and batch_sampler do not go with it",
+        "shuffle inside the stream, or give the loader a dataset with size() and get()");
   }
   if (options.batch_sampler && options.batch_size != LoaderOptions{}.batch_size) {
-    refuse("batch_size and batch_sampler are both set",
-           "leave batch_size out: the batch sampler decides of it");
+    refuse_loader("batch_size and batch_sampler are both set",
+                  "leave batch_size out: the batch sampler decides of it");
   }
   if (options.batch_sampler && (options.shuffle || options.sampler)) {
-    refuse("a batch_sampler decides of the order by itself, shuffle and sampler do not go with it",
-           "shuffle inside the batch sampler");
+    refuse_loader(
+        "a batch_sampler decides of the order by itself, shuffle and sampler do not go with it",
+        "shuffle inside the batch sampler");
   }
   if (options.sampler && options.shuffle) {
-    refuse("shuffle and sampler are both set", "leave shuffle off: the sampler gives the order");
+    refuse_loader("shuffle and sampler are both set",
+                  "leave shuffle off: the sampler gives the order");
   }
 }
 
@@ -82,20 +85,20 @@ std::string unit_of(bool counts_batches) { return counts_batches ? "batches" : "
 }  // namespace
 
 void check_skipped(int64_t batches) {
-  if (batches < 0) refuse("cannot skip " + std::to_string(batches) + " batches");
+  if (batches < 0) refuse_loader("cannot skip " + std::to_string(batches) + " batches");
 }
 
 void check_dataset(const void* dataset) {
-  if (dataset == nullptr) refuse("a loader needs a dataset, got a null pointer");
+  if (dataset == nullptr) refuse_loader("a loader needs a dataset, got a null pointer");
 }
 
 void check_options(const LoaderOptions& options, SourceKind kind) {
   check_order_options(options, kind);
   if (options.num_workers < 0) {
-    refuse("num_workers must be 0 or more, got " + std::to_string(options.num_workers));
+    refuse_loader("num_workers must be 0 or more, got " + std::to_string(options.num_workers));
   }
   if (options.prefetch < 1) {
-    refuse("prefetch must be at least 1, got " + std::to_string(options.prefetch));
+    refuse_loader("prefetch must be at least 1, got " + std::to_string(options.prefetch));
   }
   const auto size = options.batch_sampler ? options.batch_sampler->batch_size() : std::nullopt;
   (void)BatchShard({.batch_size = size.value_or(options.batch_size)});
@@ -104,21 +107,22 @@ void check_options(const LoaderOptions& options, SourceKind kind) {
 void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,
                  bool already_sharded) {
   if (already_sharded) {
-    refuse("this loader is sharded already", "shard the loader that data_loader() returned");
+    refuse_loader("this loader is sharded already", "shard the loader that data_loader() returned");
   }
   if ((shard.dispatch || !shard.rng_types.empty()) && shard.world_size > 1 && !shard.communicator) {
-    refuse("dispatch and rng_types need a communicator");
+    refuse_loader("dispatch and rng_types need a communicator");
   }
   if (kind == SourceKind::kBatchStream) {
     if (!shard.dispatch && shard.world_size > 1) {
-      refuse("batches of a foreign loader can only be dispatched");
+      refuse_loader("batches of a foreign loader can only be dispatched");
     }
     return;
   }
   if (counts_batches(options)) {
     if (shard.split_batches && shard.world_size > 1 && !shard.dispatch) {
-      refuse("split_batches needs batches of one size, those of this batch sampler vary",
-             "leave split_batches off, or let batch_size() of the batch sampler return their size");
+      refuse_loader(
+          "split_batches needs batches of one size, those of this batch sampler vary",
+          "leave split_batches off, or let batch_size() of the batch sampler return their size");
     }
     return;
   }
@@ -131,9 +135,10 @@ void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceK
 
 void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch) {
   if (!shard.dispatch || shard.world_size == 1) return;
-  refuse("batches of type " + c10::demangle(batch.name()) + " cannot be dispatched",
-         "collate to tensors, numbers and strings, or to a struct with ACCELERATE_FIELDS; see "
-         "nested.h");
+  refuse_loader(
+      "batches of type " + c10::demangle(batch.name()) + " cannot be dispatched",
+      "collate to tensors, numbers and strings, or to a struct with ACCELERATE_FIELDS; see "
+      "nested.h");
 }
 
 PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,

@@ -19,7 +19,7 @@ namespace {
 // The files are little-endian and are not swapped.
 static_assert(std::endian::native == std::endian::little);
 
-at::ScalarType scalar_type(const NpyLayout& layout) {
+at::ScalarType npy_scalar_type(const NpyLayout& layout) {
   const size_t bytes = layout.element_bytes;
   switch (layout.kind) {
     case NpyKind::kBool:
@@ -48,22 +48,22 @@ at::Tensor map_npy(const std::filesystem::path& path) {
                      .where = path.string() + ", byte " + std::to_string(layout.offset),
                      .hint = "write the file again with numpy.save, or use NpyDataset"});
   }
-  if (scalar_type(layout) == at::kBool) {
+  if (npy_scalar_type(layout) == at::kBool) {
     throw DataError({.what = "bools cannot be mapped: the file may hold bytes that are none",
                      .where = path.string(),
                      .hint = "use NpyDataset, which reads them as 0 or 1"});
   }
-  if (layout.offset == file->size()) return at::empty(layout.shape, scalar_type(layout));
+  if (layout.offset == file->size()) return at::empty(layout.shape, npy_scalar_type(layout));
   return at::from_blob(
       file->data() + layout.offset, layout.shape, [file](void*) {},
-      at::TensorOptions().dtype(scalar_type(layout)));
+      at::TensorOptions().dtype(npy_scalar_type(layout)));
 }
 
 struct NpyDataset::State {
   explicit State(const std::filesystem::path& path)
       : file(path, "the .npy file"),
         layout(parse_npy(file.bytes(), path)),
-        type(scalar_type(layout)),
+        type(npy_scalar_type(layout)),
         row_shape(layout.shape.begin() + 1, layout.shape.end()) {}
 
   // Writes the given rows one after the other to `out`.

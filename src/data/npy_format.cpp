@@ -10,7 +10,7 @@
 namespace accelerate {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 // NumPy's own limit is 10,000 bytes; a plain array needs about 100.
 constexpr size_t kMostHeaderBytes = 1 << 16;
 constexpr size_t kMostDimensions = 64;
@@ -167,7 +167,7 @@ void parse_dict(HeaderReader& reader, NpyLayout& layout) {
 NpyLayout parse_npy(std::span<const std::byte> file, const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   const HeaderReader beginning(text, 0, path);
-  if (!text.starts_with(kMagic)) {
+  if (!text.starts_with(kNpyMagic)) {
     beginning.refuse("not a .npy file: it does not begin with the magic string of the format",
                      "save the array with numpy.save; of a .npz file unpack the arrays first");
   }

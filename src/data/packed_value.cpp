@@ -24,7 +24,7 @@
 namespace accelerate::detail {
 namespace {
 
-constexpr uint64_t kMagic = 0x3130564b43415041;
+constexpr uint64_t kPackedMagic = 0x3130564b43415041;
 constexpr int64_t kAlignment = 64;
 constexpr int8_t kUndefined = -1;
 using Sizes = c10::SmallVector<int64_t, 6>;
@@ -83,7 +83,7 @@ bool is_aligned(const at::Tensor& bytes) {
 }  // namespace
 
 Packer::Packer(const std::type_info& type) {
-  append(header_, kMagic);
+  append(header_, kPackedMagic);
   append(header_, hash_of(type));
   append(header_, int64_t{0});
 }
@@ -163,7 +163,7 @@ void Unpacker::refuse(const std::string& why) {
 
 Unpacker::Unpacker(std::string_view header, at::Tensor bytes, const std::type_info& type)
     : header_(header), bytes_(std::move(bytes)) {
-  if (take_number<uint64_t>() != kMagic) refuse("a header of another kind");
+  if (take_number<uint64_t>() != kPackedMagic) refuse("a header of another kind");
   if (take_number<uint64_t>() != hash_of(type)) {
     refuse("another type than " + c10::demangle(type.name()));
   }

@@ -118,7 +118,7 @@ std::shared_ptr<const SampleOrder> sample_order(const PassSpec& spec) {
 }
 
 // Throws DataError unless a dataset of `samples` samples has all `indices`.
-void check_indices(std::span<const int64_t> indices, int64_t samples) {
+void check_sampled(std::span<const int64_t> indices, int64_t samples) {
   for (const int64_t index : indices) {
     if (index >= 0 && index < samples) continue;
     throw DataError({.what = "the sampler gave the index " + std::to_string(index) +
@@ -149,7 +149,7 @@ class WrappedOrder {
       const auto run =
           static_cast<size_t>(std::min(static_cast<int64_t>(places.size()), size() - first));
       order_->read(first, places.first(run));
-      check_indices(places.first(run), samples_);
+      check_sampled(places.first(run), samples_);
       places = places.subspan(run);
       first += static_cast<int64_t>(run);
     }
@@ -239,7 +239,7 @@ class VaryingBatches {
       throw DataError({.what = "batch " + std::to_string(number) + " of the batch sampler is empty",
                        .hint = "leave empty batches out"});
     }
-    check_indices(batch, samples_);
+    check_sampled(batch, samples_);
     to.insert(to.end(), batch.begin(), batch.end());
   }
 

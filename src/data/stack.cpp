@@ -21,8 +21,8 @@ std::string place(const NestedPath& path) {
 std::string samples(size_t sample) { return "samples 0 and " + std::to_string(sample); }
 
 template <class T>
-[[noreturn]] void refuse(const NestedPath& path, size_t sample, const char* property,
-                         const T& first, const T& other) {
+[[noreturn]] void refuse_to_stack(const NestedPath& path, size_t sample, const char* property,
+                                  const T& first, const T& other) {
   std::ostringstream what;
   what << samples(sample) << " of a batch differ in " << property << place(path) << ": " << first
        << " and " << other;
@@ -38,12 +38,13 @@ void check_alike(const at::Tensor& first, const at::Tensor& other, size_t sample
                              " of a batch holds an undefined tensor" + place(path)});
   }
   if (!first.defined()) return;
-  if (other.sizes() != first.sizes()) refuse(path, sample, "shape", first.sizes(), other.sizes());
+  if (other.sizes() != first.sizes())
+    refuse_to_stack(path, sample, "shape", first.sizes(), other.sizes());
   if (other.scalar_type() != first.scalar_type()) {
-    refuse(path, sample, "dtype", first.scalar_type(), other.scalar_type());
+    refuse_to_stack(path, sample, "dtype", first.scalar_type(), other.scalar_type());
   }
   if (other.device() != first.device()) {
-    refuse(path, sample, "device", first.device(), other.device());
+    refuse_to_stack(path, sample, "device", first.device(), other.device());
   }
 }
 
@@ -91,7 +92,7 @@ void check_samples(size_t samples) {
 }
 
 void check_length(const NestedPath& path, size_t first, size_t sample, size_t length) {
-  if (length != first) refuse(path, sample, "length", first, length);
+  if (length != first) refuse_to_stack(path, sample, "length", first, length);
 }
 
 void refuse_keys(const NestedPath& path, const std::string& key, size_t sample) {

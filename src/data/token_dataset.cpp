@@ -19,7 +19,7 @@ namespace {
 // Token files are little-endian and are not swapped.
 static_assert(std::endian::native == std::endian::little);
 
-void check(const TokenOptions& options) {
+void check_token_options(const TokenOptions& options) {
   if (options.block <= 0) {
     throw UsageError({.what = "TokenOptions: a block needs at least one token, got " +
                               std::to_string(options.block)});
@@ -175,7 +175,7 @@ class TokenBlocks {
 
 std::shared_ptr<const TokenBlocks> open_tokens(const std::vector<std::filesystem::path>& files,
                                                const TokenOptions& options, int64_t lookahead) {
-  check(options);
+  check_token_options(options);
   if (files.empty()) throw UsageError({.what = "a token dataset needs at least one file"});
   return std::make_shared<const TokenBlocks>(files, options, lookahead);
 }

@@ -8,7 +8,7 @@ namespace accelerate::estimate {
 namespace {
 
 // Figures of this size have no meaning, and the products below stay inside of a double's range.
-constexpr double kMostBytes = 1e18;
+constexpr double kMostActivationBytes = 1e18;
 
 double attention_bytes(const BlockDimensions& block, double bytes_each, const BatchShape& shape) {
   const double kept = static_cast<double>(block.hidden) +
@@ -44,7 +44,7 @@ uint64_t activation_bytes(const Architecture& model, Dtype dtype, const BatchSha
   bytes_per_token += static_cast<double>(model.logits_per_token) * (bytes_each + 4);
   const double bytes =
       bytes_per_token * static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
-  if (bytes > kMostBytes) {
+  if (bytes > kMostActivationBytes) {
     throw UsageError({.what = "activations of that batch would fit on no machine",
                       .hint = "--batch and --sequence are those of one rank"});
   }

@@ -3,7 +3,8 @@
 namespace accelerate::estimate {
 namespace {
 
-void add_layer(ParameterList& list, const std::string& layer, uint64_t width, uint64_t inner) {
+void add_distilbert_layer(ParameterList& list, const std::string& layer, uint64_t width,
+                          uint64_t inner) {
   for (const char* name : {"q_lin", "k_lin", "v_lin", "out_lin"}) {
     list.linear(layer + "attention." + name, width, width);
   }
@@ -37,7 +38,8 @@ Architecture distilbert_architecture(const ModelConfig& config) {
                  config.size("max_position_embeddings", 512), width);
   list.layer_norm(prefix + "embeddings.LayerNorm", width);
   for (uint64_t i = 0; i < layers; ++i) {
-    add_layer(list, prefix + "transformer.layer." + std::to_string(i) + ".", width, inner);
+    add_distilbert_layer(list, prefix + "transformer.layer." + std::to_string(i) + ".", width,
+                         inner);
   }
   if (model.name == "DistilBertForMaskedLM") {
     list.linear("vocab_transform", width, width);

@@ -9,7 +9,7 @@ void transposed_linear(ParameterList& list, const std::string& name, uint64_t in
   list.add(name + ".bias", {out});
 }
 
-void add_layer(ParameterList& list, const std::string& layer, uint64_t width, uint64_t inner) {
+void add_gpt2_layer(ParameterList& list, const std::string& layer, uint64_t width, uint64_t inner) {
   list.layer_norm(layer + "ln_1", width);
   transposed_linear(list, layer + "attn.c_attn", width, 3 * width);
   transposed_linear(list, layer + "attn.c_proj", width, width);
@@ -39,7 +39,7 @@ Architecture gpt2_architecture(const ModelConfig& config) {
   list.embedding(prefix + "wte", vocabulary, width);
   list.embedding(prefix + "wpe", config.size("n_positions", 1024), width);
   for (uint64_t i = 0; i < layers; ++i) {
-    add_layer(list, prefix + "h." + std::to_string(i) + ".", width, inner);
+    add_gpt2_layer(list, prefix + "h." + std::to_string(i) + ".", width, inner);
   }
   list.layer_norm(prefix + "ln_f", width);
   if (model.name == "GPT2LMHeadModel") {

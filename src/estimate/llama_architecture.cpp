@@ -10,8 +10,8 @@ struct Biases {
   bool in_feed_forward = false;
 };
 
-void add_layer(ParameterList& list, const std::string& layer, const BlockDimensions& block,
-               const Biases& biases) {
+void add_llama_layer(ParameterList& list, const std::string& layer, const BlockDimensions& block,
+                     const Biases& biases) {
   const uint64_t hidden = block.hidden;
   list.linear(layer + "self_attn.q_proj", hidden, block.query_width, biases.in_attention);
   list.linear(layer + "self_attn.k_proj", hidden, block.key_width, biases.in_attention);
@@ -56,7 +56,7 @@ Architecture llama_architecture(const ModelConfig& config) {
   ParameterList list;
   list.embedding(prefix + "embed_tokens", vocabulary, block.hidden);
   for (uint64_t i = 0; i < block.layers; ++i) {
-    add_layer(list, prefix + "layers." + std::to_string(i) + ".", block, biases);
+    add_llama_layer(list, prefix + "layers." + std::to_string(i) + ".", block, biases);
   }
   list.rms_norm(prefix + "norm", block.hidden);
   if (model.name == "LlamaForCausalLM") {

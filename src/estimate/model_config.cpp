@@ -12,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMostBytes = 16 << 20;  // vocabularies of labels make some of them long
+constexpr uint64_t kMostConfigBytes = 16 << 20;  // vocabularies of labels make some of them long
 constexpr uint64_t kMostSize = uint64_t{1} << 31;
 constexpr uint64_t kMostLayers = 4096;
 constexpr int kMostDepth = 64;
@@ -60,7 +60,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& path) {
                        .hint = "is it a file that you may read?"});
   }
   const std::string content = text.str();
-  if (content.size() > kMostBytes) {
+  if (content.size() > kMostConfigBytes) {
     throw ConfigError({.what = "the file is too large to be the configuration of a model",
                        .where = path.string(),
                        .hint = "name the config.json of a model, or its .safetensors files"});

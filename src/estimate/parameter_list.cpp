@@ -17,7 +17,7 @@ using files::TensorDtype;
 // Sums over all tensors of a model, times the bytes that training needs of each, stay inside of 64
 // bits.
 constexpr uint64_t kMostElements = uint64_t{1} << 40;
-constexpr uint64_t kMostBytes = uint64_t{1} << 58;
+constexpr uint64_t kMostParameterBytes = uint64_t{1} << 58;
 
 bool is_number(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(),
@@ -94,7 +94,7 @@ ModelSizes measure(std::span<const Parameter> parameters) {
       sizes.fixed_bytes += bytes;
     }
   }
-  if (sizes.floats > kMostBytes / 4 || sizes.fixed_bytes > kMostBytes) {
+  if (sizes.floats > kMostParameterBytes / 4 || sizes.fixed_bytes > kMostParameterBytes) {
     throw ConfigError({.what = "the model is too large for any machine"});
   }
   uint64_t most = 0;

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kTemporaryMark = ".tmp-";
 constexpr std::string_view kSetAsideMark = ".old-";
 static_assert(kTemporaryMark.size() == kSetAsideMark.size());
-constexpr size_t kDigits = 16;
+constexpr size_t kMarkDigits = 16;
 
 // Stem and extension; numbers follow the stem after a bar.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kStateFiles{{
@@ -63,9 +63,9 @@ bool is_state_file(std::string_view name) {
 }
 
 std::optional<HiddenName> hidden_name(std::string_view name) {
-  const size_t tail = kTemporaryMark.size() + kDigits;
+  const size_t tail = kTemporaryMark.size() + kMarkDigits;
   if (name.size() < 2 + tail || name.front() != '.') return std::nullopt;
-  if (!parse_checksum(name.substr(name.size() - kDigits))) return std::nullopt;
+  if (!parse_checksum(name.substr(name.size() - kMarkDigits))) return std::nullopt;
   const std::string checkpoint(name.substr(1, name.size() - 1 - tail));
   const std::string_view mark = name.substr(name.size() - tail, kTemporaryMark.size());
   if (mark == kTemporaryMark) return HiddenName{HiddenKind::kTemporary, checkpoint};

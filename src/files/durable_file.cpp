@@ -17,7 +17,7 @@ namespace {
 // What is hashed, then written, at a time: small enough to be in the cache for all three readers
 // (two checksums and the kernel's copy), large enough for few system calls. Every write but the
 // last ends at a multiple of it: a page that is written in two halves costs a third of the speed.
-constexpr size_t kChunkBytes = size_t{256} << 10;
+constexpr size_t kWriteBytes = size_t{256} << 10;
 // How much the kernel may have before it is told to start writing: the disk works while the rest is
 // hashed and copied, instead of beginning with fsync().
 constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;
@@ -27,18 +27,18 @@ constexpr uint64_t kWritebackBytes = uint64_t{8} << 20;
 struct DurableFile::State {
   // Takes some of the bytes, from their beginning, and returns how many.
   size_t take(std::span<const std::byte> bytes) {
-    const auto chunk = bytes.first(std::min(bytes.size(), kChunkBytes - collected_bytes));
+    const auto chunk = bytes.first(std::min(bytes.size(), kWriteBytes - collected_bytes));
     if (checksums == Checksums::kKept) {
       file_checksum.update(chunk);
       if (in_part) part_checksum.update(chunk);
     }
-    if (chunk.size() == kChunkBytes) {
+    if (chunk.size() == kWriteBytes) {
       put(chunk);
       return chunk.size();
     }
     std::memcpy(collected.data() + collected_bytes, chunk.data(), chunk.size());
     collected_bytes += chunk.size();
-    if (collected_bytes == kChunkBytes) flush();
+    if (collected_bytes == kWriteBytes) flush();
     return chunk.size();
   }
 
@@ -96,7 +96,7 @@ DurableFile::DurableFile(const std::filesystem::path& directory, std::string nam
                            .hint = "use letters, digits and - _ . , without a leading dot"});
   }
   state_->record.name = std::move(name);
-  state_->collected.resize(kChunkBytes);
+  state_->collected.resize(kWriteBytes);
   state_->file = create_file(state_->path);
   state_->to_be_removed = true;
 }
@@ -146,7 +146,7 @@ FileRecord record_written_file(const std::filesystem::path& directory, const std
   const OpenedFile file = open_inside(open_directory(directory), name, directory);
   FileRecord record{.name = name};
   Checksum checksum;
-  std::vector<std::byte> buffer(kChunkBytes);
+  std::vector<std::byte> buffer(kWriteBytes);
   for (;;) {
     const size_t count = read_some(file.descriptor, buffer, path);
     if (count == 0) break;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = std::numeric_limits<int64_t>::max();
 constexpr int64_t kYear10000 = 253402300800;  // in seconds since 1970
-constexpr size_t kMaxDimensions = 64;
+constexpr size_t kMaxManifestDimensions = 64;
 constexpr int64_t kMaxRanks = int64_t{1} << 20;  // more than any job has; fits an int
 
 bool is_printable(std::string_view text) {
@@ -25,7 +25,7 @@ void require(bool holds, const std::string& what, const std::string& where) {
 }
 
 bool is_shape(const std::vector<int64_t>& shape) {
-  return shape.size() <= kMaxDimensions &&
+  return shape.size() <= kMaxManifestDimensions &&
          std::all_of(shape.begin(), shape.end(), [](int64_t size) { return size >= 0; });
 }
 

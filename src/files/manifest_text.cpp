@@ -13,26 +13,26 @@ namespace {
 
 // Numbers and strings as JSON. Throws nlohmann::json::exception for strings that are not UTF-8.
 template <typename T>
-std::string json(const T& value) {
+std::string json_of(const T& value) {
   return nlohmann::json(value).dump();
 }
 
 std::string part_text(const PartRecord& part) {
-  std::string text = "{\"name\": " + json(part.name);
+  std::string text = "{\"name\": " + json_of(part.name);
   if (!part.dtype.empty()) {
-    text += ", \"dtype\": " + json(part.dtype) + ", \"shape\": " + json(part.shape);
+    text += ", \"dtype\": " + json_of(part.dtype) + ", \"shape\": " + json_of(part.shape);
   }
   if (part.shard) {
-    text += ", \"shard\": {\"global_shape\": " + json(part.shard->global_shape) +
-            ", \"start\": " + json(part.shard->start) + "}";
+    text += ", \"shard\": {\"global_shape\": " + json_of(part.shard->global_shape) +
+            ", \"start\": " + json_of(part.shard->start) + "}";
   }
-  return text + ", \"offset\": " + json(part.offset) + ", \"bytes\": " + json(part.bytes) +
+  return text + ", \"offset\": " + json_of(part.offset) + ", \"bytes\": " + json_of(part.bytes) +
          ", \"checksum\": \"" + checksum_text(part.checksum) + "\"}";
 }
 
 // Lines are separated by `newline`: nothing of it for a text in one line.
 std::string file_text(const FileRecord& file, const std::string& newline) {
-  std::string text = "{\"name\": " + json(file.name) + ", \"bytes\": " + json(file.bytes) +
+  std::string text = "{\"name\": " + json_of(file.name) + ", \"bytes\": " + json_of(file.bytes) +
                      ", \"checksum\": \"" + checksum_text(file.checksum) + "\", \"parts\": [";
   for (const PartRecord& part : file.parts) {
     if (&part != &file.parts.front()) text += ",";
@@ -83,10 +83,10 @@ std::string manifest_text(const Manifest& manifest) {
   std::string text = make_text(
       [&] {
         return "{\n\"format\": \"" + std::string(kManifestFormat) +
-               "\",\n\"version\": " + json(kManifestVersion) +
-               ",\n\"library_version\": " + json(manifest.library_version) +
-               ",\n\"world_size\": " + json(manifest.world_size) +
-               ",\n\"step\": " + json(manifest.step) + ",\n\"created\": \"" +
+               "\",\n\"version\": " + json_of(kManifestVersion) +
+               ",\n\"library_version\": " + json_of(manifest.library_version) +
+               ",\n\"world_size\": " + json_of(manifest.world_size) +
+               ",\n\"step\": " + json_of(manifest.step) + ",\n\"created\": \"" +
                time_text(manifest.created) + "\",\n\"state\": " + manifest.state.dump() +
                ",\n\"files\": " + files_text(manifest.files, "\n");
       },

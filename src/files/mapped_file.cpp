@@ -26,8 +26,8 @@ struct OpenFile {
   int descriptor;
 };
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const std::string& what,
-                         const std::string& hint) {
+[[noreturn]] void refuse_file(const std::filesystem::path& path, const std::string& what,
+                              const std::string& hint) {
   throw DataError({.what = what, .where = path.string(), .hint = hint});
 }
 
@@ -40,17 +40,18 @@ MappedFile::MappedFile(const std::filesystem::path& path, const std::string& kin
   const OpenFile file(path);
   struct stat facts {};
   if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0) {
-    refuse(path, kind + " cannot be opened: " + reason_of(errno),
-           "check the path and its permissions");
+    refuse_file(path, kind + " cannot be opened: " + reason_of(errno),
+                "check the path and its permissions");
   }
   if (S_ISDIR(facts.st_mode)) {
-    refuse(path, kind + " cannot be opened: " + reason_of(EISDIR), "name a file inside the folder");
+    refuse_file(path, kind + " cannot be opened: " + reason_of(EISDIR),
+                "name a file inside the folder");
   }
   if (!S_ISREG(facts.st_mode)) {
-    refuse(path, kind + " is not a regular file, it cannot be mapped into memory",
-           "copy its contents into a file");
+    refuse_file(path, kind + " is not a regular file, it cannot be mapped into memory",
+                "copy its contents into a file");
   }
-  if (facts.st_size == 0) refuse(path, kind + " is empty", "check how it was written");
+  if (facts.st_size == 0) refuse_file(path, kind + " is empty", "check how it was written");
 
   const bool is_private = writes == Writes::kPrivate;
   // No reservation: else a mapping larger than the memory of the machine would be refused.
@@ -58,8 +59,8 @@ MappedFile::MappedFile(const std::filesystem::path& path, const std::string& kin
                        is_private ? PROT_READ | PROT_WRITE : PROT_READ,
                        is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED, file.descriptor, 0);
   if (address == MAP_FAILED) {
-    refuse(path, kind + " cannot be mapped into memory: " + reason_of(errno),
-           "check the limits of the process on address space (ulimit -v)");
+    refuse_file(path, kind + " cannot be mapped into memory: " + reason_of(errno),
+                "check the limits of the process on address space (ulimit -v)");
   }
   data_ = static_cast<std::byte*>(address);
   size_ = static_cast<size_t>(facts.st_size);

@@ -20,19 +20,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".safetensors";
-constexpr uint64_t kChunkBytes = uint64_t{4} << 20;
+constexpr std::string_view kSafetensorsSuffix = ".safetensors";
+constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint) {
+[[noreturn]] void refuse_source(const fs::path& path, const std::string& what,
+                                const std::string& hint) {
   throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
 }
 
 [[noreturn]] void refuse_archive(const fs::path& path) {
-  refuse(path, "the model is in archives of torch.save(), these are not merged",
-         "load it, and save it with save_model()");
+  refuse_source(path, "the model is in archives of torch.save(), these are not merged",
+                "load it, and save it with save_model()");
 }
 
-fs::path folder_of(const fs::path& file) {
+fs::path folder_or_here(const fs::path& file) {
   return file.has_parent_path() ? file.parent_path() : fs::path(".");
 }
 
@@ -52,7 +53,7 @@ class MergeSource::Reader {
     if (fs::is_directory(path, error)) {
       read_folder(path);
     } else if (!fs::exists(path, error)) {
-      refuse(path, "there is no such model", "check the path");
+      refuse_source(path, "there is no such model", "check the path");
     } else if (path.extension() == ".json") {
       read_index(path);
     } else {
@@ -66,7 +67,7 @@ class MergeSource::Reader {
   void read_folder(const fs::path& folder) {
     if (entry_kind(folder / kManifestName) != EntryKind::kMissing) return read_state(folder);
     std::error_code error;
-    const std::string single = "model" + std::string(kSuffix);
+    const std::string single = "model" + std::string(kSafetensorsSuffix);
     if (fs::is_regular_file(folder / single, error)) {
       check_model_file(folder, single, folder, links_);
       return read_file(folder / single);
@@ -78,20 +79,21 @@ class MergeSource::Reader {
       return read_index(folder / indices.front());
     }
     if (fs::exists(folder / "pytorch_model.bin", error)) refuse_archive(folder);
-    refuse(folder,
-           indices.empty() ? "the folder holds no model: no " + single + " and no *.index.json"
-                           : "the folder holds more than one index",
-           "name the file or the index");
+    refuse_source(folder,
+                  indices.empty()
+                      ? "the folder holds no model: no " + single + " and no *.index.json"
+                      : "the folder holds more than one index",
+                  "name the file or the index");
   }
 
   void read_file(const fs::path& path) {
-    source_.folder_ = folder_of(path);
+    source_.folder_ = folder_or_here(path);
     add_file(path);
     add_tensors();
   }
 
   void read_index(const fs::path& path) {
-    source_.folder_ = folder_of(path);
+    source_.folder_ = folder_or_here(path);
     source_.paths_.push_back(path);
     const ShardIndex index = read_shard_index(path, links_);
     std::set<std::string> names;
@@ -113,18 +115,19 @@ class MergeSource::Reader {
     source_.folder_ = state.path();
     Manifest model;
     for (const FileRecord& file : state.manifest().files) {
-      if (file.name.ends_with(kSuffix) && is_model_file(file.name, "model", kSuffix)) {
+      if (file.name.ends_with(kSafetensorsSuffix) &&
+          is_model_file(file.name, "model", kSafetensorsSuffix)) {
         model.files.push_back(file);
       }
     }
     if (model.files.empty()) {
       if (state.find("pytorch_model.bin") != nullptr) refuse_archive(folder);
-      refuse(folder, "the state holds no model.safetensors", "name the folder of a model");
+      refuse_source(folder, "the state holds no model.safetensors", "name the folder of a model");
     }
     const auto findings = verify_files(open_directory(state.path()), state.path(), model, {});
     if (!findings.empty()) {
-      refuse(state.path() / findings.front().file,
-             "the state is damaged: " + findings.front().text(), "take another checkpoint");
+      refuse_source(state.path() / findings.front().file,
+                    "the state is damaged: " + findings.front().text(), "take another checkpoint");
     }
     for (const FileRecord& file : model.files) {
       for (const PartRecord& part : file.parts) {
@@ -136,7 +139,7 @@ class MergeSource::Reader {
   }
 
   void add_file(const fs::path& path) {
-    if (!path.string().ends_with(kSuffix)) refuse_archive(path);
+    if (!path.string().ends_with(kSafetensorsSuffix)) refuse_archive(path);
     const auto mapped = map_checkpoint_file(path, "the safetensors file");
     headers_.push_back(parse_safetensors_header(mapped->bytes(), path.string()));
     aliases_.push_back(aliases_of(headers_.back()));
@@ -158,9 +161,9 @@ class MergeSource::Reader {
   void check_placed() const {
     for (const auto& [name, file] : placed_) {
       if (find_entry(headers_[file], name) || aliases_[file].contains(name)) continue;
-      refuse(source_.mappings_[file]->path(),
-             "the index places tensor " + in_quotes(name) + " in this file, it is not there",
-             "the files are of different models: save or download it again");
+      refuse_source(source_.mappings_[file]->path(),
+                    "the index places tensor " + in_quotes(name) + " in this file, it is not there",
+                    "the files are of different models: save or download it again");
     }
   }
 
@@ -176,20 +179,21 @@ class MergeSource::Reader {
       tensor.shape = sizes_of(shard->second.global_shape);
       piece.start = sizes_of(shard->second.start);
       if (piece.start.size() != piece.shape.size() || !tensor_bytes(tensor.dtype, tensor.shape)) {
-        refuse(path, "the manifest has another shape for tensor " + in_quotes(entry.name),
-               "take another checkpoint");
+        refuse_source(path, "the manifest has another shape for tensor " + in_quotes(entry.name),
+                      "take another checkpoint");
       }
     }
     const auto [place, is_new] = positions_.emplace(entry.name, source_.tensors_.size());
     if (is_new) source_.tensors_.push_back(tensor);
     MergeTensor& whole = source_.tensors_[place->second];
     if (!is_new && shard == shards_.end()) {
-      refuse(path, "tensor " + in_quotes(entry.name) + " is in another file too",
-             "let the index say which of them counts");
+      refuse_source(path, "tensor " + in_quotes(entry.name) + " is in another file too",
+                    "let the index say which of them counts");
     }
     if (whole.dtype != tensor.dtype || whole.shape != tensor.shape) {
-      refuse(path, "the pieces of tensor " + in_quotes(entry.name) + " are of different tensors",
-             "take another checkpoint");
+      refuse_source(path,
+                    "the pieces of tensor " + in_quotes(entry.name) + " are of different tensors",
+                    "take another checkpoint");
     }
     whole.pieces.push_back(std::move(piece));
   }
@@ -198,8 +202,9 @@ class MergeSource::Reader {
     for (const MergeTensor& tensor : source_.tensors_) {
       const std::string problem = tiling_problem(tensor);
       if (problem.empty()) continue;
-      refuse(source_.folder_, "tensor " + in_quotes(tensor.name) + " is not whole: " + problem,
-             "take another checkpoint");
+      refuse_source(source_.folder_,
+                    "tensor " + in_quotes(tensor.name) + " is not whole: " + problem,
+                    "take another checkpoint");
     }
     for (size_t file = 0; file < headers_.size(); ++file) {
       for (const auto& [alias, name] : aliases_[file]) {
@@ -230,8 +235,8 @@ MergeSource::MergeSource(const fs::path& source, Links links) { Reader(*this, li
 void MergeSource::write(const MergeTensor& tensor, ByteSink& sink) const {
   for_each_run(tensor, [&](size_t file, uint64_t offset, uint64_t bytes) {
     const MappedFile& mapped = *mappings_[file];
-    for (uint64_t done = 0; done < bytes; done += kChunkBytes) {
-      const uint64_t size = std::min(kChunkBytes, bytes - done);
+    for (uint64_t done = 0; done < bytes; done += kCopyBytes) {
+      const uint64_t size = std::min(kCopyBytes, bytes - done);
       sink.write(mapped.bytes().subspan(offset + done, size));
       mapped.forget(offset + done, size);
     }

@@ -31,7 +31,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 }
 
 // torch: the folder of the first entry.
-std::string folder_of(const ZipReader& zip) {
+std::string archive_folder(const ZipReader& zip) {
   if (zip.entries().empty()) return {};
   const std::string& first = zip.entries().front().name;
   return first.substr(0, first.find('/') + 1);
@@ -40,7 +40,7 @@ std::string folder_of(const ZipReader& zip) {
 }  // namespace
 
 PickleArchive::PickleArchive(std::span<const std::byte> file, const std::string& where)
-    : where_(where), zip_(checked_beginning(file, where), where), folder_(folder_of(zip_)) {
+    : where_(where), zip_(checked_beginning(file, where), where), folder_(archive_folder(zip_)) {
   check_kind();
   for (const ZipEntry& entry : zip_.entries()) zip_.check_crc(entry);
   check_byte_order();

@@ -6,7 +6,7 @@
 namespace accelerate::files {
 namespace {
 
-constexpr std::array<PickleDtypeFacts, 22> kDtypes{{
+constexpr std::array<PickleDtypeFacts, 22> kPickleDtypes{{
     {"float32", "FloatStorage", 4},
     {"float64", "DoubleStorage", 8},
     {"float16", "HalfStorage", 2},
@@ -32,8 +32,8 @@ constexpr std::array<PickleDtypeFacts, 22> kDtypes{{
 }};
 
 const PickleDtypeFacts* find(std::string_view text, std::string_view PickleDtypeFacts::*member) {
-  const auto* found = std::ranges::find(kDtypes, text, member);
-  return text.empty() || found == kDtypes.end() ? nullptr : found;
+  const auto* found = std::ranges::find(kPickleDtypes, text, member);
+  return text.empty() || found == kPickleDtypes.end() ? nullptr : found;
 }
 
 }  // namespace

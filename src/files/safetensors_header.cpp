@@ -19,7 +19,7 @@ namespace {
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMostOfInt64 = std::numeric_limits<int64_t>::max();
 
-[[noreturn]] void refuse(const std::string& where, const std::string& what) {
+[[noreturn]] void refuse_header(const std::string& where, const std::string& what) {
   throw CheckpointError({.what = "this is no valid safetensors file: " + what,
                          .where = where,
                          .hint = "save or download the file again"});
@@ -33,16 +33,17 @@ uint64_t little_endian(std::span<const std::byte, kLengthBytes> bytes) {
 
 std::string_view header_text(std::span<const std::byte> file, const std::string& where) {
   if (file.size() < kLengthBytes) {
-    refuse(where, "it has " + std::to_string(file.size()) + " bytes, its first 8 are its length");
+    refuse_header(where,
+                  "it has " + std::to_string(file.size()) + " bytes, its first 8 are its length");
   }
   const uint64_t length = little_endian(file.first<kLengthBytes>());
   if (length > kMaxSafetensorsHeader) {
-    refuse(where, "its header would have " + std::to_string(length) + " bytes, at most " +
-                      std::to_string(kMaxSafetensorsHeader) + " are allowed");
+    refuse_header(where, "its header would have " + std::to_string(length) + " bytes, at most " +
+                             std::to_string(kMaxSafetensorsHeader) + " are allowed");
   }
   if (length > file.size() - kLengthBytes) {
-    refuse(where, "its header would have " + std::to_string(length) + " bytes, " +
-                      std::to_string(file.size() - kLengthBytes) + " are there");
+    refuse_header(where, "its header would have " + std::to_string(length) + " bytes, " +
+                             std::to_string(file.size() - kLengthBytes) + " are there");
   }
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes as text
   return {reinterpret_cast<const char*>(file.data()) + kLengthBytes, length};
@@ -82,7 +83,7 @@ void check_names(const SafetensorsHeader& header, const std::string& where) {
   };
   const auto twice = std::adjacent_find(header.by_name.begin(), header.by_name.end(), same);
   if (twice == header.by_name.end()) return;
-  refuse(where, "tensor " + in_quotes(header.entries[*twice].name) + " is there twice");
+  refuse_header(where, "tensor " + in_quotes(header.entries[*twice].name) + " is there twice");
 }
 
 void check_ranges(const std::vector<SafetensorsEntry>& entries, uint64_t data_bytes,
@@ -95,34 +96,38 @@ void check_ranges(const std::vector<SafetensorsEntry>& entries, uint64_t data_by
     }
     const std::string range = "[" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) +
                               "] of tensor " + in_quotes(entry.name);
-    if (entry.begin > entry.end) refuse(where, "the range " + range + " ends before it begins");
+    if (entry.begin > entry.end)
+      refuse_header(where, "the range " + range + " ends before it begins");
     if (entry.begin > reached) {
-      refuse(where, "there is a hole of " + std::to_string(entry.begin - reached) +
-                        " bytes before the range " + range);
+      refuse_header(where, "there is a hole of " + std::to_string(entry.begin - reached) +
+                               " bytes before the range " + range);
     }
-    if (entry.begin < reached) refuse(where, "another tensor has a part of the range " + range);
-    refuse(where, "the range " + range + " ends behind the file, which has " +
-                      std::to_string(data_bytes) + " bytes of data");
+    if (entry.begin < reached)
+      refuse_header(where, "another tensor has a part of the range " + range);
+    refuse_header(where, "the range " + range + " ends behind the file, which has " +
+                             std::to_string(data_bytes) + " bytes of data");
   }
   if (reached != data_bytes) {
-    refuse(where, std::to_string(data_bytes - reached) + " bytes at its end belong to no tensor");
+    refuse_header(where,
+                  std::to_string(data_bytes - reached) + " bytes at its end belong to no tensor");
   }
 }
 
 void check_shape(const SafetensorsEntry& entry, const std::string& where) {
   const auto too_large = [](uint64_t size) { return size > kMostOfInt64; };
   if (std::any_of(entry.shape.begin(), entry.shape.end(), too_large)) {
-    refuse(where, "tensor " + in_quotes(entry.name) + " has a dimension larger than 2^63 - 1");
+    refuse_header(where,
+                  "tensor " + in_quotes(entry.name) + " has a dimension larger than 2^63 - 1");
   }
   const auto bytes = tensor_bytes(entry.dtype, entry.shape);
   if (!bytes) {
-    refuse(where, "shape and dtype of tensor " + in_quotes(entry.name) +
-                      " give a number of bytes that is not whole or beyond 2^64");
+    refuse_header(where, "shape and dtype of tensor " + in_quotes(entry.name) +
+                             " give a number of bytes that is not whole or beyond 2^64");
   }
   if (entry.begin <= entry.end && *bytes != entry.end - entry.begin) {
-    refuse(where, "tensor " + in_quotes(entry.name) + " has " +
-                      std::to_string(entry.end - entry.begin) +
-                      " bytes, its shape and dtype need " + std::to_string(*bytes));
+    refuse_header(where, "tensor " + in_quotes(entry.name) + " has " +
+                             std::to_string(entry.end - entry.begin) +
+                             " bytes, its shape and dtype need " + std::to_string(*bytes));
   }
 }
 
@@ -188,9 +193,9 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
                                            const std::string& where) {
   const std::string_view text = header_text(file, where);
   // The parser would skip a byte order mark and white space before the object.
-  if (!text.starts_with('{')) refuse(where, "its header does not begin with {");
+  if (!text.starts_with('{')) refuse_header(where, "its header does not begin with {");
   // The parser would take it for the end of the text.
-  if (text.find('\0') != text.npos) refuse(where, "its header has a byte 0");
+  if (text.find('\0') != text.npos) refuse_header(where, "its header has a byte 0");
 
   SafetensorsHeader header;
   if (!scan_safetensors_header(text, header)) {

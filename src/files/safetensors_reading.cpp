@@ -10,7 +10,7 @@ namespace accelerate::files {
 namespace {
 
 // Tensors have a few dimensions; a header full of them would take many times its length in memory.
-constexpr size_t kMaxDimensions = 1024;
+constexpr size_t kMaxReadDimensions = 1024;
 
 }  // namespace
 
@@ -33,9 +33,9 @@ bool SafetensorsEvents::number_integer(int64_t value) {
 
 bool SafetensorsEvents::number_unsigned(uint64_t value) {
   if (place_ == Place::kShape) {
-    if (entry_.shape.size() == kMaxDimensions) {
+    if (entry_.shape.size() == kMaxReadDimensions) {
       refuse("tensor " + in_quotes(entry_.name) + " has more than " +
-             std::to_string(kMaxDimensions) + " dimensions");
+             std::to_string(kMaxReadDimensions) + " dimensions");
     }
     entry_.shape.push_back(value);
   } else if (place_ == Place::kOffsets) {

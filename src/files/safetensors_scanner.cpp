@@ -8,7 +8,7 @@ namespace accelerate::files {
 namespace {
 
 constexpr size_t kMaxDigits = 19;  // every such number fits 64 bits
-constexpr size_t kMaxDimensions = 32;
+constexpr size_t kMaxScannedDimensions = 32;
 
 // The bytes of a text that stand for themselves.
 constexpr std::array<bool, 256> plain_bytes() {
@@ -83,7 +83,7 @@ class Scanner {
   }
 
   // Fills the front of `numbers`, and says how many there are.
-  bool list(std::array<uint64_t, kMaxDimensions>& numbers, size_t& count) {
+  bool list(std::array<uint64_t, kMaxScannedDimensions>& numbers, size_t& count) {
     count = 0;
     if (!take('[')) return false;
     if (take(']')) return true;
@@ -122,7 +122,7 @@ class Scanner {
   }
 
   bool shape(SafetensorsEntry& entry) {
-    std::array<uint64_t, kMaxDimensions> sizes;
+    std::array<uint64_t, kMaxScannedDimensions> sizes;
     size_t count = 0;
     if (!list(sizes, count)) return false;
     entry.shape.assign(sizes.begin(), sizes.begin() + count);

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 // An index has about a hundred bytes a tensor.
 constexpr uint64_t kMaxIndexBytes = 100'000'000;
 
-[[noreturn]] void refuse(const fs::path& path, const std::string& what, const std::string& hint) {
+[[noreturn]] void refuse_index(const fs::path& path, const std::string& what,
+                               const std::string& hint) {
   throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
 }
 
@@ -27,8 +28,8 @@ constexpr uint64_t kMaxIndexBytes = 100'000'000;
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   // The parser would take it for the end of the text.
   if (text.find('\0') != text.npos) {
-    refuse(where, "this is no valid index of model files: it has a byte 0",
-           "save or download the model again");
+    refuse_index(where, "this is no valid index of model files: it has a byte 0",
+                 "save or download the model again");
   }
   ShardIndexEvents events(where);
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
@@ -43,27 +44,28 @@ void check_model_file(const fs::path& folder, const std::string& file, const fs:
   const fs::path inside = fs::canonical(folder.empty() ? "." : folder, error);
   const fs::path path = error ? fs::path() : fs::canonical(inside / file, error);
   if (error) {
-    refuse(where, subject + " cannot be opened: " + error.message(),
-           "copy all files of the model into the folder");
+    refuse_index(where, subject + " cannot be opened: " + error.message(),
+                 "copy all files of the model into the folder");
   }
   const auto [end, rest] = std::mismatch(inside.begin(), inside.end(), path.begin(), path.end());
   if (end != inside.end() && links == Links::kInside) {
-    refuse(where, subject + " is a link out of the folder",
-           "copy the file itself into the folder, or set follow_links (--follow_links on the "
-           "command line) if you trust whoever made it");
+    refuse_index(where, subject + " is a link out of the folder",
+                 "copy the file itself into the folder, or set follow_links (--follow_links on the "
+                 "command line) if you trust whoever made it");
   }
   if (!fs::is_regular_file(path, error)) {
-    refuse(where, subject + " is not a regular file",
-           "copy all files of the model into the folder");
+    refuse_index(where, subject + " is not a regular file",
+                 "copy all files of the model into the folder");
   }
 }
 
 ShardIndex read_shard_index(const fs::path& path, Links links) {
   const auto mapped = map_checkpoint_file(path, "the index of model files");
   if (mapped->size() > kMaxIndexBytes) {
-    refuse(path,
-           "this is no index of model files: it has " + std::to_string(mapped->size()) + " bytes",
-           "name the index of a sharded model");
+    refuse_index(
+        path,
+        "this is no index of model files: it has " + std::to_string(mapped->size()) + " bytes",
+        "name the index of a sharded model");
   }
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes as text
   const std::string_view text(reinterpret_cast<const char*>(mapped->data()), mapped->size());

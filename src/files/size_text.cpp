@@ -58,7 +58,7 @@ std::optional<uint64_t> scaled(std::string_view number, double unit) {
   return static_cast<uint64_t>(bytes);
 }
 
-[[noreturn]] void refuse(std::string_view text, const std::string& hint) {
+[[noreturn]] void refuse_size(std::string_view text, const std::string& hint) {
   throw UsageError({.what = in_quotes(text) + " is not a size", .hint = hint});
 }
 
@@ -72,9 +72,9 @@ uint64_t parse_shard_size(std::string_view text) {
       return *bytes;
     }
   }
-  refuse(text,
-         "write a number and KB, MB, GB or TB: \"500MB\", \"0.3KB\"; a number of bytes is an "
-         "integer in the program, not a text");
+  refuse_size(text,
+              "write a number and KB, MB, GB or TB: \"500MB\", \"0.3KB\"; a number of bytes is an "
+              "integer in the program, not a text");
 }
 
 uint64_t parse_memory_size(std::string_view text) {
@@ -84,7 +84,7 @@ uint64_t parse_memory_size(std::string_view text) {
     if (!size) break;
     return unit.name.size() == 2 && text.ends_with('b') ? *size / 8 : *size;
   }
-  refuse(text, "write a number and KB, MB, GB, KiB, MiB or GiB: \"5GB\"");
+  refuse_size(text, "write a number and KB, MB, GB, KiB, MiB or GiB: \"5GB\"");
 }
 
 }  // namespace accelerate::files

@@ -12,20 +12,20 @@
 namespace accelerate::files {
 namespace {
 
-constexpr std::string_view kSuffix = ".partial";
+constexpr std::string_view kPartialSuffix = ".partial";
 constexpr std::string_view kHex = "0123456789abcdef";
-constexpr size_t kDigits = 16;
+constexpr size_t kNameDigits = 16;
 
 std::string partial_name(std::string_view stem) {
   std::random_device random;
   std::string name(stem);
   name += '-';
-  for (size_t i = 0; i < kDigits; ++i) name += kHex[random() % kHex.size()];
-  name += kSuffix;
+  for (size_t i = 0; i < kNameDigits; ++i) name += kHex[random() % kHex.size()];
+  name += kPartialSuffix;
   return name;
 }
 
-std::filesystem::path folder_of(const std::filesystem::path& path) {
+std::filesystem::path target_folder(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
@@ -33,8 +33,8 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
 
 StagedFile::StagedFile(const std::filesystem::path& path, std::string_view stem) : path_(path) {
   const std::string name = partial_name(stem);
-  partial_ = folder_of(path) / name;
-  file_.emplace(folder_of(path), name, Checksums::kNone);
+  partial_ = target_folder(path) / name;
+  file_.emplace(target_folder(path), name, Checksums::kNone);
 }
 
 StagedFile::StagedFile(StagedFile&& other) noexcept
@@ -60,10 +60,10 @@ void StagedFile::publish() {
 }
 
 bool is_partial_file(std::string_view name, std::string_view stem) {
-  if (!name.starts_with(stem) || !name.ends_with(kSuffix)) return false;
+  if (!name.starts_with(stem) || !name.ends_with(kPartialSuffix)) return false;
   name.remove_prefix(stem.size());
-  name.remove_suffix(std::min(kSuffix.size(), name.size()));
-  return name.size() == 1 + kDigits && name.front() == '-' &&
+  name.remove_suffix(std::min(kPartialSuffix.size(), name.size()));
+  return name.size() == 1 + kNameDigits && name.front() == '-' &&
          name.find_first_not_of(kHex, 1) == name.npos;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kNotFound = 127;
+constexpr int kStatusNotFound = 127;
 constexpr int kNotExecutable = 126;
 
 bool is_runnable(const fs::path& path) {
@@ -25,7 +25,7 @@ void require_file(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
-    throw ProgramError(kNotFound, {.what = "program '" + path + "' not found: no such file"});
+    throw ProgramError(kStatusNotFound, {.what = "program '" + path + "' not found: no such file"});
   }
   if (status.type() == fs::file_type::directory) {
     throw ProgramError(kNotExecutable, {.what = "'" + path + "' is a directory, not a program"});
@@ -50,9 +50,10 @@ std::string resolve_executable(const std::string& program) {
   std::error_code ignored;
   const bool here = fs::exists(program, ignored);
   throw ProgramError(
-      kNotFound, {.what = "program '" + program + "' not found in PATH",
-                  .hint = here ? "a file of this name is in the current folder: run ./" + program
-                               : std::string("check the name, or give the path of the file")});
+      kStatusNotFound,
+      {.what = "program '" + program + "' not found in PATH",
+       .hint = here ? "a file of this name is in the current folder: run ./" + program
+                    : std::string("check the name, or give the path of the file")});
 }
 
 // What the variable PYTHON names, or nullptr.
@@ -64,8 +65,9 @@ const char* python_variable() {
 std::string resolve_python() {
   if (std::string found = find_python(); !found.empty()) return found;
   if (const char* named = python_variable()) return resolve_executable(named);
-  throw ProgramError(kNotFound, {.what = "no python3 or python in PATH to run a Python program",
-                                 .hint = "install Python, or name it in the variable PYTHON"});
+  throw ProgramError(kStatusNotFound,
+                     {.what = "no python3 or python in PATH to run a Python program",
+                      .hint = "install Python, or name it in the variable PYTHON"});
 }
 
 }  // namespace

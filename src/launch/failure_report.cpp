@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kSshFailed = 255;
 constexpr int kCannotExecute = 126;
-constexpr int kNotFound = 127;
+constexpr int kShellNotFound = 127;
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -161,7 +161,7 @@ bool is_told_already(const LaunchOutcome& outcome) {
          std::all_of(outcome.ends.begin(), outcome.ends.end(), [](const WorkerEnd& end) {
            if (!WIFEXITED(end.wait_status)) return false;
            const int status = WEXITSTATUS(end.wait_status);
-           return status != kSshFailed && status != kCannotExecute && status != kNotFound;
+           return status != kSshFailed && status != kCannotExecute && status != kShellNotFound;
          });
 }
 

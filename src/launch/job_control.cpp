@@ -16,7 +16,7 @@ std::optional<Kind> kind_named(const char* const (&names)[count], const std::str
 }
 
 // Only the first failure is shown with its last lines, so only a message of that carries them.
-Message message_of(const WorkerEnd& end, bool with_lines) {
+Message end_message(const WorkerEnd& end, bool with_lines) {
   Message message("end");
   message.set("rank", end.rank)
       .set("host", end.host)
@@ -79,7 +79,7 @@ std::optional<Order> Order::from(const Message& message) {
 Message Event::message() const {
   std::vector<std::string> encoded;
   for (const WorkerEnd& end : ends) {
-    encoded.push_back(message_of(end, kind == Kind::kFailed).encode());
+    encoded.push_back(end_message(end, kind == Kind::kFailed).encode());
   }
   Message message(kEventNames[static_cast<size_t>(kind)]);
   message.set("attempt", attempt)

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::chrono::seconds kPatienceBeforeNote{3};
+constexpr std::chrono::seconds kPatienceWithMachines{3};
 constexpr std::chrono::seconds kPatienceWithGuests{10};  // to say who they are
 constexpr size_t kMaxGuests = 256;
 
@@ -206,7 +206,8 @@ void MainControl::handle_time() {
 
 void MainControl::tell_who_is_missing(Clock::time_point now) {
   const bool waiting = director_.deadline().has_value() && !director_.missing_machines().empty();
-  if (!waiting || told_who_is_missing_ || plan_.quiet || now - began_ < kPatienceBeforeNote) return;
+  if (!waiting || told_who_is_missing_ || plan_.quiet || now - began_ < kPatienceWithMachines)
+    return;
   told_who_is_missing_ = true;
   own_orders_.push_back({.kind = Order::Kind::kNote,
                          .text = "accelerate launch: waiting at " + plan_.main_address + ":" +

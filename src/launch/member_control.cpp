@@ -18,7 +18,7 @@ constexpr std::chrono::seconds kPatienceWithConnect{5};
 // often than name servers like to be asked.
 constexpr std::chrono::seconds kAnswerCounts{2};
 constexpr std::chrono::seconds kPatienceWithWelcome{10};
-constexpr std::chrono::seconds kPatienceBeforeNote{3};
+constexpr std::chrono::seconds kPatienceWithMain{3};
 // With a main machine that does not answer, once the user has told this one to stop a second time.
 constexpr std::chrono::seconds kPatienceAfterKill{2};
 
@@ -243,7 +243,7 @@ void MemberControl::handle_time() {
     give_up_joining();
     return;
   }
-  if (!told_that_it_waits_ && !plan_.quiet && now - join_began_ >= kPatienceBeforeNote) {
+  if (!told_that_it_waits_ && !plan_.quiet && now - join_began_ >= kPatienceWithMain) {
     told_that_it_waits_ = true;
     orders_.push_back({.kind = Order::Kind::kNote,
                        .text = "accelerate launch: waiting for the main machine at " + endpoint() +

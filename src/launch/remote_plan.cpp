@@ -53,7 +53,7 @@ void read_all(int fd, char* bytes, size_t size) {
   }
 }
 
-Message message_of(const RemotePlan& remote) {
+Message plan_message(const RemotePlan& remote) {
   const LaunchPlan& plan = remote.plan;
   std::vector<std::string> variables;
   for (const auto& [name, value] : plan.variables) variables.push_back(name + "=" + value);
@@ -138,7 +138,7 @@ RemotePlan plan_in(const std::string& text) {
 std::string encode_remote_plan(const RemotePlan& remote) {
   // Spaces separate the parts of a message; as one word they are escaped once more.
   Message word("launch");
-  word.set(kName, message_of(remote).encode());
+  word.set(kName, plan_message(remote).encode());
   return word.encode().substr(std::string_view("launch plan=").size());
 }
 
@@ -150,7 +150,7 @@ RemotePlan decode_remote_plan(const std::string& text) {
 
 // Its length in bytes, a line end, and the message.
 std::string remote_plan_for_stream(const RemotePlan& remote) {
-  const std::string text = message_of(remote).encode();
+  const std::string text = plan_message(remote).encode();
   return std::to_string(text.size()) + "\n" + text;
 }
 

@@ -17,7 +17,7 @@ std::optional<double> scale_of(const AttentionOptions& options) {
   return options.scale == 0.0 ? std::nullopt : std::optional<double>(options.scale);
 }
 
-bool is_half(const at::Tensor& tensor) {
+bool is_half_precision(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
 }
 
@@ -41,7 +41,7 @@ bool cudnn_is_used(const at::Tensor& like) {
 // though the GPU is one for it. What cuDNN does not take, and that alone, is left to libtorch.
 bool runs_by_cudnn(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                    const AttentionOptions& options) {
-  if (!query.is_cuda() || !is_half(query)) return false;
+  if (!query.is_cuda() || !is_half_precision(query)) return false;
   const compat::CudaPlugin* plugin = compat::cuda_plugin();
   const bool hopper = plugin != nullptr && plugin->compute_capability(query.get_device()) >= 90;
   const bool usual =
@@ -182,7 +182,7 @@ at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, con
   const at::Tensor own_weight = autocast_value(weight);
   const at::Tensor own_bias = autocast_value(bias);
   const int64_t inner = outputs / 3;
-  if (is_half(own_input) && inner % 8 == 0 && kernels_for(own_input) != nullptr) {
+  if (is_half_precision(own_input) && inner % 8 == 0 && kernels_for(own_input) != nullptr) {
     // Only shapes and strides count for the question; the memory is not touched.
     const at::Tensor part =
         own_input.new_empty({input.size(0), input.size(1), heads, inner / heads}).transpose(1, 2);

@@ -11,7 +11,7 @@
 namespace accelerate::ops {
 namespace {
 
-bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+bool is_half_type(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 bool measures_products() {
   static const bool on = environment_flag("ACCELERATE_TUNE_PRODUCTS");
@@ -69,7 +69,8 @@ bool wants_gradient(const at::Tensor& tensor) {
 }
 
 at::Tensor float_gradient_of(const at::Tensor& parameter) {
-  if (!parameter.defined() || !is_half(parameter.scalar_type()) || !parameter.is_leaf()) return {};
+  if (!parameter.defined() || !is_half_type(parameter.scalar_type()) || !parameter.is_leaf())
+    return {};
   const at::Tensor& gradient = parameter.grad();
   const bool fits = gradient.defined() && gradient.scalar_type() == at::kFloat &&
                     gradient.sizes() == parameter.sizes() && gradient.is_contiguous();
@@ -106,7 +107,7 @@ void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right
 
 void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
   if (measured(to, left.t(), right, {}, false)) return;
-  if (to.is_cuda() && to.scalar_type() == at::kFloat && is_half(left.scalar_type())) {
+  if (to.is_cuda() && to.scalar_type() == at::kFloat && is_half_type(left.scalar_type())) {
     at::mm_outf(left.t(), right, at::kFloat, to);
   } else {
     to.zero_();

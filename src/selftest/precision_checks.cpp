@@ -10,7 +10,7 @@
 namespace accelerate::selftest {
 namespace {
 
-constexpr int64_t kRows = 8;
+constexpr int64_t kPrecisionRows = 8;
 
 // Trains some steps; after them the parameters must be float, finite and equal on all ranks.
 void expect_training(Accelerator& accelerator) {
@@ -18,8 +18,8 @@ void expect_training(Accelerator& accelerator) {
   torch::optim::SGD sgd(net->parameters(), 0.05);
   auto [model, optimizer] = accelerator.prepare(net, sgd);
   const at::TensorOptions like = at::TensorOptions(accelerator.device()).dtype(at::kFloat);
-  const Problem own = problem(5, kRows * accelerator.num_processes())
-                          .rows(accelerator.process_index() * kRows, kRows, like);
+  const Problem own = problem(5, kPrecisionRows * accelerator.num_processes())
+                          .rows(accelerator.process_index() * kPrecisionRows, kPrecisionRows, like);
   const auto loss = [&, &model = model] { return torch::mse_loss(model(own.input), own.target); };
   const double before = accelerator.reduce(loss().detach(), "mean").item<double>();
   for (int step = 0; step < 20; ++step) {
@@ -66,7 +66,7 @@ Findings check_fp16(Accelerator& accelerator) {
   const double scale = accelerator.scaler()->scale_factor();
   const at::Tensor parameters = flat(net->parameters());
   const at::TensorOptions like = at::TensorOptions(accelerator.device()).dtype(at::kFloat);
-  at::Tensor loss = model(problem(5, kRows).rows(0, kRows, like).input).sum();
+  at::Tensor loss = model(problem(5, kPrecisionRows).rows(0, kPrecisionRows, like).input).sum();
   if (accelerator.state().is_last_process()) loss = loss * std::numeric_limits<float>::infinity();
   accelerator.backward(loss);
   optimizer.step();

@@ -52,7 +52,7 @@ std::vector<Place> gather_places(Accelerator& accelerator) {
   return accelerator.gather_object(own);
 }
 
-std::string count(size_t number, const std::string& noun) {
+std::string counted(size_t number, const std::string& noun) {
   return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
@@ -86,8 +86,8 @@ Findings check_processes(Accelerator& accelerator) {
   const std::string& source = accelerator.state().ranks().source;
   return {.detail = std::to_string(places.size()) +
                     (places.size() == 1 ? " process" : " processes") + " on " +
-                    count(local_ranks.size(), "node") + " (" +
-                    (hosts.size() == 1 ? *hosts.begin() : count(hosts.size(), "host name")) +
+                    counted(local_ranks.size(), "node") + " (" +
+                    (hosts.size() == 1 ? *hosts.begin() : counted(hosts.size(), "host name")) +
                     "), " + (source == "none" ? "no launcher" : "variables of " + source)};
 }
 
@@ -116,7 +116,7 @@ Findings check_devices(Accelerator& accelerator) {
     detail += nccl ? ", nccl between them" : ", gloo between them";
   }
   return {.detail = detail + ", " +
-                    count(static_cast<size_t>(at::get_num_threads()), "CPU thread") + " each"};
+                    counted(static_cast<size_t>(at::get_num_threads()), "CPU thread") + " each"};
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kSeed = 7;
 constexpr int kSteps = 6;
-constexpr int64_t kRows = 12;  // of each rank in a step
+constexpr int64_t kRowsOfStep = 12;  // of each rank in a step
 // In double precision sums differ by their order alone.
 constexpr double kTolerance = 1e-9;
 
@@ -21,7 +21,7 @@ at::Tensor trained_alone(Accelerator& accelerator) {
   auto net = network(kSeed);
   net->to(accelerator.device(), at::kDouble);
   torch::optim::SGD sgd(net->parameters(), descent());
-  const int64_t rows = kRows * accelerator.num_processes();
+  const int64_t rows = kRowsOfStep * accelerator.num_processes();
   for (int step = 0; step < kSteps; ++step) {
     const Problem all = problem(100 + step, rows).rows(0, rows, like);
     sgd.zero_grad();
@@ -39,12 +39,13 @@ at::Tensor trained_together(Accelerator& accelerator, int64_t micro_batches) {
   net->to(at::kDouble);
   torch::optim::SGD sgd(net->parameters(), descent());
   auto [model, optimizer] = accelerator.prepare(net, sgd);
-  const int64_t rows = kRows / micro_batches;
+  const int64_t rows = kRowsOfStep / micro_batches;
   for (int step = 0; step < kSteps; ++step) {
-    const Problem all = problem(100 + step, kRows * accelerator.num_processes());
+    const Problem all = problem(100 + step, kRowsOfStep * accelerator.num_processes());
     for (int64_t part = 0; part < micro_batches; ++part) {
       const auto window = accelerator.accumulate(model);
-      const Problem own = all.rows(accelerator.process_index() * kRows + part * rows, rows, like);
+      const Problem own =
+          all.rows(accelerator.process_index() * kRowsOfStep + part * rows, rows, like);
       accelerator.backward(torch::mse_loss(model(own.input), own.target));
       optimizer.step();
       optimizer.zero_grad();

@@ -22,7 +22,7 @@ void refuse_what_is_not_here(const ModelConfig& config) {
   }
 }
 
-EncoderBlock make_block(const BertSettings& settings) {
+EncoderBlock make_bert_block(const BertSettings& settings) {
   const int64_t width = settings.width;
   return {.heads = settings.heads,
           .attention_dropout = settings.attention_dropout,
@@ -39,7 +39,7 @@ EncoderBlock make_block(const BertSettings& settings) {
           .norm = LayerNorm(width, settings.eps)};
 }
 
-void register_parts(torch::nn::Module& layer, const EncoderBlock& block) {
+void register_bert_layer(torch::nn::Module& layer, const EncoderBlock& block) {
   torch::nn::Module& attention = room(layer, "attention");
   torch::nn::Module& self = room(attention, "self");
   self.register_module("query", block.query);
@@ -78,8 +78,8 @@ BertSettings::BertSettings(const ModelConfig& config)
 BertEncoderImpl::BertEncoderImpl(const BertSettings& settings) {
   torch::nn::Module& list = room(*this, "layer");
   for (int64_t i = 0; i < settings.layers; ++i) {
-    EncoderBlock block = make_block(settings);
-    register_parts(room(list, std::to_string(i)), block);
+    EncoderBlock block = make_bert_block(settings);
+    register_bert_layer(room(list, std::to_string(i)), block);
     layers_.add(std::move(block));
   }
 }

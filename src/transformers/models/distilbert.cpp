@@ -42,7 +42,7 @@ struct Settings {
   Activation act;
 };
 
-EncoderBlock make_block(const Settings& settings) {
+EncoderBlock make_distilbert_block(const Settings& settings) {
   const int64_t width = settings.width;
   return {.heads = settings.heads,
           .attention_dropout = settings.attention_dropout,
@@ -58,7 +58,7 @@ EncoderBlock make_block(const Settings& settings) {
           .norm = LayerNorm(width, kEps)};
 }
 
-void register_parts(torch::nn::Module& layer, const EncoderBlock& block) {
+void register_distilbert_layer(torch::nn::Module& layer, const EncoderBlock& block) {
   torch::nn::Module& attention = room(layer, "attention");
   attention.register_module("q_lin", block.query);
   attention.register_module("k_lin", block.key);
@@ -98,8 +98,8 @@ class DistilBertModel : public PretrainedModel {
     embeddings.register_module("LayerNorm", norm_);
     torch::nn::Module& list = room(room(*this, "transformer"), "layer");
     for (int64_t i = 0; i < settings_.layers; ++i) {
-      EncoderBlock block = make_block(settings_);
-      register_parts(room(list, std::to_string(i)), block);
+      EncoderBlock block = make_distilbert_block(settings_);
+      register_distilbert_layer(room(list, std::to_string(i)), block);
       layers_.add(std::move(block));
     }
   }

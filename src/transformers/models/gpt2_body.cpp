@@ -20,16 +20,16 @@ int64_t size_of(const ModelConfig& config, const std::string& key, const std::st
   return config.has(key) ? config.size(key) : config.size(other, otherwise);
 }
 
-int64_t width_of(const ModelConfig& config) {
+int64_t gpt2_width(const ModelConfig& config) {
   return size_of(config, "n_embd", "hidden_size", 768);
 }
 
-int64_t heads_of(const ModelConfig& config) {
+int64_t gpt2_heads(const ModelConfig& config) {
   const int64_t heads = size_of(config, "n_head", "num_attention_heads", 12);
-  if (width_of(config) % heads != 0) {
+  if (gpt2_width(config) % heads != 0) {
     throw DataError({.what = "'n_embd' in " + config.name() + " is " +
-                             std::to_string(width_of(config)) + ", which " + std::to_string(heads) +
-                             " heads do not divide" +
+                             std::to_string(gpt2_width(config)) + ", which " +
+                             std::to_string(heads) + " heads do not divide" +
                              changed_settings(config, {"n_embd", "n_head"})});
   }
   return heads;
@@ -42,7 +42,7 @@ int64_t layers_of(const ModelConfig& config) {
 double scale_of(const ModelConfig& config, int64_t layer) {
   double scale = 1.0;
   if (config.flag("scale_attn_weights", true)) {
-    scale = 1 / std::sqrt(static_cast<double>(width_of(config) / heads_of(config)));
+    scale = 1 / std::sqrt(static_cast<double>(gpt2_width(config) / gpt2_heads(config)));
   }
   if (config.flag("scale_attn_by_inverse_layer_idx", false)) {
     scale /= static_cast<double>(layer + 1);
@@ -50,7 +50,7 @@ double scale_of(const ModelConfig& config, int64_t layer) {
   return scale;
 }
 
-double epsilon_of(const ModelConfig& config) {
+double gpt2_epsilon(const ModelConfig& config) {
   return config.non_negative("layer_norm_epsilon", 1e-5);
 }
 
@@ -70,24 +70,24 @@ Gpt2MlpImpl::Gpt2MlpImpl(int64_t width, int64_t inner)
       c_proj(register_module("c_proj", Conv1d(inner, width))) {}
 
 Gpt2BlockImpl::Gpt2BlockImpl(const ModelConfig& config, int64_t width, int64_t layer)
-    : ln_1(register_module("ln_1", LayerNorm(width, epsilon_of(config)))),
+    : ln_1(register_module("ln_1", LayerNorm(width, gpt2_epsilon(config)))),
       attn(register_module("attn", Gpt2Attention(width, scale_of(config, layer)))),
-      ln_2(register_module("ln_2", LayerNorm(width, epsilon_of(config)))),
+      ln_2(register_module("ln_2", LayerNorm(width, gpt2_epsilon(config)))),
       mlp(register_module("mlp", Gpt2Mlp(width, config.size("n_inner", 4 * width)))) {}
 
 Gpt2Model::Gpt2Model(const ModelConfig& config)
     : PretrainedModel(config),
-      heads_(heads_of(config)),
+      heads_(gpt2_heads(config)),
       embedding_dropout_(config.probability("embd_pdrop", 0.1)),
       attention_dropout_(config.probability("attn_pdrop", 0.1)),
       residual_dropout_(config.probability("resid_pdrop", 0.1)),
       activation_name_(config.text("activation_function", "gelu_new")),
       activation_(activation(activation_name_, "activation_function",
                              config.source_of("activation_function"))),
-      wte_(register_module("wte", Embedding(config.size("vocab_size", 50257), width_of(config)))),
+      wte_(register_module("wte", Embedding(config.size("vocab_size", 50257), gpt2_width(config)))),
       wpe_(register_module(
           "wpe", Embedding(size_of(config, "n_positions", "max_position_embeddings", 1024),
-                           width_of(config)))),
+                           gpt2_width(config)))),
       h_(register_module("h", torch::nn::ModuleList())),
       ln_f_(nullptr) {
   if (config.flag("add_cross_attention", false)) {
@@ -95,10 +95,10 @@ Gpt2Model::Gpt2Model(const ModelConfig& config)
                              " is true: GPT-2 as the decoder of another model is not known here"});
   }
   for (int64_t layer = 0; layer < layers_of(config); ++layer) {
-    blocks_.emplace_back(config, width_of(config), layer);
+    blocks_.emplace_back(config, gpt2_width(config), layer);
     h_->push_back(blocks_.back());
   }
-  ln_f_ = register_module("ln_f", LayerNorm(width_of(config), epsilon_of(config)));
+  ln_f_ = register_module("ln_f", LayerNorm(gpt2_width(config), gpt2_epsilon(config)));
 }
 
 void Gpt2Model::initialise(const std::string& name, at::Tensor parameter) const {

@@ -20,12 +20,12 @@
 namespace accelerate::transformers {
 namespace {
 
-int64_t width_of(const ModelConfig& config) { return config.size("hidden_size", 4096); }
+int64_t llama_width(const ModelConfig& config) { return config.size("hidden_size", 4096); }
 
-int64_t heads_of(const ModelConfig& config) { return config.size("num_attention_heads", 32); }
+int64_t llama_heads(const ModelConfig& config) { return config.size("num_attention_heads", 32); }
 
 int64_t key_heads_of(const ModelConfig& config) {
-  const int64_t heads = heads_of(config);
+  const int64_t heads = llama_heads(config);
   const int64_t key_heads = config.size("num_key_value_heads", heads);
   if (heads % key_heads != 0) {
     throw DataError(
@@ -38,13 +38,13 @@ int64_t key_heads_of(const ModelConfig& config) {
 
 int64_t head_width_of(const ModelConfig& config) {
   if (config.has("head_dim")) return config.size("head_dim");
-  if (width_of(config) % heads_of(config) != 0) {
+  if (llama_width(config) % llama_heads(config) != 0) {
     throw DataError({.what = "'hidden_size' in " + config.name() + " is " +
-                             std::to_string(width_of(config)) + ", which " +
-                             std::to_string(heads_of(config)) + " heads do not divide" +
+                             std::to_string(llama_width(config)) + ", which " +
+                             std::to_string(llama_heads(config)) + " heads do not divide" +
                              changed_settings(config, {"hidden_size", "num_attention_heads"})});
   }
-  return width_of(config) / heads_of(config);
+  return llama_width(config) / llama_heads(config);
 }
 
 // The token without a gradient, -1 if there is none.
@@ -60,7 +60,9 @@ int64_t padding_of(const ModelConfig& config) {
   return padding;
 }
 
-double epsilon_of(const ModelConfig& config) { return config.non_negative("rms_norm_eps", 1e-6); }
+double llama_epsilon(const ModelConfig& config) {
+  return config.non_negative("rms_norm_eps", 1e-6);
+}
 
 // What all layers of one call share.
 struct LayerCall {
@@ -71,16 +73,16 @@ struct LayerCall {
 
 struct LlamaAttentionImpl : torch::nn::Module {
   explicit LlamaAttentionImpl(const ModelConfig& config)
-      : heads(heads_of(config)),
+      : heads(llama_heads(config)),
         key_heads(key_heads_of(config)),
         q_proj(projection("q_proj", config, heads)),
         k_proj(projection("k_proj", config, key_heads)),
         v_proj(projection("v_proj", config, key_heads)),
-        o_proj(register_module("o_proj", Linear(heads * head_width_of(config), width_of(config),
+        o_proj(register_module("o_proj", Linear(heads * head_width_of(config), llama_width(config),
                                                 config.flag("attention_bias", false)))) {}
 
   Linear projection(const std::string& name, const ModelConfig& config, int64_t count) {
-    return register_module(name, Linear(width_of(config), count * head_width_of(config),
+    return register_module(name, Linear(llama_width(config), count * head_width_of(config),
                                         config.flag("attention_bias", false)));
   }
 
@@ -107,7 +109,7 @@ struct LlamaMlpImpl : torch::nn::Module {
 
   Linear projection(const std::string& name, const ModelConfig& config, bool down) {
     const int64_t inner = config.size("intermediate_size", 11008);
-    const int64_t width = width_of(config);
+    const int64_t width = llama_width(config);
     return register_module(
         name, Linear(down ? inner : width, down ? width : inner, config.flag("mlp_bias", false)));
   }
@@ -125,10 +127,10 @@ struct LlamaLayerImpl : torch::nn::Module {
   explicit LlamaLayerImpl(const ModelConfig& config)
       : self_attn(register_module("self_attn", LlamaAttention(config))),
         mlp(register_module("mlp", LlamaMlp(config))),
-        input_layernorm(
-            register_module("input_layernorm", RmsNorm(width_of(config), epsilon_of(config)))),
-        post_attention_layernorm(register_module("post_attention_layernorm",
-                                                 RmsNorm(width_of(config), epsilon_of(config)))) {}
+        input_layernorm(register_module("input_layernorm",
+                                        RmsNorm(llama_width(config), llama_epsilon(config)))),
+        post_attention_layernorm(register_module(
+            "post_attention_layernorm", RmsNorm(llama_width(config), llama_epsilon(config)))) {}
 
   at::Tensor forward(const at::Tensor& x, const LayerCall& call, size_t layer) {
     const at::Tensor sum = x + self_attn->forward(input_layernorm->forward(x), call, layer);
@@ -148,7 +150,7 @@ class LlamaModel : public PretrainedModel {
         padding_(padding_of(config)),
         attention_dropout_(config.probability("attention_dropout", 0.0)),
         embed_tokens_(register_module("embed_tokens", Embedding(config.size("vocab_size", 32000),
-                                                                width_of(config), padding_))),
+                                                                llama_width(config), padding_))),
         layers_(register_module("layers", torch::nn::ModuleList())),
         norm_(nullptr),
         rotary_(RotaryOptions::from_config(config, head_width_of(config))) {
@@ -156,7 +158,7 @@ class LlamaModel : public PretrainedModel {
       all_layers_.emplace_back(config);
       layers_->push_back(all_layers_.back());
     }
-    norm_ = register_module("norm", RmsNorm(width_of(config), epsilon_of(config)));
+    norm_ = register_module("norm", RmsNorm(llama_width(config), llama_epsilon(config)));
   }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
@@ -255,7 +257,7 @@ class LlamaForSequenceClassification : public LlamaWithHead {
  public:
   explicit LlamaForSequenceClassification(const ModelConfig& config)
       : LlamaWithHead(config),
-        score_(register_module("score", Linear(width_of(config), config.num_labels(), false))) {}
+        score_(register_module("score", Linear(llama_width(config), config.num_labels(), false))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
     return classify_last_token(model_->forward(inputs, options), score_, config(), inputs);
@@ -271,7 +273,7 @@ class LlamaForTokenClassification : public LlamaWithHead {
   explicit LlamaForTokenClassification(const ModelConfig& config)
       : LlamaWithHead(config),
         dropout_(token_head_dropout(config)),
-        score_(register_module("score", Linear(width_of(config), config.num_labels()))) {}
+        score_(register_module("score", Linear(llama_width(config), config.num_labels()))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
     ModelOutput body = model_->forward(inputs, options);

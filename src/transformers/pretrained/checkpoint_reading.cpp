@@ -105,7 +105,7 @@ bool is_on(const at::Tensor& tensor, c10::Device device) {
 }
 
 // Whether the name of the module is one of the parts of the parameter's name.
-bool is_inside(const std::string& parameter, const std::string& module) {
+bool belongs_to(const std::string& parameter, const std::string& module) {
   return ("." + parameter).find("." + module + ".") != std::string::npos;
 }
 
@@ -177,7 +177,7 @@ void settle_parameters(PretrainedModel& model, at::ScalarType dtype, c10::Device
     at::Tensor parameter = item.value();
     if (!parameter.is_floating_point()) continue;
     const bool is_kept = std::ranges::any_of(
-        kept, [&](const std::string& module) { return is_inside(item.key(), module); });
+        kept, [&](const std::string& module) { return belongs_to(item.key(), module); });
     const at::ScalarType wanted = is_kept ? at::kFloat : dtype;
     if (parameter.scalar_type() == wanted && is_on(parameter, device)) continue;
     parameter.set_data(

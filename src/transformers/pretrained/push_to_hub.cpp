@@ -36,7 +36,7 @@ std::string attribute_lines() {
   return text;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
+void write_repository_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path);
   file << text << std::flush;
   if (!file) throw CheckpointError({.what = "the file cannot be written", .where = path.string()});
@@ -73,7 +73,7 @@ struct PushedFile {
   fs::path link_target{};  // of a link; empty: it is a file itself
 };
 
-bool is_inside(const fs::path& folder, const fs::path& path) {
+bool is_below(const fs::path& folder, const fs::path& path) {
   const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return end == folder.end();
 }
@@ -101,7 +101,7 @@ std::vector<PushedFile> files_to_push(const fs::path& folder) {
       const fs::path target = fs::canonical(path, error);
       if (error) refuse(path, " is a link that leads nowhere");
       if (!fs::is_regular_file(target)) refuse(path, " is a link to something else than a file");
-      if (!is_snapshot && !is_inside(fs::canonical(folder), target)) {
+      if (!is_snapshot && !is_below(fs::canonical(folder), target)) {
         refuse(path, " is a link out of the folder");
       }
       found.push_back({name, target});
@@ -181,7 +181,7 @@ void add_attributes(const PushRepository& repository) {
     for (const std::string& other : present) known = known || other.starts_with(pattern);
     if (!known) text += line + '\n';
   }
-  write_text(repository.scratch_file(), text);
+  write_repository_file(repository.scratch_file(), text);
   add_object(repository,
              object_of(repository, {"--no-filters", "--", repository.scratch_file().string()}),
              ".gitattributes");
@@ -209,7 +209,7 @@ void push_to_hub(const fs::path& folder, const std::string& remote,
   drop_earlier_weights(repository, folder);
   // Counts before the attributes of the tree: what is large goes to git-lfs in any case.
   fs::create_directories(repository.attributes_file().parent_path());
-  write_text(repository.attributes_file(), attribute_lines());
+  write_repository_file(repository.attributes_file(), attribute_lines());
   std::vector<PushedFile> files = files_to_push(fs::absolute(folder));
   drop_ignored(repository, folder, files);
   add_files(repository, files);

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using files::kSafetensorsFiles;
 
-void write_text(const fs::path& path, const std::string& text) {
+void write_model_file(const fs::path& path, const std::string& text) {
   files::replace_file(path,
                       [&](files::ByteSink& sink) { sink.write(std::as_bytes(std::span(text))); });
 }
@@ -100,7 +100,7 @@ void save_by_function(const PretrainedModel& model, const fs::path& folder,
     require_safetensors(folder / shard.file);
   }
   if (plan.is_sharded()) {
-    write_text(folder / kSafetensorsFiles.index(), files::shard_index_text(index));
+    write_model_file(folder / kSafetensorsFiles.index(), files::shard_index_text(index));
   }
 }
 
@@ -115,7 +115,7 @@ void complete_index(const PretrainedModel& model, const fs::path& folder) {
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   nlohmann::json index = parse_config(text, path.string());
   index["metadata"]["total_parameters"] = parameters;
-  write_text(path, python_json(index));
+  write_model_file(path, python_json(index));
 }
 
 }  // namespace
@@ -140,12 +140,12 @@ void save_pretrained(const PretrainedModel& model, const fs::path& folder,
     save_model(model, folder, {.max_shard_size = options.max_shard_size});
   }
   complete_index(model, folder);
-  write_text(folder / "config.json", saved_config(model).to_json());
+  write_model_file(folder / "config.json", saved_config(model).to_json());
   if (model.can_generate()) {
     const ModelConfig& own = model.generation_config();
     const bool is_empty = own.to_json() == ModelConfig().to_json();
-    write_text(folder / "generation_config.json",
-               (is_empty ? generation_settings_of(model.config()) : own).to_json());
+    write_model_file(folder / "generation_config.json",
+                     (is_empty ? generation_settings_of(model.config()) : own).to_json());
   } else {
     fs::remove(folder / "generation_config.json");
   }

@@ -10,12 +10,12 @@
 namespace accelerate::transformers {
 namespace {
 
-constexpr const char* kWhere = "data collator";
+constexpr const char* kCollator = "data collator";
 
 [[noreturn]] void refuse_labels(size_t sample) {
   throw DataError({.what = "samples 0 and " + std::to_string(sample) +
                            " of a batch differ in the kind or number of their labels",
-                   .where = kWhere,
+                   .where = kCollator,
                    .hint = "labels for each token need DataCollatorForTokenClassification"});
 }
 
@@ -110,7 +110,7 @@ ModelInputs DataCollatorForTokenClassification::operator()(
     throw DataError({.what = "sample " + std::to_string(i) + " of a batch has " +
                              std::to_string(list->size()) + " labels for " +
                              std::to_string(samples[i].input_ids.size()) + " tokens",
-                     .where = kWhere,
+                     .where = kCollator,
                      .hint = "special tokens and parts of words need a label too: -100"});
   }
   inputs.labels = padder_.pad_labels(samples, inputs.input_ids.size(1));

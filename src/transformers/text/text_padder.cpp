@@ -10,13 +10,13 @@
 namespace accelerate::transformers::detail {
 namespace {
 
-constexpr const char* kWhere = "data collator";
+constexpr const char* kPaddingCollator = "data collator";
 
 void check_length(size_t sample, const char* list, size_t length, size_t expected) {
   if (length == 0 || length == expected) return;
   throw DataError({.what = "sample " + std::to_string(sample) + " has " + std::to_string(expected) +
                            " input_ids and " + std::to_string(length) + " of " + list,
-                   .where = kWhere});
+                   .where = kPaddingCollator});
 }
 
 // Copies `list` to its place in a row of `length`, behind or before what pads it.
@@ -48,7 +48,8 @@ int64_t TextPadder::padded_length(int64_t longest) const {
 }
 
 ModelInputs TextPadder::pad(const std::vector<TextSample>& samples) const {
-  if (samples.empty()) throw DataError({.what = "a batch has no samples", .where = kWhere});
+  if (samples.empty())
+    throw DataError({.what = "a batch has no samples", .where = kPaddingCollator});
   size_t longest = 0;
   bool uneven = false;
   for (const TextSample& sample : samples) {
@@ -57,7 +58,8 @@ ModelInputs TextPadder::pad(const std::vector<TextSample>& samples) const {
   }
   const int64_t length = padded_length(static_cast<int64_t>(longest));
   const auto rows = static_cast<int64_t>(samples.size());
-  if ((uneven || length > static_cast<int64_t>(longest)) && !pad_id_) throw_no_pad_token(kWhere);
+  if ((uneven || length > static_cast<int64_t>(longest)) && !pad_id_)
+    throw_no_pad_token(kPaddingCollator);
   ModelInputs inputs{.input_ids = at::full({rows, length}, pad_id_.value_or(0), at::kLong),
                      .attention_mask = at::zeros({rows, length}, at::kLong)};
   if (has_token_type_ids_) {
@@ -70,7 +72,7 @@ ModelInputs TextPadder::pad(const std::vector<TextSample>& samples) const {
       throw DataError({.what = "sample " + std::to_string(i) + " of a batch has " +
                                std::to_string(size) + " tokens, which is more than max_length, " +
                                std::to_string(length),
-                       .where = kWhere,
+                       .where = kPaddingCollator,
                        .hint = "truncate when you tokenize: {.truncation = true, .max_length = " +
                                std::to_string(length) + "}"});
     }
@@ -98,13 +100,13 @@ at::Tensor TextPadder::pad_labels(const std::vector<TextSample>& samples, int64_
     if (list == nullptr) {
       throw DataError({.what = "sample " + std::to_string(i) +
                                " of a batch has no list of whole numbers as its label",
-                       .where = kWhere});
+                       .where = kPaddingCollator});
     }
     if (static_cast<int64_t>(list->size()) > length) {
       throw DataError({.what = "sample " + std::to_string(i) + " of a batch has " +
                                std::to_string(list->size()) + " labels for " +
                                std::to_string(length) + " tokens",
-                       .where = kWhere});
+                       .where = kPaddingCollator});
     }
     copy_row(*list, labels.data_ptr<int64_t>() + static_cast<int64_t>(i) * length, length, left_);
   }

@@ -258,9 +258,9 @@ class CtcDecoder final : public Decoder {
   bool cleanup_;
 };
 
-class Sequence final : public Decoder {
+class DecoderSequence final : public Decoder {
  public:
-  Sequence(const JsonFields& fields, int depth) {
+  DecoderSequence(const JsonFields& fields, int depth) {
     size_t number = 0;
     for (const nlohmann::json& part : fields.list("decoders")) {
       const std::string where = fields.place("decoders") + '[' + std::to_string(number++) + ']';
@@ -293,7 +293,7 @@ std::unique_ptr<const Decoder> make_decoder(const nlohmann::json& json, const st
   if (type == "Replace") return std::make_unique<ReplaceDecoder>(fields);
   if (type == "BPEDecoder") return std::make_unique<BpeDecoder>(fields);
   if (type == "CTC") return std::make_unique<CtcDecoder>(fields);
-  if (type == "Sequence") return std::make_unique<Sequence>(fields, depth);
+  if (type == "Sequence") return std::make_unique<DecoderSequence>(fields, depth);
   refuse_type("decoder", fields);
 }
 

@@ -93,9 +93,9 @@ class Replace final : public Normalizer {
   std::string content_;
 };
 
-class Sequence final : public Normalizer {
+class NormalizerSequence final : public Normalizer {
  public:
-  Sequence(const JsonFields& fields, int depth) {
+  NormalizerSequence(const JsonFields& fields, int depth) {
     size_t number = 0;
     for (const nlohmann::json& part : fields.list("normalizers")) {
       const std::string where = fields.place("normalizers") + '[' + std::to_string(number++) + ']';
@@ -135,7 +135,7 @@ std::unique_ptr<const Normalizer> make_normalizer(const nlohmann::json& json,
   if (type == "Prepend") return std::make_unique<Prepend>(fields);
   if (type == "Replace") return std::make_unique<Replace>(fields);
   if (type == "Precompiled") return make_charsmap_normalizer(json, where);
-  if (type == "Sequence") return std::make_unique<Sequence>(fields, depth);
+  if (type == "Sequence") return std::make_unique<NormalizerSequence>(fields, depth);
   refuse_type("normalizer", fields);
 }
 

@@ -164,9 +164,9 @@ class FixedLength final : public PreTokenizer {
   int64_t length_;
 };
 
-class Sequence final : public PreTokenizer {
+class PreTokenizerSequence final : public PreTokenizer {
  public:
-  Sequence(const JsonFields& fields, int depth) {
+  PreTokenizerSequence(const JsonFields& fields, int depth) {
     size_t number = 0;
     for (const nlohmann::json& part : fields.list("pretokenizers")) {
       const std::string where =
@@ -214,7 +214,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const nlohmann::json& json,
   if (type == "ByteLevel") return make_byte_level_pre_tokenizer(json, where);
   if (type == "Metaspace") return make_metaspace_pre_tokenizer(json, where);
   if (type == "UnicodeScripts") return make_scripts_pre_tokenizer(where);
-  if (type == "Sequence") return std::make_unique<Sequence>(fields, depth);
+  if (type == "Sequence") return std::make_unique<PreTokenizerSequence>(fields, depth);
   refuse_type("pre_tokenizer", fields);
 }
 

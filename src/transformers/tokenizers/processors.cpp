@@ -160,9 +160,9 @@ class ByteLevelProcessing final : public Processor {
   bool add_prefix_space_;
 };
 
-class Sequence final : public Processor {
+class ProcessorSequence final : public Processor {
  public:
-  Sequence(const JsonFields& fields, int depth) {
+  ProcessorSequence(const JsonFields& fields, int depth) {
     size_t number = 0;
     for (const nlohmann::json& part : fields.list("processors")) {
       const std::string where = fields.place("processors") + '[' + std::to_string(number++) + ']';
@@ -199,7 +199,7 @@ std::unique_ptr<const Processor> make_processor(const nlohmann::json& json,
   if (type == "RobertaProcessing") return std::make_unique<RobertaProcessing>(fields);
   if (type == "ByteLevel") return std::make_unique<ByteLevelProcessing>(fields);
   if (type == "TemplateProcessing") return make_template_processor(json, where);
-  if (type == "Sequence") return std::make_unique<Sequence>(fields, depth);
+  if (type == "Sequence") return std::make_unique<ProcessorSequence>(fields, depth);
   refuse_type("post_processor", fields);
 }
 

@@ -18,13 +18,13 @@ size_t skip_ascii(std::string_view text, size_t position) {
   return position;
 }
 
-struct Sequence {
+struct Utf8Sequence {
   size_t bytes = 0;  // that belong together
   bool complete = false;
 };
 
 // What stands at `position`, where a byte above 0x7f is: a character, or the beginning of one.
-Sequence sequence_at(std::string_view text, size_t position) {
+Utf8Sequence sequence_at(std::string_view text, size_t position) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[position + i]); };
   const unsigned lead = byte(0);
   if (lead < 0xc2 || lead > 0xf4) return {1, false};
@@ -97,7 +97,7 @@ size_t find_invalid_utf8(std::string_view text) {
       i = skip_ascii(text, i);
       continue;
     }
-    const Sequence sequence = sequence_at(text, i);
+    const Utf8Sequence sequence = sequence_at(text, i);
     if (!sequence.complete) return i;
     i += sequence.bytes;
   }
@@ -112,7 +112,7 @@ std::string lossy_utf8(std::string_view bytes) {
     text.append(bytes, i, end - i);
     i = end;
     if (i == bytes.size()) break;
-    const Sequence sequence = sequence_at(bytes, i);
+    const Utf8Sequence sequence = sequence_at(bytes, i);
     if (sequence.complete) {
       text.append(bytes, i, sequence.bytes);
     } else {

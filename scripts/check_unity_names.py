@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""Finds names that two sources of one room declare in anonymous namespaces.
+
+Unity builds put sources of a room into one translation unit, in batches that change when a file is added. A name that is
+unique within its room compiles in every batch; one that is not may compile today and fail, or mean something else,
+tomorrow. Sources that are programs of their own (those with a main function) are left out.
+
+usage: scripts/check_unity_names.py [folder ...]      default: every folder below src
+"""
+
+import re
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+TOKEN = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"(?P<raw>[^(\s]*)\(.*?\)(?P=raw)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'|\n\s*#[^\n]*(?:\\\n[^\n]*)*',
+    re.S)
+OPEN_ANONYMOUS = re.compile(r"\bnamespace\s*\{")
+TYPE = re.compile(r"^(?:template\s*<.*>\s*)?(?:class|struct|union|enum(?:\s+class)?)\s+(?:\[\[.*?\]\]\s*)?(\w+)")
+ALIAS = re.compile(r"^(?:template\s*<.*>\s*)?using\s+(\w+)\s*=")
+FUNCTION = re.compile(r"(?:^|[\s*&>])(\w+)\s*\((?!\*)")
+VARIABLE = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|\{|$)")
+NOT_NAMES = {"if", "for", "while", "switch", "return", "decltype", "noexcept", "alignas", "sizeof", "requires", "operator"}
+
+
+def without_text(source: str) -> str:
+    """`source` with comments, literals and preprocessor lines blanked out, line by line."""
+    return TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found.group()) if found.group()[0] != '"' else '""', source)
+
+
+def closing(text: str, start: int) -> int:
+    """Index of the brace that closes the one before `start`."""
+    depth = 1
+    for index in range(start, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[index], 0)
+        if depth == 0:
+            return index
+    return len(text)
+
+
+def declarations(body: str):
+    """Yields the first words of every declaration of a namespace's body, without what stands in braces."""
+    head, index, parentheses, has_value = "", 0, 0, False
+    while index < len(body):
+        character = body[index]
+        parentheses += {"(": 1, ")": -1}.get(character, 0)
+        has_value = has_value or (character == "=" and parentheses == 0 and "operator" not in head)
+        if character == "{":
+            end = closing(body, index + 1)
+            if parentheses > 0 or has_value:  # a default argument, a part of a value
+                head, index = head + " ", end + 1
+                continue
+            yield head + "{"
+            # A type or an initialised variable ends with a semicolon, a function without.
+            rest = body[end + 1:]
+            has_value = False
+            head, index = "", end + 1 + (rest.find(";") + 1 if rest.lstrip().startswith(";") else 0)
+            continue
+        if character == ";" and parentheses == 0:
+            yield head
+            head, has_value = "", False
+        else:
+            head += character
+        index += 1
+
+
+def name_of(declaration: str):
+    text = " ".join(declaration.split())
+    text = re.sub(r"^(?:\[\[[^\]]*\]\]\s*)+", "", text)
+    if not text.strip("{ ") or re.match(r"(namespace|static_assert|extern|friend|using namespace)\b", text):
+        return None
+    for pattern in (TYPE, ALIAS):
+        if found := pattern.match(text):
+            # Forward declarations, and aliases of the same type, may stand in a translation unit more than once.
+            repeatable = text.rstrip().endswith(found.group(1)) or pattern is ALIAS
+            return None if repeatable else found.group(1)
+    if text.startswith("using "):
+        return None
+    before_value = text.split(" = ")[0]
+    before_value = re.sub(r"\s*\{$", "", before_value)
+    if found := FUNCTION.search(before_value):
+        name = found.group(1)
+        return None if name in NOT_NAMES or "::" + name in before_value or "operator" in before_value else name
+    found = VARIABLE.search(before_value.rstrip("{ ") + "{")
+    return found.group(1) if found else None
+
+
+def names_in(source: Path):
+    text = without_text(source.read_text(encoding="utf-8"))
+    if re.search(r"\bint main\s*\(", text):
+        return set()
+    names = set()
+    for found in OPEN_ANONYMOUS.finditer(text):
+        body = text[found.end():closing(text, found.end())]
+        names |= {name for name in map(name_of, declarations(body)) if name}
+    return names
+
+
+def clashes_in(folder: Path):
+    where = defaultdict(list)
+    for source in sorted(folder.glob("*.cpp")):
+        for name in names_in(source):
+            where[name].append(source.name)
+    return {name: files for name, files in sorted(where.items()) if len(files) > 1}
+
+
+def main():
+    root = Path(__file__).resolve().parent.parent
+    folders = [Path(argument) for argument in sys.argv[1:]]
+    folders = folders or sorted({source.parent for source in (root / "src").rglob("*.cpp")})
+    bad = 0
+    for folder in folders:
+        for name, files in clashes_in(folder).items():
+            print(f"{folder}: {name} stands in the anonymous namespaces of {', '.join(files)}: give each a name of its own")
+            bad += 1
+    if bad:
+        sys.exit(f"{bad} names are not unique within their room")
+
+
+if __name__ == "__main__":
+    main()
