@@ -63,7 +63,7 @@ foreach(pair IN ITEMS "program|accelerate" "library|${debian_library_package}" "
   set(package "${CMAKE_MATCH_2}")
   install(FILES "${debian_dir}/copyright" "${debian_dir}/changelog.Debian.gz" "${debian_dir}/changelog.gz"
           DESTINATION "share/doc/${package}" COMPONENT ${component} EXCLUDE_FROM_ALL)
-  install(FILES "${debian_source}/lintian-overrides" DESTINATION share/lintian/overrides COMPONENT ${component}
+  install(FILES "${debian_source}/${CMAKE_MATCH_1}.lintian-overrides" DESTINATION share/lintian/overrides COMPONENT ${component}
           EXCLUDE_FROM_ALL RENAME ${package})
 endforeach()
 install(FILES "${debian_dir}/accelerate.1.gz" "${debian_dir}/accelerate-selftest.1.gz" DESTINATION share/man/man1
@@ -78,6 +78,7 @@ set(CPACK_PACKAGE_NAME accelerate)
 set(CPACK_PACKAGE_VENDOR "The Accelerate for C++ authors")
 set(CPACK_PACKAGE_CONTACT "${debian_maintainer}")
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package has its own
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
 set(CPACK_STRIP_FILES ON)

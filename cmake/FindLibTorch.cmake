@@ -119,7 +119,7 @@ function(_libtorch_locate)
     if(NOT supported)
       set(LibTorch_NAMED TRUE PARENT_SCOPE)
       set(LibTorch_PROBLEM
-          "${name}=${named} is torch '${version}', supported is ${_libtorch_supported}: point it at one of these, or leave it out."
+          "${name}=${named} is torch '${version}', supported is ${_libtorch_supported}: point it at such a torch, or leave it out."
           PARENT_SCOPE)
       return()
     endif()
@@ -158,7 +158,7 @@ function(_libtorch_locate)
       set(LibTorch_SOURCE "${source}" PARENT_SCOPE)
       return()
     endif()
-    string(APPEND passed_over " (${folder} is torch '${version}', not one of ${_libtorch_supported})")
+    string(APPEND passed_over " (${folder} is torch '${version}', supported is ${_libtorch_supported})")
   endforeach()
   set(advice "give -DTorch_DIR=/path/to/torch, version ${_libtorch_supported}")
   if(EXISTS "${CMAKE_SOURCE_DIR}/scripts/setup.sh")

@@ -63,7 +63,8 @@ Installation find_installation() {
     const fs::path package = python_package_folder();
     return {.prefix = package, .libraries = package / "lib", .is_python_package = true};
   }
-  const fs::path prefix = (own_folder() / ACCELERATE_PREFIX_FROM_BIN).lexically_normal();
+  std::error_code none;
+  const fs::path prefix = fs::weakly_canonical(own_folder() / ACCELERATE_PREFIX_FROM_BIN, none);
   const fs::path installed = prefix / ACCELERATE_LIBRARY_DIR;
   const fs::path in_build = prefix / "lib";
   // Both may exist (/usr/lib): only the right one has a folder of ours.

@@ -25,13 +25,14 @@ version="$(project_version)"
 source /etc/os-release
 
 say "The packages"
-"$repository/scripts/build_deb.sh" "$work/build"
-for package in "$work"/build/packages/*.deb; do
+"$repository/scripts/build_deb.sh"
+debs="$repository/build-deb/packages"
+for package in "$debs"/*.deb; do
   dpkg-deb --info "$package"
   dpkg-deb --contents "$package" | grep -v include/accelerate/
 done
 if command -v lintian >/dev/null; then
-  lintian --allow-root --fail-on error,warning "$work"/build/packages/*.deb || fail "lintian complains"
+  lintian --allow-root --fail-on error,warning "$debs"/*.deb || fail "lintian complains"
 else
   echo "lintian is not installed: not run"
 fi
@@ -58,12 +59,13 @@ inside() {
 apt_install() { inside apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends "$@"; }
 inside apt-get -qq update
 mkdir "$root/packages"
-cp "$work"/build/packages/*.deb "$root/packages/"
+cp "$debs"/*.deb "$root/packages/"
+program_and_library=("/packages/$(basename "$debs"/accelerate_*.deb)" "/packages/$(basename "$debs"/libaccelerate0_*.deb)")
 copy_consumer "$root/consumer"
 
 say "Installed without libtorch"
 expect 0 "libaccelerate0: libtorch 2.11 is missing, which is not a Debian package; when it is there: ln -sfn /path/to/torch /etc/accelerate/libtorch" \
-  apt_install /packages/accelerate_*.deb /packages/libaccelerate0_*.deb
+  apt_install "${program_and_library[@]}"
 expect 0 "accelerate $version" inside accelerate --version
 expect 2 "error: the CMake files of Accelerate are not installed" inside accelerate --cmake-prefix
 never libtorch inside ldd /usr/bin/accelerate
@@ -73,7 +75,7 @@ inside test -e /usr/share/bash-completion/completions/accelerate
 missing="libtorch 2.11 is missing: /etc/accelerate/libtorch does not name its folder"
 expect 0 "$missing" inside accelerate env
 expect 2 "error: $missing" inside accelerate test --cpu
-apt_install /packages/libaccelerate-dev_*.deb cmake g++ ninja-build >/dev/null
+apt_install "/packages/$(basename "$debs"/libaccelerate-dev_*.deb)" cmake g++ ninja-build >/dev/null
 expect 0 "/usr" inside accelerate --cmake-prefix
 configure=(cmake -G Ninja -S /consumer -B /consumer/build -Dprogram=/consumer/train.cpp "-Dversion=$version")
 expect 1 "No libtorch found (/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/accelerate/libtorch names /etc/accelerate/libtorch, which holds none): give -DTorch_DIR=/path/to/torch, version 2.11 (Accelerate was built with it)." \
@@ -107,7 +109,7 @@ packages="$(inside python3 -c 'import site; print(site.getsitepackages()[0])')"
 inside mkdir -p "$packages"
 inside ln -s "/opt/python/$(basename "$torch")" "$packages/torch"
 expect 0 "libaccelerate0: libtorch is that of Python, $packages/torch (the link /etc/accelerate/libtorch)" \
-  apt_install /packages/accelerate_*.deb /packages/libaccelerate0_*.deb
+  apt_install "${program_and_library[@]}"
 inside accelerate test --cpu --num_processes 2
 
 say "Passed"

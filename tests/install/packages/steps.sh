@@ -36,15 +36,9 @@ never() {
 
 # Copies a user's project into the folder `$1`: train.cpp is the first whole program of README.md.
 copy_consumer() {
-  local program snippets
-  snippets="$(mktemp -d)"
-  python3 "$repository/scripts/extract_snippets.py" "$snippets" "$repository/README.md" >/dev/null
-  program="$(grep -l 'int main' "$snippets"/readme_*.cpp | sort | head -n 1)"
-  [[ -n "$program" ]] || fail "README.md holds no whole program"
   rm -rf "$1"
   cp -r "$repository/tests/install/consumer" "$1"
-  cp "$program" "$1/train.cpp"
-  rm -r "$snippets"
+  python3 "$repository/tests/install/readme_program.py" "$1/train.cpp"
 }
 
 # The torch of this clone, as CMake finds it.
