@@ -7,6 +7,7 @@ cmake/FindLibTorch.cmake describes. The package keeps a link to it, so it is for
 """
 
 import os
+import shutil
 
 from conan import ConanFile
 from conan.errors import ConanInvalidConfiguration
@@ -35,6 +36,8 @@ class Accelerate(ConanFile):
     def validate(self):
         if self.settings.os != "Linux":
             raise ConanInvalidConfiguration("Accelerate for C++ runs on Linux")
+        if self.settings.compiler not in ("gcc", "clang"):
+            raise ConanInvalidConfiguration("Accelerate for C++ is built by g++ or clang")
         check_min_cppstd(self, 20)
 
     def system_requirements(self):
@@ -48,6 +51,11 @@ class Accelerate(ConanFile):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "EXAMPLES", "BENCH"):
             toolchain.cache_variables[f"ACCELERATE_BUILD_{part}"] = False
+        # The profile's compiler: left alone, CMakeLists.txt prefers clang.
+        compiler = {"gcc": "g++", "clang": "clang++"}[str(self.settings.compiler)]
+        versioned = shutil.which(f"{compiler}-{self.settings.compiler.version}")
+        if not self.conf.get("tools.build:compiler_executables"):
+            toolchain.cache_variables["CMAKE_CXX_COMPILER"] = versioned or compiler
         libtorch = self.conf.get("user.accelerate:libtorch", default=os.environ.get("LIBTORCH", ""))
         if libtorch:
             toolchain.cache_variables["LIBTORCH"] = libtorch

@@ -20,6 +20,12 @@ fi
 export CONAN_HOME="$work/home" LIBTORCH
 LIBTORCH="$(find_torch)"
 rm -rf "$CONAN_HOME"
+for version in 19 18 17 16; do # several times as fast as g++ 12
+  if command -v "clang++-$version" >/dev/null; then
+    export CC="clang-$version" CXX="clang++-$version"
+    break
+  fi
+done
 "$conan" profile detect
 "$conan" create "$repository/packaging/conan" --no-remote -s compiler.cppstd=20 --version "$(project_version)"
 
