@@ -100,6 +100,16 @@ class FindLibTorch(unittest.TestCase):
             result.stderr,
         )
 
+    def test_wheel_is_built_with_the_torch_of_the_python_that_pip_installs_into(self):
+        # pip hides what that Python has by means of PYTHONPATH.
+        make_torch(self.python_path / "torch", "2.10.0")
+        expected = make_torch(self.root / "environment/torch", "2.11.0")
+        python = self.root / "python"
+        python.write_text(f"#!/bin/sh\n[ -z \"$PYTHONPATH\" ] && echo '{expected}'\n")
+        python.chmod(0o755)
+        result = self.run_cmake("-DSKBUILD=2", f"-DPython3_EXECUTABLE={python}", "-P", str(MODULE))
+        self.assertEqual((result.returncode, result.stdout), (0, f"{expected}\n"))
+
     def installed(self, *arguments, told="told"):
         """Configures a user's project with the module as AccelerateConfig.cmake uses it; built with torch 2.11.0."""
         (self.root / "CMakeLists.txt").write_text(

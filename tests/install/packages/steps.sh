@@ -36,9 +36,14 @@ never() {
 
 # Copies a user's project into the folder `$1`: train.cpp is the first whole program of README.md.
 copy_consumer() {
+  local snippets programs
+  snippets="$(mktemp -d)"
+  python3 "$repository/scripts/extract_snippets.py" "$snippets" "$repository/README.md" >/dev/null
+  programs=("$snippets"/programs/readme_*.cpp)
   rm -rf "$1"
   cp -r "$repository/tests/install/consumer" "$1"
-  python3 "$repository/tests/install/readme_program.py" "$1/train.cpp"
+  cp "${programs[0]}" "$1/train.cpp"
+  rm -r "$snippets"
 }
 
 # The torch of this clone, as CMake finds it.
