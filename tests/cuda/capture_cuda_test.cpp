@@ -203,7 +203,8 @@ TEST_F(CaptureTest, CollectivesOfNcclArePartOfTheGraph) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), kUnreachedTimeout);
-    const auto group = comm::open_process_group(meeting.store, state, {});
+    comm::Alarm alarm;
+    const auto group = comm::open_process_group(meeting.store, state, {}, alarm);
     Accelerator accelerator;
     auto step = accelerator.capture([&](const Tensors& in) -> Tensors {
       std::vector<at::Tensor> sum{in[0] * 2};

@@ -3,16 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include "compat/cuda_plugin.h"
+#include "accelerate/process_state.h"
 #include "support/ranks.h"
 
 // Skips the test, visibly, where there is no GPU. Where a test has ranks, in their bodies: they are
 // forked from the test process, which must not have used the driver.
-#define REQUIRE_GPU()                                             \
-  if (::accelerate::compat::cuda_plugin() == nullptr ||           \
-      ::accelerate::compat::cuda_plugin()->device_count() == 0) { \
-    GTEST_SKIP() << "no GPU";                                     \
-  }                                                               \
+#define REQUIRE_GPU()                                                    \
+  if (::accelerate::ProcessState::from_environment().gpu_count() == 0) { \
+    GTEST_SKIP() << "no GPU";                                            \
+  }                                                                      \
   static_assert(true, "takes the semicolon")
 
 namespace accelerate::test {

@@ -218,7 +218,8 @@ TEST_F(CudaPrecision, HooksRunOnNccl) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), kUnreachedTimeout);
     set_seed(11);
-    expect_hooks_average(comm::open_process_group(meeting.store, state, {}), 0);
+    comm::Alarm alarm;
+    expect_hooks_average(comm::open_process_group(meeting.store, state, {}, alarm), 0);
   });
 }
 

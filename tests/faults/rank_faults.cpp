@@ -330,8 +330,14 @@ int run(const std::string& scenario, int world_size, const std::string& actions,
                 cases.size(), scratch.c_str());
     return 1;
   }
-  if (results[Verdict::kNotReached].size() * 10 > cases.size()) {
-    std::printf("too many cases were not reached: the save does not repeat itself\n");
+  // A save makes the same calls each time, so each case must meet its call.
+  const std::vector<Case>& unreached = results[Verdict::kNotReached];
+  for (const Case& one : unreached) {
+    std::printf("rank %d, call %d, %s: not reached\n", one.rank, one.number, one.action.c_str());
+  }
+  if (!unreached.empty() || cases.empty()) {
+    std::printf("%zu of %zu cases were not reached: the save does not repeat itself\n",
+                unreached.size(), cases.size());
     return 1;
   }
   std::filesystem::remove_all(scratch);

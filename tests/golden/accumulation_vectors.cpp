@@ -56,7 +56,7 @@ void loop_over_loader(const json& recorded, CaseLog& log) {
 }
 
 TEST(Vectors, GradientAccumulationSyncSchedule) {
-  LOAD_VECTORS_OR_SKIP(vectors, "gradient_accumulation_sync_schedule.json");
+  const json vectors = load_vectors("gradient_accumulation_sync_schedule.json");
   CaseLog log;
   for (const json& recorded : vectors) {
     log.run(inputs_of(recorded), [&] { count_windows(recorded, log); });
@@ -67,12 +67,8 @@ TEST(Vectors, GradientAccumulationSyncSchedule) {
 struct AccumulationVectorsOnRanks : Ranks {};
 
 TEST_F(AccumulationVectorsOnRanks, GradientAccumulationSyncSchedule) {
-  LOAD_VECTORS_OR_SKIP(vectors, "gradient_accumulation_sync_schedule.json");
-  std::map<int, std::vector<json>> by_world_size;
-  for (const json& recorded : vectors) {
-    by_world_size[recorded.at("num_processes")].push_back(recorded);
-  }
-  for (const auto& [world_size, cases] : by_world_size) {
+  const json vectors = load_vectors("gradient_accumulation_sync_schedule.json");
+  for (const auto& [world_size, cases] : by_world_size(vectors)) {
     run(world_size,
         [&cases = cases](const Rank&) {
           CaseLog log;

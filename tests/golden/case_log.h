@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -42,6 +43,7 @@ class CaseLog {
   void expect_near(const std::string& what, const std::vector<double>& actual,
                    const std::vector<double>& expected, Tolerance tolerance) {
     const auto fits = [&](double a, double b) {
+      if (a == b || (std::isnan(a) && std::isnan(b))) return true;
       return std::abs(a - b) <= tolerance.absolute + tolerance.relative * std::abs(b);
     };
     if (std::ranges::equal(actual, expected, fits)) return;
@@ -58,8 +60,9 @@ class CaseLog {
     if (problem_.empty()) problem_ = problem;
   }
 
-  // Fails the test once if any case failed.
+  // Fails the test once if any case failed, or if there was none.
   void report() const {
+    EXPECT_GT(cases_, 0) << "no case was run";
     EXPECT_EQ(failed_, 0) << "of " << cases_ << " cases; the first: " << first_;
   }
 
@@ -68,6 +71,17 @@ class CaseLog {
   int failed_ = 0;
   std::string problem_, first_;
 };
+
+// The cases by the number of ranks that they are for. Fails the test if there are none.
+template <class Cases>
+std::map<int, std::vector<nlohmann::json>> by_world_size(const Cases& cases) {
+  std::map<int, std::vector<nlohmann::json>> sorted;
+  for (const nlohmann::json& recorded : cases) {
+    sorted[recorded.at("num_processes").get<int>()].push_back(recorded);
+  }
+  EXPECT_FALSE(sorted.empty()) << "no case is recorded";
+  return sorted;
+}
 
 // The case without what was recorded: its scalar and object settings.
 inline nlohmann::json inputs_of(const nlohmann::json& recorded) {

@@ -60,7 +60,7 @@ void check_whole_batches(const json& vector, CaseLog& log) {
 }
 
 TEST_F(DataVectors, BatchSamplerShardDynamic) {
-  LOAD_VECTORS_OR_SKIP(vectors, "batch_sampler_shard_dynamic.json");
+  const json vectors = load_vectors("batch_sampler_shard_dynamic.json");
   ASSERT_FALSE(vectors.empty());
   check_each(vectors, check_whole_batches);
 }
@@ -99,7 +99,7 @@ void check_sharded(const json& vector, CaseLog& log) {
 }
 
 TEST_F(DataVectors, BatchSamplerShardThroughALoader) {
-  LOAD_VECTORS_OR_SKIP(vectors, "batch_sampler_shard.json");
+  const json vectors = load_vectors("batch_sampler_shard.json");
   ASSERT_FALSE(vectors.empty());
   check_each(vectors, check_sharded);
 }
@@ -123,7 +123,7 @@ void check_skip(const json& vector, CaseLog& log) {
 }
 
 TEST_F(DataVectors, SkipBatchSampler) {
-  LOAD_VECTORS_OR_SKIP(vectors, "skip_batch_sampler.json");
+  const json vectors = load_vectors("skip_batch_sampler.json");
   ASSERT_FALSE(vectors.empty());
   check_each(vectors, check_skip);
 }

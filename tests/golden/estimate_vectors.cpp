@@ -15,7 +15,7 @@ using estimate::Parameter;
 using nlohmann::json;
 
 TEST(EstimateVectors, EstimateTrainingUsage) {
-  LOAD_VECTORS_OR_SKIP(all, "estimate_training_usage.json");
+  const json all = load_vectors("estimate_training_usage.json");
   CaseLog log;
   for (const json& recorded : all) {
     log.run(recorded, [&] {
@@ -39,22 +39,19 @@ std::map<std::string, std::vector<uint64_t>> shapes_of(const std::vector<Paramet
 }
 
 TEST(EstimateFixtures, AConfigurationTellsEveryTensorOfTheModel) {
-  const std::filesystem::path models = fixtures_folder().path / "hf_models";
-  if (!std::filesystem::is_directory(models)) GTEST_SKIP() << "there is no " << models;
-  int compared = 0;
-  for (const auto& model : std::filesystem::directory_iterator(models)) {
-    if (!model.is_directory()) continue;
-    const auto stored = shapes_of(estimate::find_model(model.path().string()).parameters);
+  for (const std::filesystem::path& model : fixture_folders("hf_models")) {
+    const auto stored = shapes_of(estimate::find_model(model.string()).parameters);
+    int compared = 0;
     for (const char* name : {"config.json", "config_v4.json"}) {
-      const std::filesystem::path config = model.path() / name;
+      const std::filesystem::path config = model / name;
       if (!std::filesystem::exists(config)) continue;
       const auto described = estimate::find_model(config.string()).parameters;
       EXPECT_EQ(shapes_of(described), stored) << config;
       EXPECT_EQ(described.size(), stored.size()) << config;
       ++compared;
     }
+    EXPECT_GT(compared, 0) << model;
   }
-  EXPECT_GE(compared, 19);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ using nlohmann::json;
 struct HelperVectors : Ranks {};
 
 TEST_F(HelperVectors, FindExecutableBatchSize) {
-  LOAD_VECTORS_OR_SKIP(all, "find_executable_batch_size.json");
+  const json all = load_vectors("find_executable_batch_size.json");
   run(1, [&](const Rank&) {
     CaseLog log;
     for (const json& recorded : all) {
@@ -46,7 +46,7 @@ TEST_F(HelperVectors, FindExecutableBatchSize) {
 }
 
 TEST_F(HelperVectors, ShouldReduceBatchSize) {
-  LOAD_VECTORS_OR_SKIP(all, "should_reduce_batch_size.json");
+  const json all = load_vectors("should_reduce_batch_size.json");
   run(1, [&](const Rank&) {
     CaseLog log;
     for (const json& recorded : all) {
@@ -108,12 +108,11 @@ void train_with_local_sgd(const json& all, const json& recorded, CaseLog& log) {
 }
 
 TEST_F(HelperVectors, LocalSgd) {
-  LOAD_VECTORS_OR_SKIP(all, "local_sgd.json");
-  for (const int world_size : {2, 4}) {
-    run(world_size, [&](const Rank&) {
+  const json all = load_vectors("local_sgd.json");
+  for (const auto& [world_size, cases] : by_world_size(all.at("cases"))) {
+    run(world_size, [&, &cases = cases](const Rank&) {
       CaseLog log;
-      for (const json& recorded : all.at("cases")) {
-        if (recorded.at("num_processes") != world_size) continue;
+      for (const json& recorded : cases) {
         log.run(inputs_of(recorded), [&] { train_with_local_sgd(all, recorded, log); });
       }
       log.report();

@@ -57,17 +57,15 @@ fs::path described_in(const fs::path& folder) {
 }
 
 std::vector<RecordedModel> recorded_models() {
-  const ReferenceFolder& fixtures = fixtures_folder();
   std::vector<RecordedModel> models;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fixtures.path / "hf_models", error)) {
-    if (!entry.is_directory()) continue;
-    const fs::path io = described_in(entry.path()).filename() / fs::path("io.json");
-    const ReferenceFile file = load_reference(fixtures, ("hf_models" / io).string());
-    if (!file.json.has_value()) continue;
+  for (const fs::path& folder : fixture_folders("hf_models")) {
+    const fs::path io = described_in(folder).filename() / fs::path("io.json");
+    const nlohmann::json recorded = load_fixture(("hf_models" / io).string());
+    const size_t before = models.size();
     for (const char* config : {"config.json", "config_v4.json"}) {
-      if (fs::exists(entry.path() / config)) models.push_back({entry.path(), config, *file.json});
+      if (fs::exists(folder / config)) models.push_back({folder, config, recorded});
     }
+    if (models.size() == before) throw std::runtime_error(folder.string() + " has no config.json");
   }
   std::ranges::sort(models, {}, &RecordedModel::name);
   return models;
@@ -155,14 +153,16 @@ void Differences::expect_near(const std::string& what, double actual, double exp
 int register_model_tests(const std::string& suite,
                          const std::function<bool(const RecordedModel&)>& wanted,
                          const std::function<void(const RecordedModel&, Differences&)>& check) {
-  int count = 0;
-  for (const RecordedModel& model : recorded_models()) {
-    if (!wanted(model)) continue;
-    ++count;
-    testing::RegisterTest(suite.c_str(), model.name().c_str(), nullptr, nullptr, __FILE__, __LINE__,
-                          [=]() -> Ranks* { return new ModelTest(model, check); });
-  }
-  return count;
+  return register_recorded(suite, [&] {
+    int count = 0;
+    for (const RecordedModel& model : recorded_models()) {
+      if (!wanted(model)) continue;
+      ++count;
+      testing::RegisterTest(suite.c_str(), model.name().c_str(), nullptr, nullptr, __FILE__,
+                            __LINE__, [=]() -> Ranks* { return new ModelTest(model, check); });
+    }
+    return count;
+  });
 }
 
 int register_model_tests(const std::string& suite,

@@ -33,8 +33,9 @@ void check_names(const RecordedModel& recorded, Differences&) {
 }
 
 void check_saved_type(const RecordedModel& recorded, Differences&) {
-  const auto wanted =
-      recorded.io.value("saved_dtype", "float32") == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  static const std::map<std::string, at::ScalarType> types{
+      {"float32", at::kFloat}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}};
+  const at::ScalarType wanted = types.at(recorded.io.value("saved_dtype", "float32"));
   for (const auto& item : recorded.load({})->named_parameters()) {
     EXPECT_EQ(item.value().scalar_type(), wanted) << item.key();
   }

@@ -4,29 +4,31 @@
 #include <torch/torch.h>
 
 #include "golden/hf_models.h"
+#include "golden/recorded_optimizers.h"
 
 namespace accelerate::test {
 namespace {
 
 using nlohmann::json;
 
-torch::optim::AdamWOptions adamw_options(const json& settings) {
-  EXPECT_EQ(settings.at("optimizer"), "AdamW");
-  return torch::optim::AdamWOptions(settings.at("lr").get<double>())
-      .betas({settings.at("betas").at(0).get<double>(), settings.at("betas").at(1).get<double>()})
-      .eps(settings.at("eps").get<double>())
-      .weight_decay(settings.at("weight_decay").get<double>());
+// {"optimizer": "AdamW", "lr": 0.001, ..., "case": "padded", "loss_before_each_step": [...]}
+std::unique_ptr<torch::optim::Optimizer> finetuning_optimizer(
+    json settings, const std::vector<at::Tensor>& parameters) {
+  settings["type"] = settings.at("optimizer");
+  for (const char* other : {"optimizer", "case", "loss_before_each_step"}) settings.erase(other);
+  return recorded_optimizer(settings, parameters);
 }
 
 void check_training(const RecordedModel& recorded, Differences& differences) {
   const json& settings = recorded.io.at("finetune");
   const auto module = recorded.load();
   Accelerator accelerator({.cpu = true});
-  torch::optim::AdamW torch_optimizer(module->parameters(), adamw_options(settings));
-  auto [model, optimizer] = accelerator.prepare(module, torch_optimizer);
+  const auto torch_optimizer = finetuning_optimizer(settings, module->parameters());
+  auto [model, optimizer] = accelerator.prepare(module, *torch_optimizer);
   const auto inputs =
       inputs_of_case(recorded, recorded.tensors(), settings.at("case").get<std::string>());
   int step = 0;
+  ASSERT_FALSE(settings.at("loss_before_each_step").empty());
   for (const json& loss : settings.at("loss_before_each_step")) {
     const auto output = model(inputs);
     differences.expect_near("loss before step " + std::to_string(++step),

@@ -1,6 +1,7 @@
 // What `accelerate launch` tells its workers, against what the reference does.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -20,13 +21,11 @@ namespace {
 using nlohmann::json;
 using Variables = std::map<std::string, std::string>;
 
-// Runs in a folder that holds the program of the vectors.
+// Runs in a folder of its own.
 class LaunchEnvVectors : public ::testing::Test {
  protected:
   LaunchEnvVectors() {
     namespace fs = std::filesystem;
-    folder_.write("train.py", "");
-    fs::permissions(folder_.path() / "train.py", fs::perms::owner_all);
     before_ = fs::current_path();
     fs::current_path(folder_.path());
     path_ = std::getenv("PATH");
@@ -35,6 +34,11 @@ class LaunchEnvVectors : public ::testing::Test {
   ~LaunchEnvVectors() override {
     setenv("PATH", path_.c_str(), 1);
     std::filesystem::current_path(before_);
+  }
+  // So that a program of that name is found.
+  void write_program(const std::string& name) {
+    folder_.write(name, "");
+    std::filesystem::permissions(folder_.path() / name, std::filesystem::perms::owner_all);
   }
 
  private:
@@ -48,9 +52,19 @@ struct Launched {
   config::Settings settings{};
 };
 
+// The program and its arguments: those of the recorded command, as far as there is one.
+std::vector<std::string> program_of(const json& recorded) {
+  if (!recorded.contains("cmd") || recorded.at("cmd").is_null()) return {"train.py", "--lr", "1"};
+  const std::vector<std::string> command = recorded.at("cmd");
+  const auto program =
+      std::ranges::find_if(command, [](const std::string& word) { return word.ends_with(".py"); });
+  return {program, command.end()};
+}
+
 Launched launched(const json& recorded) {
   std::vector<std::string> words = recorded.at("argv");
-  words.insert(words.end(), {"train.py", "--lr", "1"});
+  const std::vector<std::string> program = program_of(recorded);
+  words.insert(words.end(), program.begin(), program.end());
   const cli::LaunchArguments arguments = cli::parse_launch_arguments(words);
   std::optional<config::ConfigFile> file;
   if (!recorded.at("config_yaml").is_null()) file = interpreted(recorded.at("config_yaml"));
@@ -88,8 +102,9 @@ void compare_command(const json& recorded, const Launched& job, CaseLog& log) {
   if (!recorded.contains("cmd") || recorded.at("cmd").is_null()) return;
   std::vector<std::string> command = job.plan.command;
   if (command[0] == launch::find_python()) command[0] = "<python>";
+  const std::string program = program_of(recorded).at(0);
   for (std::string& word : command) {
-    if (word.ends_with("/train.py")) word = "train.py";
+    if (word.ends_with("/" + program)) word = program;
   }
   log.expect_equal("command", command, recorded.at("cmd").get<std::vector<std::string>>());
 }
@@ -120,11 +135,12 @@ bool is_to_be_refused(const json& recorded) {
 }
 
 TEST_F(LaunchEnvVectors, WorkersSeeTheVariablesOfTheReference) {
-  LOAD_VECTORS_OR_SKIP(all, "launch_env.json");
+  const json all = load_vectors("launch_env.json");
   CaseLog log;
   for (const json& recorded : all.at("cases")) {
     json inputs = {{"argv", recorded.at("argv")}, {"config_yaml", recorded.at("config_yaml")}};
     log.run(inputs, [&] {
+      write_program(program_of(recorded).at(0));
       std::optional<Launched> job;
       try {
         job = launched(recorded);
@@ -147,6 +163,7 @@ TEST_F(LaunchEnvVectors, WorkersSeeTheVariablesOfTheReference) {
 
 // B10: every accepted option reaches the process or is rejected.
 TEST_F(LaunchEnvVectors, KnownReferenceBugsAreNotCopied) {
+  write_program("train.py");
   const auto variables = [](const json& argv, const json& file = nullptr) {
     return launch::setting_variables(launched({{"argv", argv}, {"config_yaml", file}}).plan);
   };

@@ -4,7 +4,7 @@
 namespace accelerate::test {
 namespace {
 
-[[maybe_unused]] const int kUntested = list_untested(
+[[maybe_unused]] const int kUntested = list_recordings(
     fixtures_folder(), {"accelerate_state", "ddp_training.json", "hf_models", "lr_schedules.json",
                         "optimizers.json", "safetensors_bad", "safetensors_valid", "tokenizers"});
 

@@ -191,13 +191,8 @@ class Accelerators {
 struct LoaderVectors : Ranks {};
 
 TEST_F(LoaderVectors, DataloaderEndToEnd) {
-  LOAD_VECTORS_OR_SKIP(vectors, "dataloader_end_to_end.json");
-  ASSERT_FALSE(vectors.empty());
-  std::map<int, std::vector<json>> by_world_size;
-  for (const json& recorded : vectors) {
-    by_world_size[recorded.at("num_processes")].push_back(recorded);
-  }
-  for (const auto& [world_size, cases] : by_world_size) {
+  const json vectors = load_vectors("dataloader_end_to_end.json");
+  for (const auto& [world_size, cases] : by_world_size(vectors)) {
     run(world_size,
         [&](const Rank&) {
           Accelerators accelerators;

@@ -40,38 +40,46 @@ std::map<std::string, Stored> tensors_of(const fs::path& path) {
 using MergeFixtures = test::ScratchFolder;
 
 TEST_F(MergeFixtures, ShardsOfPythonBecomeTheFileThatPythonWritesOfTheSameModel) {
-  const fs::path models = test::fixtures_folder().path / "hf_models";
-  if (!fs::exists(models / "gpt2_sharded")) GTEST_SKIP() << "no " << models;
-  merge_safetensors(models / "gpt2_sharded", folder_ / "gpt2");
-  const auto merged = tensors_of(folder_ / "gpt2/model.safetensors");
-  const auto whole = tensors_of(models / "gpt2/model.safetensors");
-  EXPECT_GT(merged.size(), 20U);
-  EXPECT_TRUE(merged == whole);
-  // Spread again as it was, tensor by tensor.
-  merge_safetensors(folder_ / "gpt2", folder_ / "again", {.max_shard_bytes = 50'000});
-  merge_safetensors(folder_ / "again", folder_ / "once_more.safetensors");
-  EXPECT_EQ(fs::file_size(folder_ / "once_more.safetensors"),
-            fs::file_size(folder_ / "gpt2/model.safetensors"));
-  EXPECT_TRUE(tensors_of(folder_ / "once_more.safetensors") == whole);
+  const std::string ending = "_sharded";
+  int models = 0;
+  for (const fs::path& sharded : test::fixture_folders("hf_models")) {
+    const std::string name = sharded.filename();
+    if (!name.ends_with(ending)) continue;
+    SCOPED_TRACE(name);
+    const std::string plain = name.substr(0, name.size() - ending.size());
+    const fs::path one = folder_ / plain;
+    merge_safetensors(sharded, one);
+    const auto merged = tensors_of(one / "model.safetensors");
+    const auto whole = tensors_of(sharded.parent_path() / plain / "model.safetensors");
+    EXPECT_FALSE(merged.empty());
+    EXPECT_TRUE(merged == whole);
+    // Spread again, tensor by tensor.
+    const uint64_t third = fs::file_size(one / "model.safetensors") / 3;
+    merge_safetensors(one, folder_ / (plain + "_again"), {.max_shard_bytes = third});
+    const fs::path once_more = folder_ / (plain + "_once_more.safetensors");
+    merge_safetensors(folder_ / (plain + "_again"), once_more);
+    EXPECT_EQ(fs::file_size(once_more), fs::file_size(one / "model.safetensors"));
+    EXPECT_TRUE(tensors_of(once_more) == whole);
+    ++models;
+  }
+  EXPECT_GT(models, 0) << "no folder of hf_models ends in " << ending;
 }
 
 // Every model in safetensors files that the recorded states hold.
 TEST_F(MergeFixtures, EveryModelOfARecordedStateIsMergedWithAllItsTensors) {
-  const fs::path states = test::fixtures_folder().path / "accelerate_state";
-  if (!fs::exists(states)) GTEST_SKIP() << "no " << states;
   int merged = 0;
-  for (const auto& entry : fs::directory_iterator(states)) {
+  for (const fs::path& state : test::fixture_folders("accelerate_state")) {
     std::map<std::string, Stored> all;
-    for (const auto& file : fs::directory_iterator(entry.path())) {
+    for (const auto& file : fs::directory_iterator(state)) {
       if (file.path().extension() == ".safetensors" &&
           is_model_file(file.path().filename().string(), "model", ".safetensors")) {
         all.merge(tensors_of(file.path()));
       }
     }
     if (all.empty()) continue;
-    const fs::path target = folder_ / entry.path().filename();
-    merge_safetensors(entry.path(), target);
-    EXPECT_TRUE(tensors_of(target / "model.safetensors") == all) << entry.path();
+    const fs::path target = folder_ / state.filename();
+    merge_safetensors(state, target);
+    EXPECT_TRUE(tensors_of(target / "model.safetensors") == all) << state;
     ++merged;
   }
   EXPECT_GT(merged, 0);

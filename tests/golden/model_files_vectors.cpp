@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 TEST(Vectors, StateDictSharding) {
-  LOAD_VECTORS_OR_SKIP(cases, "state_dict_sharding.json");
+  const json cases = load_vectors("state_dict_sharding.json");
   CaseLog log;
   for (const json& recorded : cases) {
     log.run(recorded, [&] {
@@ -35,7 +35,7 @@ TEST(Vectors, StateDictSharding) {
 }
 
 TEST(Vectors, ConvertFileSizeToInt) {
-  LOAD_VECTORS_OR_SKIP(cases, "convert_file_size_to_int.json");
+  const json cases = load_vectors("convert_file_size_to_int.json");
   CaseLog log;
   for (const json& recorded : cases) {
     const json& input = recorded.at("input");
@@ -55,7 +55,7 @@ TEST(Vectors, ConvertFileSizeToInt) {
 }
 
 TEST(Vectors, DtypeByteSize) {
-  LOAD_VECTORS_OR_SKIP(sizes, "dtype_byte_size.json");
+  const json sizes = load_vectors("dtype_byte_size.json");
   const std::map<std::string, at::ScalarType> types{{"torch.float32", at::kFloat},
                                                     {"torch.float16", at::kHalf},
                                                     {"torch.bfloat16", at::kBFloat16},
@@ -66,6 +66,8 @@ TEST(Vectors, DtypeByteSize) {
                                                     {"torch.int8", at::kChar},
                                                     {"torch.uint8", at::kByte},
                                                     {"torch.bool", at::kBool},
+                                                    {"torch.complex64", at::kComplexFloat},
+                                                    {"torch.complex128", at::kComplexDouble},
                                                     {"torch.uint16", at::kUInt16},
                                                     {"torch.uint32", at::kUInt32},
                                                     {"torch.uint64", at::kUInt64},
@@ -74,6 +76,7 @@ TEST(Vectors, DtypeByteSize) {
                                                     {"torch.float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
                                                     {"torch.float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
                                                     {"torch.float8_e8m0fnu", at::kFloat8_e8m0fnu}};
+  ASSERT_FALSE(sizes.empty());
   for (const auto& [name, bytes] : sizes.items()) {
     ASSERT_TRUE(types.contains(name)) << name;
     EXPECT_EQ(dtype_byte_size(types.at(name)), bytes.get<double>()) << name;

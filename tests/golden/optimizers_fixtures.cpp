@@ -1,12 +1,17 @@
 // Updates of prepared optimizers against those that torch recorded, step by step.
+#include <accelerate/grad_scaler.h>
 #include <accelerate/prepared_optimizer.h>
 #include <torch/torch.h>
 
-#include <functional>
 #include <limits>
 #include <map>
+#include <regex>
+#include <set>
+#include <stdexcept>
 
 #include "golden/case_log.h"
+#include "golden/recorded_arguments.h"
+#include "golden/recorded_optimizers.h"
 #include "golden/reference_data.h"
 
 namespace accelerate::test {
@@ -16,22 +21,8 @@ using nlohmann::json;
 
 constexpr Tolerance kUpdates{.absolute = 2e-6, .relative = 2e-6};
 
-// A number as the fixtures write it: those that JSON has no word for are strings.
-double number_option(const json& value) {
-  if (!value.is_string()) return value.get<double>();
-  if (value == "NaN") return std::numeric_limits<double>::quiet_NaN();
-  const double infinity = std::numeric_limits<double>::infinity();
-  return value == "Infinity" ? infinity : -infinity;
-}
-
-std::vector<double> numbers(const json& values) {
-  std::vector<double> all;
-  for (const json& value : values) all.push_back(number_option(value));
-  return all;
-}
-
-at::Tensor recorded_tensor(const json& values, const json& shape) {
-  return torch::tensor(numbers(values), at::kDouble)
+at::Tensor parameter_of(const json& values, const json& shape) {
+  return torch::tensor(recorded_numbers(values), at::kDouble)
       .view(shape.get<std::vector<int64_t>>())
       .to(at::kFloat);
 }
@@ -41,124 +32,13 @@ std::vector<double> flat_values(const at::Tensor& tensor) {
   return {doubles.data_ptr<double>(), doubles.data_ptr<double>() + doubles.numel()};
 }
 
-std::tuple<double, double> betas_of(const json& group) {
-  return {group.at("betas").at(0).get<double>(), group.at("betas").at(1).get<double>()};
-}
-
-// One family of optimizers: options from what was recorded, the optimizer, what its state holds.
-struct Family {
-  std::function<std::unique_ptr<torch::optim::OptimizerOptions>(const json& group)> options;
-  std::function<std::unique_ptr<torch::optim::Optimizer>(
-      const std::vector<torch::optim::OptimizerParamGroup>&, const json& group)>
-      optimizer;
-  std::function<std::map<std::string, std::vector<double>>(torch::optim::OptimizerParamState&)>
-      state;
-};
-
-void add(std::map<std::string, std::vector<double>>& state, const char* name,
-         const at::Tensor& tensor) {
-  if (tensor.defined()) state[name] = flat_values(tensor);
-}
-
-torch::optim::SGDOptions sgd_options(const json& group) {
-  return torch::optim::SGDOptions(group.at("lr").get<double>())
-      .momentum(group.at("momentum").get<double>())
-      .dampening(group.at("dampening").get<double>())
-      .weight_decay(group.at("weight_decay").get<double>())
-      .nesterov(group.at("nesterov").get<bool>());
-}
-
-template <class Options>
-Options adam_options(const json& group) {
-  return Options(group.at("lr").get<double>())
-      .betas(betas_of(group))
-      .eps(group.at("eps").get<double>())
-      .weight_decay(group.at("weight_decay").get<double>())
-      .amsgrad(group.at("amsgrad").get<bool>());
-}
-
-torch::optim::AdagradOptions adagrad_options(const json& group) {
-  return torch::optim::AdagradOptions(group.at("lr").get<double>())
-      .lr_decay(group.at("lr_decay").get<double>())
-      .eps(group.at("eps").get<double>())
-      .weight_decay(group.at("weight_decay").get<double>())
-      .initial_accumulator_value(group.at("initial_accumulator_value").get<double>());
-}
-
-torch::optim::RMSpropOptions rmsprop_options(const json& group) {
-  return torch::optim::RMSpropOptions(group.at("lr").get<double>())
-      .alpha(group.at("alpha").get<double>())
-      .eps(group.at("eps").get<double>())
-      .momentum(group.at("momentum").get<double>())
-      .centered(group.at("centered").get<bool>())
-      .weight_decay(group.at("weight_decay").get<double>());
-}
-
-template <class Optimizer, class Make, class ReadState>
-Family family(Make make_options, ReadState read_state) {
-  using Options = decltype(make_options(json()));
-  return {.options = [=](const json& group) -> std::unique_ptr<torch::optim::OptimizerOptions> {
-            return std::make_unique<Options>(make_options(group));
-          },
-          .optimizer = [=](const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                           const json& first) -> std::unique_ptr<torch::optim::Optimizer> {
-            return std::make_unique<Optimizer>(groups, make_options(first));
-          },
-          .state = read_state};
-}
-
-template <class State>
-auto adam_state() {
-  return [](torch::optim::OptimizerParamState& any) {
-    auto& state = dynamic_cast<State&>(any);
-    std::map<std::string, std::vector<double>> values;
-    values["step"] = {static_cast<double>(state.step())};
-    add(values, "exp_avg", state.exp_avg());
-    add(values, "exp_avg_sq", state.exp_avg_sq());
-    add(values, "max_exp_avg_sq", state.max_exp_avg_sq());
-    return values;
-  };
-}
-
-const std::map<std::string, Family>& families() {
-  using namespace torch::optim;
-  using Values = std::map<std::string, std::vector<double>>;
-  static const std::map<std::string, Family> table{
-      {"SGD", family<SGD>(sgd_options,
-                          [](OptimizerParamState& any) {
-                            Values values;
-                            add(values, "momentum_buffer",
-                                dynamic_cast<SGDParamState&>(any).momentum_buffer());
-                            return values;
-                          })},
-      {"Adam", family<Adam>(adam_options<AdamOptions>, adam_state<AdamParamState>())},
-      {"AdamW", family<AdamW>(adam_options<AdamWOptions>, adam_state<AdamWParamState>())},
-      {"Adagrad", family<Adagrad>(adagrad_options,
-                                  [](OptimizerParamState& any) {
-                                    auto& state = dynamic_cast<AdagradParamState&>(any);
-                                    Values values;
-                                    values["step"] = {static_cast<double>(state.step())};
-                                    add(values, "sum", state.sum());
-                                    return values;
-                                  })},
-      {"RMSprop", family<RMSprop>(rmsprop_options, [](OptimizerParamState& any) {
-         auto& state = dynamic_cast<RMSpropParamState&>(any);
-         Values values;
-         values["step"] = {static_cast<double>(state.step())};
-         add(values, "square_avg", state.square_avg());
-         add(values, "momentum_buffer", state.momentum_buffer());
-         add(values, "grad_avg", state.grad_avg());
-         return values;
-       })}};
-  return table;
-}
-
-// torch::optim has no such option.
-bool needs_maximize(const json& recorded) {
+// What torch::optim does not have of a case, "" if nothing.
+std::string missing_in_cpp(const json& recorded) {
+  if (!has_recorded_optimizer(recorded.at("optimizer"))) return recorded.at("optimizer");
   for (const json& group : recorded.at("resolved_groups")) {
-    if (group.at("maximize") == true) return true;
+    if (group.value("maximize", false)) return "maximize";
   }
-  return false;
+  return "";
 }
 
 class UpdateRun {
@@ -166,28 +46,26 @@ class UpdateRun {
   UpdateRun(const json& all, const json& recorded, CaseLog& log)
       : recorded_(recorded),
         sequence_(all.at("sequences").at(recorded.at("sequence"))),
-        family_(families().at(recorded.at("optimizer"))),
+        type_(recorded.at("optimizer")),
         log_(log) {
     for (size_t i = 0; i < sequence_.at("params").size(); ++i) {
-      parameters_.push_back(
-          recorded_tensor(sequence_.at("params").at(i), sequence_.at("shapes").at(i))
-              .requires_grad_());
+      parameters_.push_back(parameter_of(sequence_.at("params").at(i), sequence_.at("shapes").at(i))
+                                .requires_grad_());
     }
     const json& resolved = recorded_.at("resolved_groups");
     std::vector<torch::optim::OptimizerParamGroup> groups;
     for (size_t g = 0; g < resolved.size(); ++g) {
-      groups.emplace_back(parameters_of_group(g), family_.options(options_of_group(g)));
+      groups.emplace_back(parameters_of_group(g),
+                          recorded_optimizer_options(type_, options_of_group(g)));
     }
-    optimizer_ = family_.optimizer(groups, options_of_group(0));
+    optimizer_ = recorded_optimizer(type_, groups, options_of_group(0));
   }
 
   void run() {
     PreparedOptimizer prepared(optimizer_, std::make_shared<detail::PreparedModels>());
     for (size_t step = 0; step < sequence_.at("grads").size(); ++step) {
-      if (recorded_.contains("lr_before_each_step")) {
-        for (auto& group : prepared.param_groups()) {
-          group.options().set_lr(recorded_.at("lr_before_each_step").at(step).get<double>());
-        }
+      if (is_given(recorded_, "lr_before_each_step")) {
+        set_rates(prepared, recorded_.at("lr_before_each_step").at(step));
       }
       set_gradients(sequence_.at("grads").at(step));
       prepared.step();
@@ -197,15 +75,19 @@ class UpdateRun {
   }
 
  private:
-  // The last rate is recorded where it changes, the first one is what the optimizer is made with.
-  json options_of_group(size_t group) const {
-    json options = recorded_.at("resolved_groups").at(group);
-    if (recorded_.contains("lr_before_each_step")) options["lr"] = recorded_.at("args").at("lr");
-    return options;
+  // Where the rate changes the last one is recorded. It is set before each step.
+  json options_of_group(size_t group) const { return recorded_.at("resolved_groups").at(group); }
+
+  // One rate for all groups, or one for each.
+  static void set_rates(PreparedOptimizer& optimizer, const json& rates) {
+    auto& groups = optimizer.param_groups();
+    for (size_t g = 0; g < groups.size(); ++g) {
+      groups[g].options().set_lr((rates.is_array() ? rates.at(g) : rates).get<double>());
+    }
   }
 
   std::vector<at::Tensor> parameters_of_group(size_t group) const {
-    if (!recorded_.contains("groups")) return parameters_;
+    if (!is_given(recorded_, "groups")) return parameters_;
     std::vector<at::Tensor> chosen;
     for (const json& index : recorded_.at("groups").at(group).at("params")) {
       chosen.push_back(parameters_.at(index.get<size_t>()));
@@ -216,9 +98,8 @@ class UpdateRun {
   void set_gradients(const json& gradients) {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       parameters_[i].mutable_grad() =
-          gradients.at(i).is_null()
-              ? at::Tensor()
-              : recorded_tensor(gradients.at(i), sequence_.at("shapes").at(i));
+          gradients.at(i).is_null() ? at::Tensor()
+                                    : parameter_of(gradients.at(i), sequence_.at("shapes").at(i));
     }
   }
 
@@ -227,12 +108,13 @@ class UpdateRun {
       const std::string what =
           "parameter " + std::to_string(i) + " after step " + std::to_string(step + 1);
       const std::vector<double> own = flat_values(parameters_[i]);
-      log_.expect_near(what, own, numbers(recorded_.at("params_after_each_step").at(step).at(i)),
+      log_.expect_near(what, own,
+                       recorded_numbers(recorded_.at("params_after_each_step").at(step).at(i)),
                        kUpdates);
-      if (!recorded_.contains("fused_params_after_each_step")) continue;
-      log_.expect_near(what + ", fused", own,
-                       numbers(recorded_.at("fused_params_after_each_step").at(step).at(i)),
-                       kUpdates);
+      if (!is_given(recorded_, "fused_params_after_each_step")) continue;
+      log_.expect_near(
+          what + ", fused", own,
+          recorded_numbers(recorded_.at("fused_params_after_each_step").at(step).at(i)), kUpdates);
     }
   }
 
@@ -240,45 +122,110 @@ class UpdateRun {
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const auto found = optimizer_->state().find(parameters_[i].unsafeGetTensorImpl());
       std::map<std::string, std::vector<double>> own;
-      if (found != optimizer_->state().end()) own = family_.state(*found->second);
+      if (found != optimizer_->state().end()) own = state_of_parameter(type_, *found->second);
       const json& expected = recorded_.at("state_after_last_step").at(i);
       log_.expect_equal("number of state entries of parameter " + std::to_string(i), own.size(),
                         expected.size());
       for (const auto& [name, values] : expected.items()) {
-        log_.expect_near(
-            name + " of parameter " + std::to_string(i), own[name],
-            values.is_array() ? numbers(values) : std::vector<double>{number_option(values)},
-            kUpdates);
+        log_.expect_near(name + " of parameter " + std::to_string(i), own[name],
+                         values.is_array() ? recorded_numbers(values)
+                                           : std::vector<double>{recorded_number(values)},
+                         kUpdates);
       }
     }
   }
 
   const json& recorded_;
   const json& sequence_;
-  const Family& family_;
+  const std::string type_;
   CaseLog& log_;
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
 };
 
 TEST(Fixtures, UpdatesOfPreparedOptimizers) {
-  LOAD_FIXTURE_OR_SKIP(fixture, "optimizers.json");
+  const json fixture = load_fixture("optimizers.json");
   CaseLog log;
-  int cases = 0;
   for (const json& recorded : fixture.at("cases")) {
-    if (needs_maximize(recorded)) continue;
-    ++cases;
+    if (!missing_in_cpp(recorded).empty()) continue;
     log.run(inputs_of(recorded), [&] { UpdateRun(fixture, recorded, log).run(); });
   }
-  EXPECT_GT(cases, 0);
   log.report();
 }
 
 TEST(Fixtures, UpdatesThatTorchInCppHasNoOptionFor) {
-  LOAD_FIXTURE_OR_SKIP(fixture, "optimizers.json");
-  int cases = 0;
-  for (const json& recorded : fixture.at("cases")) cases += needs_maximize(recorded) ? 1 : 0;
-  if (cases > 0) GTEST_SKIP() << "maximize: " << cases << " cases";
+  const json fixture = load_fixture("optimizers.json");
+  std::map<std::string, int> cases;
+  for (const json& recorded : fixture.at("cases")) {
+    const std::string missing = missing_in_cpp(recorded);
+    if (!missing.empty()) ++cases[missing];
+  }
+  if (!cases.empty()) GTEST_SKIP() << "cases by what is missing: " << json(cases).dump();
+}
+
+// "SGD(lr=0.1, momentum=0.9), params start at [1, -2]; ...": the optimizer and its first
+// parameters.
+struct ScaledTraining {
+  explicit ScaledTraining(const std::string& words) {
+    std::smatch found;
+    const std::regex pattern(R"((\w+)\(([^)]*)\), params start at (\[[^\]]*\]))");
+    if (!std::regex_search(words, found, pattern)) throw std::runtime_error("no test for " + words);
+    json settings{{"type", found[1].str()}};
+    const std::string arguments = found[2];
+    const std::regex argument(R"((\w+)=([^,]+))");
+    for (std::sregex_iterator next(arguments.begin(), arguments.end(), argument), end; next != end;
+         ++next) {
+      const std::string value = (*next)[2];
+      settings[(*next)[1].str()] =
+          value == "True" || value == "False" ? json(value == "True") : json::parse(value);
+    }
+    const auto first = json::parse(found[3].str()).get<std::vector<double>>();
+    parameters = torch::tensor(first, at::kDouble).to(at::kFloat).requires_grad_();
+    optimizer = recorded_optimizer(settings, {parameters});
+  }
+
+  at::Tensor parameters;
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+};
+
+void run_scaled_training(const json& recorded, CaseLog& log) {
+  ScaledTraining training(recorded.at("optimizer"));
+  GradScaler scaler({.init_scale = recorded.at("init_scale").get<double>(),
+                     .growth_factor = recorded.at("growth_factor").get<double>(),
+                     .backoff_factor = recorded.at("backoff_factor").get<double>(),
+                     .growth_interval = recorded.at("growth_interval").get<int64_t>(),
+                     .enabled = recorded.at("enabled").get<bool>()});
+  const auto broken = recorded.at("non_finite_gradient_at_steps").get<std::set<size_t>>();
+  const json& steps = recorded.at("steps");
+  if (steps.empty()) log.note("no step is recorded");
+  for (size_t i = 0; i < steps.size(); ++i) {
+    const std::string after = " after step " + std::to_string(i);
+    at::Tensor gradient = torch::tensor(recorded.at("g").at(i).get<std::vector<double>>());
+    if (broken.contains(i)) gradient[0] = std::numeric_limits<double>::infinity();
+    training.optimizer->zero_grad();
+    scaler.scale((training.parameters * gradient.to(at::kFloat)).sum()).backward();
+    scaler.step(*training.optimizer);
+    scaler.update();
+    const json& expected = steps.at(i);
+    log.expect_equal("skipped" + after, scaler.step_was_skipped(*training.optimizer),
+                     expected.at("optimizer_step_skipped").get<bool>());
+    log.expect_near("parameters" + after, flat_values(training.parameters),
+                    recorded_numbers(expected.at("params")), kUpdates);
+    if (!recorded.at("enabled").get<bool>()) continue;
+    log.expect_equal("scale" + after, scaler.scale_factor(),
+                     expected.at("scale_after").get<double>());
+    log.expect_equal("growth tracker" + after, scaler.growth_tracker(),
+                     expected.at("growth_tracker_after").get<int64_t>());
+  }
+}
+
+TEST(Fixtures, UpdatesWithAGradScaler) {
+  const json fixture = load_fixture("optimizers.json");
+  CaseLog log;
+  for (const json& recorded : fixture.at("grad_scaler")) {
+    log.run(recorded.at("optimizer"), [&] { run_scaled_training(recorded, log); });
+  }
+  log.report();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <accelerate/prepared_scheduler.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 
@@ -170,7 +171,10 @@ const std::map<std::string, std::function<void()>>& bug_checks() {
 struct ReferenceBugs : Ranks {};
 
 TEST_F(ReferenceBugs, AreNotCopied) {
-  LOAD_VECTORS_OR_SKIP(bugs, "known_reference_bugs.json");
+  const nlohmann::json bugs = load_vectors("known_reference_bugs.json");
+  ASSERT_TRUE(std::ranges::any_of(bugs, [](const auto& bug) {
+    return bug_checks().contains(bug.at("id").template get<std::string>());
+  }));
   run(kRanks, [&](const Rank&) {
     for (const auto& bug : bugs) {
       const auto check = bug_checks().find(bug.at("id"));
@@ -182,7 +186,7 @@ TEST_F(ReferenceBugs, AreNotCopied) {
 }
 
 TEST(Vectors, KnownReferenceBugsOfTopicsThatAreNotBuilt) {
-  LOAD_VECTORS_OR_SKIP(bugs, "known_reference_bugs.json");
+  const nlohmann::json bugs = load_vectors("known_reference_bugs.json");
   std::string untested;
   for (const auto& bug : bugs) {
     if (bug_checks().count(bug.at("id")) > 0) continue;

@@ -1,6 +1,7 @@
 #include "golden/reference_data.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
@@ -20,25 +21,57 @@ ReferenceFolder find_folder(const std::string& name, const char* variable,
   return {name, variable, fs::is_directory(beside) ? beside : project / "tests" / folder};
 }
 
-class Untested : public testing::Test {
+template <class Json>
+Json load_json(const ReferenceFolder& folder, const std::string& file) {
+  const fs::path path = folder.path / file;
+  std::ifstream stream(path);
+  if (!stream) {
+    throw std::runtime_error(path.string() + " is missing (the folder is set by " +
+                             folder.variable + ")");
+  }
+  try {
+    return Json::parse(stream);
+  } catch (const nlohmann::json::exception& error) {
+    throw std::runtime_error(path.string() + ": " + error.what());
+  }
+}
+
+class UntestedRecording : public testing::Test {
  public:
-  explicit Untested(std::string what) : what_(std::move(what)) {}
+  explicit UntestedRecording(std::string what) : what_(std::move(what)) {}
   void TestBody() override { GTEST_SKIP() << "no test for " << what_ << " yet"; }
 
  private:
   std::string what_;
 };
 
-// A folder that somebody named and that is not there is a mistake, not a skip.
-class FolderIsThere : public testing::Test {
+class ListedRecordings : public testing::Test {
  public:
-  explicit FolderIsThere(const ReferenceFolder& folder) : folder_(folder) {}
+  ListedRecordings(const ReferenceFolder& folder, std::vector<std::string> listed)
+      : folder_(folder), listed_(std::move(listed)) {}
   void TestBody() override {
-    EXPECT_TRUE(fs::is_directory(folder_.path)) << folder_.path << " (" << folder_.variable << ")";
+    ASSERT_TRUE(fs::is_directory(folder_.path)) << folder_.path << " (" << folder_.variable << ")";
+    for (const std::string& name : listed_) {
+      const fs::path path = folder_.path / name;
+      EXPECT_TRUE(fs::exists(path)) << path << " is missing";
+      if (fs::is_directory(path)) {
+        EXPECT_FALSE(fs::is_empty(path)) << path;
+      }
+    }
   }
 
  private:
   const ReferenceFolder& folder_;
+  std::vector<std::string> listed_;
+};
+
+class NothingRecorded : public testing::Test {
+ public:
+  explicit NothingRecorded(std::string why) : why_(std::move(why)) {}
+  void TestBody() override { FAIL() << why_; }
+
+ private:
+  std::string why_;
 };
 
 std::string test_name(const fs::path& path) {
@@ -46,6 +79,11 @@ std::string test_name(const fs::path& path) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
   return text;
+}
+
+void register_test(const std::string& suite, const std::string& name,
+                   const std::function<testing::Test*()>& make) {
+  testing::RegisterTest(suite.c_str(), name.c_str(), nullptr, nullptr, __FILE__, __LINE__, make);
 }
 
 }  // namespace
@@ -60,24 +98,38 @@ const ReferenceFolder& fixtures_folder() {
   return folder;
 }
 
-ReferenceFile load_reference(const ReferenceFolder& folder, const std::string& file) {
-  const fs::path path = folder.path / file;
-  std::ifstream stream(path);
-  if (!stream) return {.why_not = path.string() + " is not there"};
-  try {
-    return {.json = nlohmann::json::parse(stream)};
-  } catch (const nlohmann::json::exception& error) {
-    throw std::runtime_error(path.string() + ": " + error.what());
-  }
+nlohmann::json load_vectors(const std::string& file) {
+  return load_json<nlohmann::json>(vectors_folder(), file);
 }
 
-int list_untested(const ReferenceFolder& folder, const std::vector<std::string>& tested) {
-  const auto add = [&](const std::string& name, const std::string& what, auto make) {
-    testing::RegisterTest((folder.name + "Folder").c_str(), name.c_str(), nullptr, what.c_str(),
-                          __FILE__, __LINE__, make);
-  };
-  add("IsThere", folder.path.string(),
-      [&folder]() -> testing::Test* { return new FolderIsThere(folder); });
+nlohmann::json load_fixture(const std::string& file) {
+  return load_json<nlohmann::json>(fixtures_folder(), file);
+}
+
+nlohmann::ordered_json load_fixture_in_order(const std::string& file) {
+  return load_json<nlohmann::ordered_json>(fixtures_folder(), file);
+}
+
+std::vector<fs::path> fixture_folders(const std::string& name) {
+  const fs::path parent = fixtures_folder().path / name;
+  if (!fs::is_directory(parent)) {
+    throw std::runtime_error(parent.string() + " is missing (the folder is set by " +
+                             fixtures_folder().variable + ")");
+  }
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(parent)) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  if (folders.empty()) throw std::runtime_error(parent.string() + " has no folder");
+  std::ranges::sort(folders);
+  return folders;
+}
+
+int list_recordings(const ReferenceFolder& folder, const std::vector<std::string>& tested) {
+  const std::string suite = folder.name + "Folder";
+  register_test(suite, "HasEveryRecordingThatIsListed", [&folder, tested]() -> testing::Test* {
+    return new ListedRecordings(folder, tested);
+  });
   std::vector<fs::path> entries;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder.path, error)) {
@@ -88,9 +140,24 @@ int list_untested(const ReferenceFolder& folder, const std::vector<std::string>&
   std::ranges::sort(entries);
   for (const fs::path& path : entries) {
     const std::string what = path.filename();
-    add(test_name(path), what, [what]() -> testing::Test* { return new Untested(what); });
+    register_test(suite, test_name(path),
+                  [what]() -> testing::Test* { return new UntestedRecording(what); });
   }
   return static_cast<int>(entries.size());
+}
+
+int register_recorded(const std::string& suite, const std::function<int()>& add) {
+  std::string why;
+  try {
+    const int count = add();
+    if (count > 0) return count;
+    why = "nothing in " + fixtures_folder().path.string() + " is of this kind";
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  register_test(suite, "AreRecorded",
+                [why]() -> testing::Test* { return new NothingRecorded(why); });
+  return 0;
 }
 
 }  // namespace accelerate::test

@@ -58,7 +58,7 @@ void expect_tensors(CaseLog& log, const SafetensorsFile& file, const json& recor
 }
 
 TEST(Fixtures, SafetensorsBad) {
-  LOAD_FIXTURE_OR_SKIP(recorded, "safetensors_bad/cases.json");
+  const json recorded = load_fixture("safetensors_bad/cases.json");
   const std::set<std::string> to_be_read{"extra_info_key.safetensors",
                                          "header_trailing_newlines.safetensors"};
   CaseLog log;
@@ -66,8 +66,11 @@ TEST(Fixtures, SafetensorsBad) {
   for (const json& file : recorded.at("cases")) {
     const std::string name = file.at("file");
     log.run(name, [&] {
+      const fs::path path = fixtures_folder().path / "safetensors_bad" / name;
+      // Or it would count as one that is refused.
+      if (!fs::exists(path)) return log.note("is missing");
       try {
-        const SafetensorsFile opened(fixtures_folder().path / "safetensors_bad" / name);
+        const SafetensorsFile opened(path);
         for (const std::string& tensor : opened.names()) opened.tensor(tensor);
         if (!file.at("accepted").get<bool>()) log.note("was accepted");
         expect_tensors(log, opened, file);
@@ -83,7 +86,7 @@ TEST(Fixtures, SafetensorsBad) {
 }
 
 TEST(Fixtures, SafetensorsValid) {
-  LOAD_FIXTURE_OR_SKIP(recorded, "safetensors_valid/cases.json");
+  const json recorded = load_fixture("safetensors_valid/cases.json");
   CaseLog log;
   for (const json& file : recorded.at("cases")) {
     const std::string name = file.at("file");

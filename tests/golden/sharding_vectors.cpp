@@ -63,7 +63,7 @@ bool real_slots_cover_the_samples_once(const nlohmann::json& vector) {
 }
 
 TEST(Vectors, BatchSamplerShard) {
-  LOAD_VECTORS_OR_SKIP(vectors, "batch_sampler_shard.json");
+  const nlohmann::json vectors = test::load_vectors("batch_sampler_shard.json");
   size_t checked = 0;
   for (const auto& vector : vectors) {
     const int world_size = vector.at("num_processes");
@@ -87,7 +87,7 @@ TEST(Vectors, BatchSamplerShard) {
 }
 
 TEST(Vectors, BatchSamplerShardErrors) {
-  LOAD_VECTORS_OR_SKIP(vectors, "batch_sampler_shard_errors.json");
+  const nlohmann::json vectors = test::load_vectors("batch_sampler_shard_errors.json");
   ASSERT_FALSE(vectors.empty());
   for (const auto& vector : vectors) {
     // A sampler without batch size is written as null; here that is a batch size of 0.
@@ -120,7 +120,7 @@ void check_order(const nlohmann::json& vector) {
 }
 
 TEST_F(OrderVectors, SeedableRandomSampler) {
-  LOAD_VECTORS_OR_SKIP(vectors, "seedable_random_sampler.json");
+  const nlohmann::json vectors = test::load_vectors("seedable_random_sampler.json");
   ASSERT_FALSE(vectors.empty());
   run(1,
       [&](const test::Rank&) {

@@ -111,7 +111,7 @@ void check_ranks(const auto& loader, const json& vector, CaseLog& log) {
 struct StreamVectors : Ranks {};
 
 TEST_F(StreamVectors, IterableDatasetShard) {
-  LOAD_VECTORS_OR_SKIP(vectors, "iterable_dataset_shard.json");
+  const json vectors = load_vectors("iterable_dataset_shard.json");
   ASSERT_FALSE(vectors.empty());
   run(1,
       [&](const Rank&) {

@@ -6,6 +6,8 @@
 #include <map>
 
 #include "golden/case_log.h"
+#include "golden/recorded_optimizers.h"
+#include "golden/recorded_schedules.h"
 #include "golden/reference_data.h"
 #include "golden/training_replay.h"
 #include "support/ranks.h"
@@ -42,12 +44,6 @@ AcceleratorOptions options_of(const json& recorded) {
   return options;
 }
 
-Scheduler make_scheduler(const json& settings, torch::optim::Optimizer& optimizer) {
-  return get_scheduler(settings.at("name").get<std::string>(), optimizer,
-                       {.warmup_steps = settings.at("num_warmup_steps").get<int64_t>(),
-                        .training_steps = settings.at("num_training_steps").get<int64_t>()});
-}
-
 // One case on one rank. The samples of the loaders are indices into the recorded data.
 class TrainingRun {
  public:
@@ -60,9 +56,9 @@ class TrainingRun {
         network_(make_network(all, recorded)) {}
 
   void train() {
-    auto torch_optimizer = make_optimizer(recorded_.at("optimizer"), network_->parameters());
+    auto torch_optimizer = recorded_optimizer(recorded_.at("optimizer"), network_->parameters());
     auto [model, optimizer, scheduler, loader] = accelerator_.prepare(
-        network_, *torch_optimizer, make_scheduler(recorded_.at("scheduler"), *torch_optimizer),
+        network_, *torch_optimizer, recorded_scheduler(recorded_.at("scheduler"), *torch_optimizer),
         indices(recorded_.at("n"), {.batch_size = recorded_.at("batch_size").get<int64_t>(),
                                     .drop_last = recorded_.at("drop_last").get<bool>()}));
     const json& steps = recorded_.at("micro_steps");
@@ -165,6 +161,7 @@ class TrainingRun {
       accelerator_.clip_grad_value_(network_->parameters(), clip.at("max"));
       return;
     }
+    if (clip.at("type") != "norm") throw std::runtime_error("no such clipping: " + clip.dump());
     const at::Tensor norm = accelerator_.clip_grad_norm_(network_->parameters(), clip.at("max"),
                                                          {.norm_type = norm_type_of(clip)});
     const json& recorded_norm = expected.contains("grad_norm_per_rank")
@@ -247,12 +244,8 @@ json corrected(const json& all, const json& recorded, CaseLog& log) {
 struct FixturesOnRanks : Ranks {};
 
 TEST_F(FixturesOnRanks, DdpTraining) {
-  LOAD_FIXTURE_OR_SKIP(fixture, "ddp_training.json");
-  std::map<int, std::vector<json>> by_world_size;
-  for (const json& recorded : fixture.at("cases")) {
-    by_world_size[recorded.at("num_processes")].push_back(recorded);
-  }
-  for (const auto& [world_size, cases] : by_world_size) {
+  const json fixture = load_fixture("ddp_training.json");
+  for (const auto& [world_size, cases] : by_world_size(fixture.at("cases"))) {
     run(world_size,
         [&, &cases = cases](const Rank&) {
           CaseLog log;

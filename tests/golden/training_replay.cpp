@@ -1,5 +1,7 @@
 #include "golden/training_replay.h"
 
+#include "golden/recorded_optimizers.h"
+
 namespace accelerate::test {
 
 using nlohmann::json;
@@ -11,6 +13,7 @@ void clip_gradients(const json& clip, const std::vector<at::Tensor>& parameters,
     torch::nn::utils::clip_grad_value_(parameters, clip.at("max").get<double>());
     return;
   }
+  if (clip.at("type") != "norm") throw std::runtime_error("no such clipping: " + clip.dump());
   step["grad_norm"] = torch::nn::utils::clip_grad_norm_(parameters, clip.at("max").get<double>(),
                                                         norm_type_of(clip));
 }
@@ -33,7 +36,7 @@ json replay(const json& all, const json& recorded, bool divide_by_own_length) {
   const RecordedData data(all);
   const PrecisionPolicy precision(recorded.at("mixed_precision").get<std::string>(), c10::kCPU);
   auto network = make_network(all, recorded);
-  auto optimizer = make_optimizer(recorded.at("optimizer"), network->parameters());
+  auto optimizer = recorded_optimizer(recorded.at("optimizer"), network->parameters());
   const auto output_of = [&](const at::Tensor& samples) {
     const auto autocast = precision.autocast();
     return precision.output(network->forward(data.x.index_select(0, samples)));

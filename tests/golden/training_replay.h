@@ -8,8 +8,11 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "golden/recorded_arguments.h"
 
 namespace accelerate::test {
 
@@ -24,31 +27,15 @@ struct Network : torch::nn::Module {
     const at::Tensor hidden = fc1(x);
     if (activation == "relu") return fc2(torch::relu(hidden));
     if (activation == "gelu") return fc2(torch::gelu(hidden));
-    return fc2(torch::tanh(hidden));
+    if (activation == "silu") return fc2(torch::silu(hidden));
+    if (activation == "sigmoid") return fc2(torch::sigmoid(hidden));
+    if (activation == "tanh") return fc2(torch::tanh(hidden));
+    throw std::runtime_error("no activation is known by the name of " + activation);
   }
 
   std::string activation;
   torch::nn::Linear fc1, fc2;
 };
-
-inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(const nlohmann::json& settings,
-                                                               std::vector<at::Tensor> parameters) {
-  const double lr = settings.at("lr");
-  if (settings.at("type") == "SGD") {
-    return std::make_unique<torch::optim::SGD>(
-        std::move(parameters), torch::optim::SGDOptions(lr)
-                                   .momentum(settings.value("momentum", 0.0))
-                                   .dampening(settings.value("dampening", 0.0))
-                                   .weight_decay(settings.value("weight_decay", 0.0))
-                                   .nesterov(settings.value("nesterov", false)));
-  }
-  const auto betas = settings.value("betas", std::vector<double>{0.9, 0.999});
-  return std::make_unique<torch::optim::AdamW>(
-      std::move(parameters), torch::optim::AdamWOptions(lr)
-                                 .betas({betas.at(0), betas.at(1)})
-                                 .eps(settings.value("eps", 1e-8))
-                                 .weight_decay(settings.value("weight_decay", 0.01)));
-}
 
 inline at::Tensor matrix(const nlohmann::json& rows) {
   std::vector<at::Tensor> tensors;
@@ -90,16 +77,19 @@ struct RecordedData {
   at::Tensor loss(const nlohmann::json& recorded, const at::Tensor& output,
                   const at::Tensor& samples) const {
     if (recorded.at("loss") == "mse") return torch::mse_loss(output, y.index_select(0, samples));
-    return torch::nn::functional::cross_entropy(output, label.index_select(0, samples));
+    if (recorded.at("loss") == "cross_entropy") {
+      return torch::nn::functional::cross_entropy(output, label.index_select(0, samples));
+    }
+    throw std::runtime_error("no loss is known by the name of " + recorded.at("loss").dump());
   }
 
   at::Tensor x, y, label;
 };
 
 inline double norm_type_of(const nlohmann::json& clip) {
-  if (!clip.contains("norm_type")) return 2;
+  if (!is_given(clip, "norm_type")) return 2;
   if (clip.at("norm_type") == "inf") return std::numeric_limits<double>::infinity();
-  return clip.at("norm_type");
+  return recorded_number(clip.at("norm_type"));
 }
 
 // For each micro-step the number of micro-steps of its window.

@@ -133,12 +133,8 @@ void train_golden(const json& all, const json& recorded, CaseLog& log) {
 struct VectorsOnRanks : Ranks {};
 
 TEST_F(VectorsOnRanks, GoldenTraining) {
-  LOAD_VECTORS_OR_SKIP(vectors, "golden_training.json");
-  std::map<int, std::vector<json>> by_world_size;
-  for (const json& recorded : vectors.at("cases")) {
-    by_world_size[recorded.at("num_processes")].push_back(recorded);
-  }
-  for (const auto& [world_size, cases] : by_world_size) {
+  const json vectors = load_vectors("golden_training.json");
+  for (const auto& [world_size, cases] : by_world_size(vectors.at("cases"))) {
     run(world_size,
         [&, &cases = cases](const Rank&) {
           CaseLog log;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "support/numeric_names.h"
+#include "support/run_all_tests.h"
 
 namespace {
 
@@ -16,5 +17,5 @@ struct AlarmOfEachTest : testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
   testing::UnitTest::GetInstance()->listeners().Append(new AlarmOfEachTest);
-  return RUN_ALL_TESTS();
+  return accelerate::test::run_all_tests();
 }

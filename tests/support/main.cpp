@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "support/numeric_names.h"
+#include "support/run_all_tests.h"
 
 int main(int argc, char** argv) {
   // OpenMP reads this when it is loaded, which was before main() and before any fork: so the
@@ -20,5 +21,5 @@ int main(int argc, char** argv) {
     return 1;
   }
   testing::InitGoogleMock(&argc, argv);
-  return RUN_ALL_TESTS();
+  return accelerate::test::run_all_tests();
 }

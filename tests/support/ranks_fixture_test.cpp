@@ -16,7 +16,7 @@
 #include "support/ranks.h"
 
 // Waits for ever, in a function that a stack can name.
-extern "C" __attribute__((noinline)) void stuck_in_this_function() {
+extern "C" __attribute__((noinline, visibility("default"))) void stuck_in_this_function() {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 

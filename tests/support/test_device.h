@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "compat/cuda_plugin.h"
+#include "accelerate/process_state.h"
 
 namespace accelerate::test {
 
@@ -30,7 +30,9 @@ inline c10::Device test_device() {
   // Before libtorch is asked about CUDA: it remembers the answer "none". Tolerances are those of
   // float32.
   static const bool ready = [] {
-    if (!compat::has_cuda()) throw std::runtime_error("ACCELERATE_TEST_DEVICE is cuda: no GPU");
+    if (ProcessState::from_environment().gpu_count() == 0) {
+      throw std::runtime_error("ACCELERATE_TEST_DEVICE is cuda: no GPU");
+    }
     at::globalContext().setAllowTF32CuDNN(false);
     return true;
   }();

@@ -48,10 +48,8 @@ struct Recorded {
 
 // The tokenizer of a folder with its own truncation and padding switched off.
 Recorded load(const std::string& folder) {
-  const ReferenceFolder& fixtures = fixtures_folder();
-  const ReferenceFile file = load_reference(fixtures, "tokenizers/" + folder + "/cases.json");
-  if (!file.json) throw std::runtime_error(file.why_not);
-  return {Tokenizer::from_folder(fixtures.path / "tokenizers" / folder), *file.json};
+  return {Tokenizer::from_folder(fixtures_folder().path / "tokenizers" / folder),
+          load_fixture("tokenizers/" + folder + "/cases.json")};
 }
 
 void switch_off(Tokenizer& tokenizer) {
@@ -130,6 +128,10 @@ void run_batch(const Tokenizer& tokenizer, const json& recorded, int threads) {
 }
 
 void test_vocabulary(const Recorded& recorded) {
+  // The three tests of texts, batches and ids have none to run otherwise.
+  for (const char* part : {"cases", "batch_cases", "decode_cases"}) {
+    EXPECT_FALSE(part_of(recorded.cases, part).empty()) << part;
+  }
   for (const auto& [name, value] : recorded.cases.items()) {
     EXPECT_TRUE(kKnownParts.contains(name)) << "no test looks at " << name;
   }
@@ -203,28 +205,29 @@ int add_tests_of_folder(const std::string& folder) {
       expect_decodes(r.tokenizer, item, encoding);
     }
   });
-  return 5;
+  add_test(folder, "DecodesBatches", [](Recorded& r) {
+    for (const char* key : {"decode", "decode_skip_special"}) {
+      std::vector<std::vector<int64_t>> ids;
+      std::vector<std::string> texts;
+      for (const json& item : part_of(r.cases, "decode_cases")) {
+        if (item.contains("error") || !item.contains(key)) continue;
+        ids.push_back(item["ids"].get<std::vector<int64_t>>());
+        texts.push_back(item[key]);
+      }
+      const bool skip = std::string(key) == "decode_skip_special";
+      EXPECT_EQ(r.tokenizer.decode_batch(ids, {.skip_special_tokens = skip}), texts);
+    }
+  });
+  return 6;
 }
 
-int add_all_tests() {
+[[maybe_unused]] const int kTokenizerTests = register_recorded("TokenizerFixtures", [] {
   int added = 0;
-  std::error_code error;
-  std::set<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(fixtures_folder().path / "tokenizers", error)) {
-    if (entry.is_directory()) folders.insert(entry.path());
+  for (const fs::path& folder : fixture_folders("tokenizers")) {
+    added += add_tests_of_folder(folder.filename());
   }
-  for (const fs::path& folder : folders) added += add_tests_of_folder(folder.filename());
   return added;
-}
-
-const int kAdded = add_all_tests();
-
-TEST(TokenizerFixtures, AreThere) {
-  if (!fs::is_directory(fixtures_folder().path / "tokenizers")) {
-    GTEST_SKIP() << fixtures_folder().path << " has no tokenizers";
-  }
-  EXPECT_GT(kAdded, 0);
-}
+});
 
 }  // namespace
 }  // namespace accelerate::test

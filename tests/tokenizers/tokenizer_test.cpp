@@ -186,5 +186,12 @@ TEST(Tokenizer, LeavesIdsThatItDoesNotHaveOutOfATextItDecodes) {
   EXPECT_EQ(tokenizer.id_to_token(-5), std::nullopt);
 }
 
+TEST(Tokenizer, DecodesABatchInOrder) {
+  const Tokenizer tokenizer = make(byte_level_json());
+  const std::vector<std::vector<int64_t>> batch{Ids{258, 111}, Ids{}, Ids{111}};
+  EXPECT_EQ(tokenizer.decode_batch(batch), (std::vector<std::string>{"hello", "", "o"}));
+  EXPECT_TRUE(tokenizer.decode_batch({}).empty());
+}
+
 }  // namespace
 }  // namespace accelerate::test

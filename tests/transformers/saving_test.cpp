@@ -149,41 +149,70 @@ TEST(SavePretrained, RefusesAFileForAFolder) {
       UsageError);
 }
 
+std::shared_ptr<PretrainedModel> load_recorded(const fs::path& folder) {
+  const std::string name = ModelConfig::from_file(folder).architectures().front();
+  for (const auto& each : transformers::registered_architectures()) {
+    if (each.name == name) return transformers::load_pretrained(each.task, folder.string());
+  }
+  throw std::runtime_error("no architecture is called " + name);
+}
+
+// The bytes of all tensors of the shard that has the most.
+uintmax_t largest_shard(const fs::path& folder) {
+  uintmax_t largest = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    uintmax_t bytes = 0;
+    const SafetensorsFile file(entry.path());
+    for (const std::string& name : file.names()) bytes += file.tensor(name).nbytes();
+    largest = std::max(largest, bytes);
+  }
+  return largest;
+}
+
+std::vector<std::string> names_without_shards(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : names_in(folder)) {
+    if (!name.ends_with(".safetensors")) names.push_back(name);
+  }
+  return names;
+}
+
 // Which tensors go together is another matter: transformers sorts them first.
 TEST(SavePretrained, WritesShardsWithAnIndexThatCountsAsTransformersDoes) {
-  const fs::path recorded = fixtures_folder().path / "hf_models" / "gpt2_sharded";
-  if (!fs::is_directory(recorded)) GTEST_SKIP() << "no " << recorded;
-  const CheckpointFolder folder;
-  save_pretrained(*transformers::AutoModelForCausalLM::from_pretrained(recorded.string()),
-                  folder.path(), {.max_shard_size = "60KB"});
   const auto index = [](const fs::path& path) {
     return nlohmann::json::parse(read_file(path / "model.safetensors.index.json"));
   };
-  EXPECT_EQ(names_in(folder.path()), names_in(recorded));
-  EXPECT_EQ(index(folder.path())["metadata"], index(recorded)["metadata"]);
-  const ModelStateDict before = load_state_dict(recorded / "model.safetensors.index.json");
-  const ModelStateDict after = load_state_dict(folder.path() / "model.safetensors.index.json");
-  EXPECT_EQ(after.size(), before.size());
-  for (const auto& item : before) EXPECT_TRUE(at::equal(item.value(), after[item.key()]));
+  int models = 0;
+  for (const fs::path& recorded : fixture_folders("hf_models")) {
+    if (!fs::exists(recorded / "model.safetensors.index.json")) continue;
+    SCOPED_TRACE(recorded.string());
+    const CheckpointFolder folder;
+    const uintmax_t kilobytes = (largest_shard(recorded) + 999) / 1000;
+    const uintmax_t limit = 1000 * kilobytes;
+    save_pretrained(*load_recorded(recorded), folder.path(),
+                    {.max_shard_size = std::to_string(kilobytes) + "KB"});
+    EXPECT_LE(largest_shard(folder.path()), limit);
+    EXPECT_EQ(names_without_shards(folder.path()), names_without_shards(recorded));
+    EXPECT_EQ(index(folder.path())["metadata"], index(recorded)["metadata"]);
+    const ModelStateDict before = load_state_dict(recorded / "model.safetensors.index.json");
+    const ModelStateDict after = load_state_dict(folder.path() / "model.safetensors.index.json");
+    EXPECT_EQ(after.size(), before.size());
+    for (const auto& item : before) EXPECT_TRUE(at::equal(item.value(), after[item.key()]));
+    ++models;
+  }
+  EXPECT_GT(models, 0) << "no model in shards is recorded";
 }
 
 // Whatever was recorded: the same tensors, the same settings.
 TEST(SavePretrained, WritesRecordedModelsAsTheyWere) {
-  const fs::path fixtures = fixtures_folder().path / "hf_models";
-  if (!fs::is_directory(fixtures)) GTEST_SKIP() << "no " << fixtures;
   int models = 0;
-  for (const auto& entry : fs::directory_iterator(fixtures)) {
-    if (!fs::exists(entry.path() / "io.json")) continue;
-    SCOPED_TRACE(entry.path().string());
-    const auto config = ModelConfig::from_file(entry.path());
-    const std::string name = config.architectures().front();
-    ModelTask task = ModelTask::kBase;
-    for (const auto& each : transformers::registered_architectures()) {
-      if (each.name == name) task = each.task;
-    }
+  for (const fs::path& recorded : fixture_folders("hf_models")) {
+    if (!fs::exists(recorded / "io.json")) continue;
+    SCOPED_TRACE(recorded.string());
     const CheckpointFolder folder;
-    save_pretrained(*transformers::load_pretrained(task, entry.path().string()), folder.path());
-    const SafetensorsFile before(entry.path() / "model.safetensors");
+    save_pretrained(*load_recorded(recorded), folder.path());
+    const SafetensorsFile before(recorded / "model.safetensors");
     const SafetensorsFile after(folder.path() / "model.safetensors");
     EXPECT_EQ(after.names(), before.names());
     EXPECT_EQ(after.metadata(), before.metadata());
@@ -192,9 +221,9 @@ TEST(SavePretrained, WritesRecordedModelsAsTheyWere) {
       EXPECT_TRUE(at::equal(after.tensor(tensor), before.tensor(tensor))) << tensor;
     }
     for (const char* file : {"config.json", "generation_config.json"}) {
-      ASSERT_EQ(fs::exists(folder.path() / file), fs::exists(entry.path() / file));
-      if (fs::exists(entry.path() / file)) {
-        EXPECT_EQ(read_file(folder.path() / file), read_file(entry.path() / file));
+      ASSERT_EQ(fs::exists(folder.path() / file), fs::exists(recorded / file));
+      if (fs::exists(recorded / file)) {
+        EXPECT_EQ(read_file(folder.path() / file), read_file(recorded / file));
       }
     }
     ++models;

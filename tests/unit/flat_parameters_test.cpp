@@ -395,5 +395,27 @@ TEST_F(FlatTest, StochasticRoundingIsRefusedForFloat32) {
   EXPECT_THROW(FlatAdamW(parameters, {.stochastic_rounding = true}), UsageError);
 }
 
+TEST_F(FlatTest, ParametersAreTheMastersAgainOnceTheyAreRefreshed) {
+  const Linears net = a_net();
+  FlatParameters flat(*net, {.dtype = at::kBFloat16});
+  const at::Tensor before = flat.values().clone();
+  flat.masters().mul_(3).add_(0.01);
+  EXPECT_TRUE(torch::equal(flat.values(), before));
+  flat.refresh_from_masters();
+  EXPECT_TRUE(torch::equal(flat.values(), flat.masters().to(at::kBFloat16)));
+  EXPECT_FALSE(torch::equal(flat.values(), before));
+  // The module sees it: its parameters are parts of the vector.
+  EXPECT_TRUE(torch::equal(net->first->weight.detach().flatten(),
+                           flat.values().narrow(0, 0, net->first->weight.numel())));
+}
+
+TEST_F(FlatTest, ThereIsNothingToRefreshWithoutMasters) {
+  const Linears net = a_net();
+  FlatParameters flat(*net, {.dtype = at::kFloat});
+  const at::Tensor before = flat.values().clone();
+  flat.refresh_from_masters();
+  EXPECT_TRUE(torch::equal(flat.values(), before));
+}
+
 }  // namespace
 }  // namespace accelerate

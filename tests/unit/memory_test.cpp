@@ -86,5 +86,12 @@ TEST(ReleaseMemory, EmptiesWhatHoldsMemory) {
   EXPECT_TRUE(holder.is_empty());
 }
 
+// Without a GPU nothing is loaded or asked for it.
+TEST(ClearDeviceCacheTest, LeavesHostMemoryAndTensorsAlone) {
+  const at::Tensor kept = torch::arange(5);
+  clear_device_cache();
+  EXPECT_TRUE(kept.equal(torch::arange(5)));
+}
+
 }  // namespace
 }  // namespace accelerate

@@ -1,0 +1,194 @@
+// Options of an accelerator and of its calls, each seen at work.
+#include <cmath>
+#include <fstream>
+
+#include "multiproc/loading.h"
+#include "multiproc/state_folder.h"
+#include "multiproc/training.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::HasSubstr;
+
+struct AcceleratorCalls : Ranks {};
+
+TEST_F(AcceleratorCalls, BackwardKeepsTheGraphIfItIsTold) {
+  run(1, [](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    auto net = std::make_shared<torch::nn::LinearImpl>(3, 1);
+    auto model = accelerator.prepare(net);
+    const at::Tensor loss = model(ones({2, 3})).square().sum();
+    accelerator.backward(loss, {.retain_graph = true});
+    const at::Tensor once = net->weight.grad().clone();
+    EXPECT_GT(once.abs().sum().item<double>(), 0);
+    accelerator.backward(loss);
+    EXPECT_TRUE(torch::allclose(net->weight.grad(), 2 * once));
+    EXPECT_THROW(accelerator.backward(loss), c10::Error);  // the graph is gone by now
+  });
+}
+
+// A device from which nothing can be copied shows what is moved.
+struct OnMeta {
+  std::shared_ptr<torch::nn::LinearImpl> net = std::make_shared<torch::nn::LinearImpl>(3, 1);
+  OnMeta() { net->to(c10::Device(c10::kMeta)); }
+};
+
+TEST_F(AcceleratorCalls, ModelsAndBatchesStayWhereTheyAreWithoutDevicePlacement) {
+  run(1, [](const Rank&) {
+    AcceleratorOptions options = on_cpu();
+    options.device_placement = false;
+    Accelerator accelerator(options);
+    const OnMeta there;
+    auto model = accelerator.prepare(there.net);
+    EXPECT_TRUE(there.net->weight.is_meta());
+    const at::Tensor rows = torch::arange(4).to(c10::Device(c10::kMeta));
+    auto loader = accelerator.prepare(data_loader(TensorDataset(rows, rows), {.batch_size = 2}));
+    int batches = 0;
+    for (auto& batch : loader) {
+      EXPECT_TRUE(batch.data.is_meta());
+      ++batches;
+    }
+    EXPECT_EQ(batches, 2);
+  });
+}
+
+TEST_F(AcceleratorCalls, ModelsAreMovedToTheDeviceOtherwise) {
+  run(1, [](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    const OnMeta there;
+    EXPECT_THROW(accelerator.prepare(there.net), c10::Error);  // "Cannot copy out of meta tensor"
+  });
+}
+
+// Turns one bit of the last byte of the file, which belongs to a tensor.
+void turn_last_bit(const std::filesystem::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const int last = file.get();
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(last ^ 0x40));
+}
+
+TEST_F(AcceleratorCalls, LoadStateFindsDamagedDataUnlessItIsToldNotToLook) {
+  const StateFolder folder;
+  run(2, [&](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    auto net = std::make_shared<torch::nn::LinearImpl>(3, 1);
+    auto model = accelerator.prepare(net);
+    accelerator.save_state(folder / "state");
+    const at::Tensor before = net->weight.detach().clone();
+    accelerator.wait_for_everyone();
+    if (rank.rank == 0) turn_last_bit(folder / "state" / "model.safetensors");
+    accelerator.wait_for_everyone();
+    EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
+                HasSubstr("the checkpoint is damaged"));
+    EXPECT_TRUE(net->weight.equal(before));
+    accelerator.load_state(folder / "state", {.verify_data = false});
+    EXPECT_FALSE(net->weight.equal(before));  // what the damaged file holds
+  });
+}
+
+TEST_F(AcceleratorCalls, ASaveThatIsToldToWaitsForTheOneThatStillWrites) {
+  const StateFolder folder;
+  run(2, [&](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    // Large enough to be still at it.
+    auto net = std::make_shared<torch::nn::LinearImpl>(4000, 4000);
+    auto model = accelerator.prepare(net);
+    const SaveTicket first = accelerator.save_state(folder / "first", {.async = true});
+    {
+      const torch::NoGradGuard no_grad;
+      net->bias.fill_(3);
+    }
+    const SaveTicket second = accelerator.save_state(
+        folder / "second", {.async = true, .while_saving = WhileSaving::kWait});
+    EXPECT_TRUE(first.done());
+    EXPECT_TRUE(std::filesystem::exists(folder / "first" / "manifest.json"));
+    second.wait();
+    accelerator.load_state(folder / "first");
+    EXPECT_FALSE(net->bias.eq(3).all().item<bool>());
+    accelerator.load_state(folder / "second");
+    EXPECT_TRUE(net->bias.eq(3).all().item<bool>());
+  });
+}
+
+TEST_F(AcceleratorCalls, FlatParametersAverageTheirGradientsOverTheRanks) {
+  run(3, [](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    torch::nn::Linear net(3, 2);
+    net->to(test_device());
+    FlatParameters flat(*net, {.dtype = at::kFloat});
+    flat.zero_grad();
+    // One gradient in its place, one that replaced it.
+    net->weight.mutable_grad().fill_(static_cast<double>(rank.rank));
+    net->bias.mutable_grad() = torch::full({2}, 10.0 * (rank.rank + 1), test_device());
+    flat.average_gradients(accelerator.communicator());
+    EXPECT_TRUE(net->weight.grad().eq(1).all().item<bool>());
+    EXPECT_TRUE(net->bias.grad().eq(20).all().item<bool>());
+    EXPECT_DOUBLE_EQ(flat.gradient().sum().item<double>(), 6 * 1 + 2 * 20);
+  });
+}
+
+constexpr uint64_t kSeedOfDirections = 7;
+
+AcceleratorOptions with_power_sgd(double epsilon) {
+  PowerSgdOptions power{.start_power_sgd_iter = 2, .min_compression_rate = 0.5};
+  power.use_error_feedback = false;
+  power.orthogonalization_epsilon = epsilon;
+  power.random_seed = kSeedOfDirections;
+  return on_cpu({.comm_hook = {.hook = CommHook::kPowerSgd, .power_sgd = power}});
+}
+
+// A gradient of rank 1 on both ranks, and the part of it that PowerSGD lets through.
+struct OuterProduct {
+  at::Tensor input = torch::arange(1, 7, at::kFloat).view({1, 6});
+  at::Tensor slopes = torch::arange(1, 9, at::kFloat);
+
+  double part_that_arrives(double epsilon) const {
+    Accelerator accelerator(with_power_sgd(epsilon));
+    auto net = std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(6, 8).bias(false));
+    auto model = accelerator.prepare(net);
+    for (int pass = 0; pass < 3; ++pass) {  // the first two travel whole
+      net->zero_grad();
+      accelerator.backward((model(input.to(test_device())) * slopes.to(test_device())).sum());
+    }
+    const at::Tensor parts = net->weight.grad().cpu() / at::outer(slopes, input[0]);
+    EXPECT_LT((parts.max() - parts.min()).item<double>(), 1e-4);
+    return parts.mean().item<double>();
+  }
+
+  // By the definition, with directions q and p = the sum of gradient * q over both ranks.
+  double part_by_definition(double epsilon) const {
+    const auto generator = at::detail::createCPUGenerator(kSeedOfDirections * 0x9E3779B97F4A7C15);
+    const at::Tensor random = torch::randn({6, 1}, generator);
+    const double along = at::matmul(input, random / (random.norm() + epsilon)).item<double>();
+    const double length = 2 * slopes.norm().item<double>() * std::abs(along);
+    return std::pow(length / (length + epsilon), 2);
+  }
+};
+
+TEST_F(AcceleratorCalls, PowerSgdAddsTheEpsilonToTheLengthOfADirection) {
+  run(2, [](const Rank&) {
+    const OuterProduct gradient;
+    EXPECT_NEAR(gradient.part_that_arrives(0), 1, 1e-4);
+    for (const double epsilon : {0.5, 10.0, 40.0}) {
+      const double expected = gradient.part_by_definition(epsilon);
+      EXPECT_LT(expected, 0.999) << epsilon;  // or it would not be seen
+      EXPECT_NEAR(gradient.part_that_arrives(epsilon), expected, 1e-4) << epsilon;
+    }
+  });
+}
+
+TEST_F(AcceleratorCalls, PowerSgdRefusesANegativeEpsilon) {
+  run(2, [](const Rank&) {
+    EXPECT_THAT(thrown_by<UsageError>([] {
+                  Accelerator accelerator(with_power_sgd(-1e-8));
+                  accelerator.prepare(std::make_shared<torch::nn::LinearImpl>(6, 8));
+                }),
+                HasSubstr("orthogonalization_epsilon must not be negative"));
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test
