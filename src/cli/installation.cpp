@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
@@ -39,8 +40,10 @@ fs::path python_package_folder() {
       if (folder.filename().string().starts_with("python3")) pythons.push_back(folder);
     }
   }
-  std::stable_sort(pythons.begin(), pythons.end(), [](const fs::path& one, const fs::path& other) {
-    return python_minor_version(one) > python_minor_version(other);
+  // The newest Python first; of the same, the one in lib.
+  std::sort(pythons.begin(), pythons.end(), [](const fs::path& one, const fs::path& other) {
+    return std::pair(-python_minor_version(one), one) <
+           std::pair(-python_minor_version(other), other);
   });
   for (const fs::path& python : pythons) {
     for (const char* packages : {"site-packages", "dist-packages"}) {
