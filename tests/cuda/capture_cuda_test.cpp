@@ -202,7 +202,7 @@ TEST_F(CaptureTest, CollectivesOfNcclArePartOfTheGraph) {
   alone([](const Rank&) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), kUnreachedTimeout);
+    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
     const auto group = comm::open_process_group(meeting.store, state, {}, alarm);
     Accelerator accelerator;

@@ -97,7 +97,7 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), kUnreachedTimeout);
+    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
     const auto group = comm::open_process_group(meeting.store, state, {}, alarm);
     std::vector<at::Tensor> tensors{torch::arange(5, state.device()).to(torch::kFloat)};

@@ -132,8 +132,8 @@ TEST_F(CudaPrecision, SeedsTheGpuToo) {
 
 // Two ranks on one GPU, so through Gloo.
 AcceleratorOptions through_gloo() {
-  return {.process_group = {.timeout = kUnreachedTimeout,
-                            .rendezvous_timeout = kUnreachedTimeout,
+  return {.process_group = {.timeout = test::kUnreachedTimeout,
+                            .rendezvous_timeout = test::kUnreachedTimeout,
                             .cuda_backend = CudaBackend::kGloo}};
 }
 
@@ -216,7 +216,7 @@ TEST_F(CudaPrecision, HooksRunOnNccl) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), kUnreachedTimeout);
+    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     set_seed(11);
     comm::Alarm alarm;
     expect_hooks_average(comm::open_process_group(meeting.store, state, {}, alarm), 0);
