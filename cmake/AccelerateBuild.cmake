@@ -14,6 +14,11 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} "${CCACHE_PROGRAM}")
 endif()
 
+# A library exports what is declared with ACCELERATE_EXPORT (include/accelerate/export.h). Everything is compiled so, also
+# programs and tests: a precompiled header serves one kind of visibility.
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
 # One flavour of position-independent code everywhere, so that libraries and programs can share a precompiled header.
 add_compile_options(-fPIC -Wall -Wextra)
 if(ACCELERATE_WERROR)
@@ -42,6 +47,9 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT ACCELERATE_SANITIZE)
   # their own symbols to the program; the plug-in for CUDA, a module, finds its libraries in the process.
   add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--no-undefined>")
 endif()
+
+# What nobody uses of a batch of sources stays out.
+add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--gc-sections>")
 
 # --- Unity builds and precompiled headers ----------------------------------------------------------------------------
 

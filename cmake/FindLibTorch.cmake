@@ -4,11 +4,12 @@
 # Searched in this order, the first that is given or found wins:
 #   1. -DTorch_DIR=... or -DLIBTORCH=... (CMake or environment): a torch package or an unpacked libtorch; for
 #      Torch_DIR also its share/cmake/Torch
-#   2. in the installed package: the torch that Accelerate was built with (LibTorch_BUILT_WITH)
+#   2. in the installed package: the torch that the installation was told of (LibTorch_TOLD: links or folders)
 #   3. the torch that `python3` would import
 #   4. .deps/python/torch beside the top CMakeLists.txt, where scripts/setup.sh puts the wheel
 #
-# A torch that was named but cannot be used is an error; it is never skipped in favour of another.
+# A torch that was named but cannot be used is an error; it is never skipped in favour of another. The installed package
+# takes only the minor version that Accelerate was built with (LibTorch_BUILT_VERSION): libtorch's ABI holds within it.
 #
 # Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_ROOT, LibTorch_LIBRARY_DIR, LibTorch_HAS_CUDA, LibTorch_SOURCE.
 #
@@ -18,6 +19,12 @@
 set(LIBTORCH_MINIMUM_VERSION 2.9)
 set(LIBTORCH_FIRST_UNSUPPORTED_VERSION 2.12)
 set(_libtorch_supported "2.9, 2.10 or 2.11")
+if(LibTorch_BUILT_VERSION MATCHES "^([0-9]+)\\.([0-9]+)")
+  set(LIBTORCH_MINIMUM_VERSION "${CMAKE_MATCH_0}")
+  math(EXPR _libtorch_next_minor "${CMAKE_MATCH_2} + 1")
+  set(LIBTORCH_FIRST_UNSUPPORTED_VERSION "${CMAKE_MATCH_1}.${_libtorch_next_minor}")
+  set(_libtorch_supported "${LIBTORCH_MINIMUM_VERSION} (Accelerate was built with it)")
+endif()
 
 # Sets `out` to the folder that holds include/ and lib/ of the torch at `folder`, or to "".
 function(_libtorch_root folder out)
@@ -66,13 +73,20 @@ endfunction()
 # Where python3 would import torch from, asked without importing it; "" if nowhere.
 function(_libtorch_of_python out)
   set(${out} "" PARENT_SCOPE)
-  find_program(LIBTORCH_PYTHON NAMES python3 python)
-  mark_as_advanced(LIBTORCH_PYTHON)
+  set(environment "")
+  if(SKBUILD AND Python3_EXECUTABLE)
+    # pip builds a wheel with this Python, but hides what is installed in it; the wheel is for the torch there.
+    set(LIBTORCH_PYTHON "${Python3_EXECUTABLE}")
+    set(environment "${CMAKE_COMMAND}" -E env --unset=PYTHONPATH --unset=PYTHONNOUSERSITE)
+  else()
+    find_program(LIBTORCH_PYTHON NAMES python3 python)
+    mark_as_advanced(LIBTORCH_PYTHON)
+  endif()
   if(NOT LIBTORCH_PYTHON)
     return()
   endif()
   execute_process(
-    COMMAND "${LIBTORCH_PYTHON}" -c
+    COMMAND ${environment} "${LIBTORCH_PYTHON}" -c
             "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
     OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
   if(status EQUAL 0 AND folder)
@@ -105,7 +119,7 @@ function(_libtorch_locate)
     if(NOT supported)
       set(LibTorch_NAMED TRUE PARENT_SCOPE)
       set(LibTorch_PROBLEM
-          "${name}=${named} is torch '${version}', supported is ${_libtorch_supported}: point it at one of these, or leave it out."
+          "${name}=${named} is torch '${version}', supported is ${_libtorch_supported}: point it at such a torch, or leave it out."
           PARENT_SCOPE)
       return()
     endif()
@@ -116,8 +130,12 @@ function(_libtorch_locate)
   endforeach()
 
   set(passed_over "")
+  set(pairs "")
+  foreach(folder IN LISTS LibTorch_TOLD)
+    list(APPEND pairs "the installation of Accelerate|${folder}")
+  endforeach()
   _libtorch_of_python(python_torch)
-  foreach(pair IN ITEMS "the build of Accelerate|${LibTorch_BUILT_WITH}" "Python|${python_torch}" ".deps|${CMAKE_SOURCE_DIR}/.deps/python/torch")
+  foreach(pair IN LISTS pairs ITEMS "Python|${python_torch}" ".deps|${CMAKE_SOURCE_DIR}/.deps/python/torch")
     string(REGEX MATCH "^([^|]*)\\|(.*)$" _ "${pair}")
     set(source "${CMAKE_MATCH_1}")
     set(folder "${CMAKE_MATCH_2}")
@@ -126,6 +144,10 @@ function(_libtorch_locate)
     endif()
     _libtorch_root("${folder}" root)
     if(root STREQUAL "")
+      if(IS_SYMLINK "${folder}")
+        file(READ_SYMLINK "${folder}" target)
+        string(APPEND passed_over " (${folder} names ${target}, which holds none)")
+      endif()
       continue()
     endif()
     _libtorch_version("${root}" version)
@@ -136,7 +158,7 @@ function(_libtorch_locate)
       set(LibTorch_SOURCE "${source}" PARENT_SCOPE)
       return()
     endif()
-    string(APPEND passed_over " (${folder} is torch '${version}', not one of ${_libtorch_supported})")
+    string(APPEND passed_over " (${folder} is torch '${version}', supported is ${_libtorch_supported})")
   endforeach()
   set(advice "give -DTorch_DIR=/path/to/torch, version ${_libtorch_supported}")
   if(EXISTS "${CMAKE_SOURCE_DIR}/scripts/setup.sh")

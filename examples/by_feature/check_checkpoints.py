@@ -28,7 +28,7 @@ class Example:
                 "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
 
     def run(self, processes, *arguments):
-        result = subprocess.run(self.command(processes, *arguments), env=self.environment(), timeout=120, text=True,
+        result = subprocess.run(self.command(processes, *arguments), env=self.environment(), timeout=280, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         print(result.stdout, result.stderr, sep="", flush=True)
         expect(result.returncode == 0, "the example ends well")
@@ -43,7 +43,7 @@ class Example:
                 printed += line
                 if line.startswith("at step"):
                     send(process)
-            code = process.wait(timeout=120)
+            code = process.wait(timeout=280)
         print(printed, flush=True)
         return printed, code
 
@@ -97,7 +97,7 @@ def check_preemption(example):
         with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as folder:
             (wanted,) = numbers(example.run(processes, whole), r"(y = .*)\n")
             # On a busy machine it may have come to its end before the signal does.
-            for attempt in range(5):
+            for attempt in range(20):
                 own = f"{folder}/{attempt}"
                 printed, ended_with = example.interrupt(processes, own, send)
                 if "saved after" in printed and "saved after 100 " not in printed:

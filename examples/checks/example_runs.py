@@ -17,7 +17,7 @@ class Example:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true",
                        "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
         print("$", *command, flush=True)
-        result = subprocess.run(command, env=environment, timeout=120, text=True,
+        result = subprocess.run(command, env=environment, timeout=280, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         print(result.stdout, result.stderr, sep="", flush=True)
         if result.returncode != 0:

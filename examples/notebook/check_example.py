@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 for processes in (1, 3):
-    result = subprocess.run([sys.argv[1], str(processes)], capture_output=True, text=True, timeout=120)
+    result = subprocess.run([sys.argv[1], str(processes)], capture_output=True, text=True, timeout=280)
     wanted = "".join(f"rank {rank}: y = 2.00 x + 3.00\n" for rank in range(processes))
     if (result.returncode, result.stdout) != (0, wanted):
         sys.exit(f"{processes} processes: status {result.returncode}\n{result.stdout}{result.stderr}")
-result = subprocess.run([sys.argv[1], "0"], capture_output=True, text=True, timeout=120)
+result = subprocess.run([sys.argv[1], "0"], capture_output=True, text=True, timeout=280)
 if result.returncode != 1 or "UsageError: notebook_launcher: num_processes is 0" not in result.stderr:
     sys.exit(f"no processes: status {result.returncode}\n{result.stderr}")

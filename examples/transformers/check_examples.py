@@ -39,7 +39,7 @@ def scores(text, when):
 
 def expect_refused(example, *arguments):
     """A number that makes no sense ends the program with 2 before anything is loaded."""
-    result = subprocess.run([example.program, *arguments], timeout=60, text=True, stdout=subprocess.PIPE,
+    result = subprocess.run([example.program, *arguments], timeout=120, text=True, stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE)
     expect(result.returncode == 2 and f"{arguments[0]} cannot be {arguments[1]}" in result.stderr,
            f"{arguments} is refused")

@@ -23,6 +23,7 @@
 #include "accelerate/detail/followed_loader.h"
 #include "accelerate/detail/owned_impl.h"
 #include "accelerate/detail/preparable.h"
+#include "accelerate/export.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
 #include "accelerate/mixed_precision.h"
@@ -46,7 +47,7 @@ namespace accelerate {
 // time. What the library refuses is an accelerate::Error that carries the rank, once that is known;
 // exceptions of libtorch and of your own code pass unchanged. What was prepared goes on with an
 // accelerator that is moved; the one it was moved from refuses its calls with UsageError.
-class Accelerator {
+class ACCELERATE_EXPORT Accelerator {
  public:
   // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an
   // environment that makes no sense, UsageError for options that do not go together, CommError if
@@ -376,7 +377,7 @@ class Accelerator {
 
  private:
   friend class StepCapture;
-  struct Impl;
+  struct ACCELERATE_HIDDEN Impl;
 
   // Of all prepared models and optimizers, each once.
   std::vector<at::Tensor> trained_parameters() const;

@@ -13,6 +13,8 @@
 #include <optional>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 struct GradientAccumulationOptions {
@@ -43,7 +45,7 @@ struct BackwardOptions {
 namespace detail {
 
 // Counts micro-batches. All ranks count alike.
-class AccumulationWindow {
+class ACCELERATE_EXPORT AccumulationWindow {
  public:
   // Throws UsageError for steps below 1.
   AccumulationWindow(int64_t steps, bool sync_with_dataloader);

@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "accelerate/export.h"
 #include "accelerate/mixed_precision.h"
 
 namespace accelerate {
@@ -23,7 +24,7 @@ struct AutocastOptions {
 // libtorch holds that to be safe. Its end, also by an exception, restores what was there before;
 // the end of the outermost one drops the converted copies. Ends in the reverse order of the
 // beginnings, on the same thread. Costs nothing but a few thread-local stores.
-class [[nodiscard]] Autocast {
+class [[nodiscard]] ACCELERATE_EXPORT Autocast {
  public:
   // Changes nothing.
   Autocast() = default;
@@ -44,7 +45,7 @@ class [[nodiscard]] Autocast {
 };
 
 // `tensor` in float32 if it is a half or bfloat16 one, else as it is. Differentiable.
-at::Tensor convert_to_fp32(const at::Tensor& tensor);
+ACCELERATE_EXPORT at::Tensor convert_to_fp32(const at::Tensor& tensor);
 
 struct PrecisionOptions {
   // Give what prepared models return in float32, so that losses are computed in it.
@@ -55,7 +56,7 @@ struct PrecisionOptions {
 // What a prepared model does before and after its forward pass:
 //   auto guard = policy.autocast();  output = forward(...);  every tensor of it -> policy.output()
 // A value, made once for each accelerator.
-class PrecisionPolicy {
+class ACCELERATE_EXPORT PrecisionPolicy {
  public:
   PrecisionPolicy() = default;
   // Throws UsageError if `device` cannot compute in this precision.

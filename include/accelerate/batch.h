@@ -8,6 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // A sample with its label, or a batch of such samples stacked along a new first dimension.
@@ -22,7 +24,7 @@ struct UnlabelledBatch {
 };
 
 // Where a batch stands. A batch carries this itself: nothing has to be asked of the loader.
-struct BatchInfo {
+struct ACCELERATE_EXPORT BatchInfo {
   int64_t epoch = 0;     // the pass it belongs to, as DataLoader::epoch() was when it began
   int64_t index = 0;     // 0, 1, ... among the batches of this rank in this pass
   bool is_last = false;  // the last one of this rank in this pass

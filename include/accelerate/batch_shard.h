@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 struct BatchShardOptions {
@@ -23,7 +25,7 @@ struct BatchShardOptions {
 //
 // Every call is O(1) and may come from any thread. Nothing is shared between ranks: all of them
 // agree because they compute the same formula.
-class BatchShard {
+class ACCELERATE_EXPORT BatchShard {
  public:
   // One batch: positions first .. first + size - 1, of which the leading `valid` are real samples.
   struct Round {

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/model_files.h"
 #include "accelerate/state_dict.h"
 
@@ -85,7 +86,7 @@ struct LoadOptions {
 
 // How a save is going. A handle: copies share the save, and one that was moved from goes on. Any
 // thread.
-class SaveTicket {
+class ACCELERATE_EXPORT SaveTicket {
  public:
   SaveTicket(const SaveTicket&) = default;
   SaveTicket& operator=(const SaveTicket&) = default;
@@ -101,7 +102,7 @@ class SaveTicket {
 
  private:
   friend class checkpoint::AsyncSaver;
-  struct State;
+  struct ACCELERATE_HIDDEN State;
   explicit SaveTicket(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   std::shared_ptr<State> state_;

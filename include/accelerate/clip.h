@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 struct ClipNormOptions {
@@ -17,7 +19,8 @@ struct ClipNormOptions {
 // counts once, here and below. Gradients may be on several devices and of several types. The result
 // is on the device of the first gradient, in their widest type and at least float32. Does not wait
 // for the device.
-at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options = {});
+ACCELERATE_EXPORT at::Tensor grad_norm(at::TensorList parameters,
+                                       const ClipNormOptions& options = {});
 
 // The calls below throw UsageError for a bound that is negative or no number; nothing is changed
 // then.
@@ -25,17 +28,17 @@ at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options =
 
 // Scales the gradients of `parameters` in place by max_norm / (total_norm + 1e-6) where that is
 // less than 1. `total_norm` is a tensor with one element. Does not wait for the device.
-void clip_grads_with_norm_(at::TensorList parameters, double max_norm,
-                           const at::Tensor& total_norm);
+ACCELERATE_EXPORT void clip_grads_with_norm_(at::TensorList parameters, double max_norm,
+                                             const at::Tensor& total_norm);
 
 // Both: scales the gradients so that their norm is at most `max_norm`, and returns the norm that
 // they had. The values are those of torch.nn.utils.clip_grad_norm_ in Python, but for the norm of
 // half-precision gradients, which is more exact here.
-at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
-                           const ClipNormOptions& options = {});
+ACCELERATE_EXPORT at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
+                                             const ClipNormOptions& options = {});
 
 // Brings every element of every gradient into [-clip_value, clip_value], in place.
-void clip_grad_value_(at::TensorList parameters, double clip_value);
+ACCELERATE_EXPORT void clip_grad_value_(at::TensorList parameters, double clip_value);
 
 // NOLINTEND(readability-identifier-naming)
 

@@ -5,10 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // A value: CommHook::kFp16, or the reference's spelling "fp16".
-class CommHook {
+class ACCELERATE_EXPORT CommHook {
  public:
   enum Value {
     kNo,               // "no": gradients travel as they are
@@ -60,6 +62,6 @@ struct CommHookOptions {
 };
 
 // Throws UsageError where the options do not go together.
-void require_usable(const CommHookOptions& options);
+ACCELERATE_EXPORT void require_usable(const CommHookOptions& options);
 
 }  // namespace accelerate

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace c10 {
 struct IValue;
 }
@@ -39,15 +41,17 @@ struct ProcessGroupOptions {
 // order; one thread at a time. At world size 1 nothing is sent and results are the inputs.
 //
 // Where a peer is lost or the timeout passes, a collective throws CommError that names the
-// operation, the ranks that did not arrive and what they did last; the group is then unusable. So
-// it is with Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a lost
-// peer is found by NCCL's own watchdog after the timeout, which ends the process.
+// operation, the ranks that did not arrive and what they did last; the group is then unusable on all
+// ranks, and nothing is written any more to the tensors of that call. A collective that waits for a
+// rank which has failed or ended does not wait for the timeout: it throws within seconds. So it is
+// with Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a lost peer is
+// found by NCCL's own watchdog after the timeout, which ends the process.
 //
 // Arguments that cannot be used are UsageError before anything is sent, and the group goes on. A
 // wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
 // carry the rank.
 // Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
-class Communicator {
+class ACCELERATE_EXPORT Communicator {
  public:
   // Opens the group. Collective: all ranks of `state`; blocks until all have come, at most
   // `rendezvous_timeout`, then throws CommError that names the missing ranks. Several groups may
@@ -105,7 +109,7 @@ class Communicator {
   // turns a lost peer inside it into CommError that names `name`. Other exceptions pass unchanged.
   void guard(std::string_view name, const std::function<void()>& operation);
 
-  class Impl;
+  class ACCELERATE_HIDDEN Impl;
   Impl& impl() { return *impl_; }
 
  private:

@@ -15,6 +15,7 @@
 
 #include "accelerate/batch.h"
 #include "accelerate/dataset.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -52,10 +53,11 @@ struct CsvTable {
 // line and column, for a field that is no number of the wanted type and for a line with more or
 // fewer fields than the first; UsageError for columns that do not exist or are named twice, for a
 // name that several columns have and for other options that make no sense.
-CsvTable read_csv(const std::filesystem::path& path, const CsvOptions& options = {});
+ACCELERATE_EXPORT CsvTable read_csv(const std::filesystem::path& path,
+                                    const CsvOptions& options = {});
 
 // Sample i is (data, target) of row i of a table that read_csv() reads here, into memory.
-class CsvDataset {
+class ACCELERATE_EXPORT CsvDataset {
  public:
   // Throws as read_csv() does, and UsageError if the options name no target.
   explicit CsvDataset(const std::filesystem::path& path, const CsvOptions& options);

@@ -14,22 +14,23 @@
 #include <utility>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
 namespace detail {
 
 // Throws UsageError unless all are defined and have equally many rows.
-void check_tensor_rows(c10::ArrayRef<at::Tensor> tensors);
-at::Tensor row_of(const at::Tensor& rows, size_t index);
-at::Tensor rows_of(const at::Tensor& rows, c10::ArrayRef<size_t> indices);
+ACCELERATE_EXPORT void check_tensor_rows(c10::ArrayRef<at::Tensor> tensors);
+ACCELERATE_EXPORT at::Tensor row_of(const at::Tensor& rows, size_t index);
+ACCELERATE_EXPORT at::Tensor rows_of(const at::Tensor& rows, c10::ArrayRef<size_t> indices);
 
 }  // namespace detail
 
 // Sample i is (data[i], target[i]). Holds references to the two tensors, not copies: a sample is a
 // view of them, a batch is a copy, made in one operation. On the CPU rows of contiguous tensors are
 // copied as bytes.
-class TensorDataset {
+class ACCELERATE_EXPORT TensorDataset {
  public:
   // Throws UsageError unless both tensors have the same number of rows.
   TensorDataset(at::Tensor data, at::Tensor target);
@@ -45,7 +46,7 @@ class TensorDataset {
 };
 
 // Sample i is the tensor data[i]; otherwise as TensorDataset.
-class UnlabelledTensorDataset {
+class ACCELERATE_EXPORT UnlabelledTensorDataset {
  public:
   // Throws UsageError unless `data` has at least one dimension.
   explicit UnlabelledTensorDataset(at::Tensor data);

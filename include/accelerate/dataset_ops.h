@@ -27,6 +27,7 @@
 
 #include "accelerate/detail/concat_dataset.h"
 #include "accelerate/detail/dataset_access.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -97,11 +98,11 @@ class SplitPart {
 namespace dataset_detail {
 
 // The indices of each part of random_split().
-std::vector<std::vector<size_t>> split_indices(size_t size, const std::vector<SplitPart>& parts,
-                                               uint64_t seed);
+ACCELERATE_EXPORT std::vector<std::vector<size_t>> split_indices(
+    size_t size, const std::vector<SplitPart>& parts, uint64_t seed);
 
 // The generator with which filter() asks for sample `index` of a dataset that draws at random.
-at::Generator filter_generator(size_t index);
+ACCELERATE_EXPORT at::Generator filter_generator(size_t index);
 
 }  // namespace dataset_detail
 

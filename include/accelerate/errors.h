@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // What an error says. `what` is one sentence; `where` a file, flag, variable or operation; `hint`
@@ -22,7 +24,7 @@ struct ErrorInfo {
 //     at   runs/a/step_400/optimizer.bin
 //     try  prepare the model that was saved
 // where the rank stands once set_rank() was called, and the last two lines only if they are known.
-class Error : public std::runtime_error {
+class ACCELERATE_EXPORT Error : public std::runtime_error {
  public:
   const char* what() const noexcept override { return text_.c_str(); }
 
@@ -50,31 +52,31 @@ class Error : public std::runtime_error {
 };
 
 // Wrong order of calls, an object that was not prepared, a bad argument, ranks that disagree.
-class UsageError : public Error {
+class ACCELERATE_EXPORT UsageError : public Error {
  public:
   explicit UsageError(ErrorInfo info) : Error("UsageError", std::move(info)) {}
 };
 
 // A flag, a configuration key or an environment variable that cannot be used as it stands.
-class ConfigError : public Error {
+class ACCELERATE_EXPORT ConfigError : public Error {
  public:
   explicit ConfigError(ErrorInfo info) : Error("ConfigError", std::move(info)) {}
 };
 
 // Rendezvous failed, a peer was lost, a collective timed out.
-class CommError : public Error {
+class ACCELERATE_EXPORT CommError : public Error {
  public:
   explicit CommError(ErrorInfo info) : Error("CommError", std::move(info)) {}
 };
 
 // A checkpoint that is missing, truncated, mismatched or cannot be written.
-class CheckpointError : public Error {
+class ACCELERATE_EXPORT CheckpointError : public Error {
  public:
   explicit CheckpointError(ErrorInfo info) : Error("CheckpointError", std::move(info)) {}
 };
 
 // A dataset, sampler or collate step produced something unusable.
-class DataError : public Error {
+class ACCELERATE_EXPORT DataError : public Error {
  public:
   explicit DataError(ErrorInfo info) : Error("DataError", std::move(info)) {}
 };

@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 class Communicator;
@@ -23,11 +25,11 @@ struct BatchSizeOptions {
 
 // True if `error` says that memory ran out, on the host or on a device: then a smaller batch may
 // fit.
-bool should_reduce_batch_size(const std::exception& error);
+ACCELERATE_EXPORT bool should_reduce_batch_size(const std::exception& error);
 
 namespace detail {
 
-class BatchSizeSearch {
+class ACCELERATE_EXPORT BatchSizeSearch {
  public:
   explicit BatchSizeSearch(BatchSizeOptions options);
   // The size to try now, with cached device memory given back. Throws UsageError at zero.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/state_dict.h"
 
 namespace torch::nn {
@@ -38,7 +39,7 @@ struct FlatParametersOptions {
 // goes past the float32 vector: the next update collects what it finds. Modules must not be moved,
 // cast, or given other tensors afterwards, as torch::load() does: the next update then throws
 // UsageError. One thread at a time.
-class FlatParameters {
+class ACCELERATE_EXPORT FlatParameters {
  public:
   explicit FlatParameters(torch::nn::Module& module, const FlatParametersOptions& options = {});
 
@@ -93,7 +94,7 @@ struct FlatAdamWOptions {
 // AdamW over FlatParameters: one kernel updates all, and reads the learning rate, the number of the
 // step and the norm from the device, so nothing waits and a CUDA graph can hold it. Schedulers and
 // prepare() take it like any other optimizer: they set lr() of its one group of options.
-class FlatAdamW : public torch::optim::Optimizer {
+class ACCELERATE_EXPORT FlatAdamW : public torch::optim::Optimizer {
  public:
   explicit FlatAdamW(std::shared_ptr<FlatParameters> parameters,
                      const FlatAdamWOptions& options = {});

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "accelerate/export.h"
 #include "accelerate/state_dict.h"
 
 namespace torch::optim {
@@ -38,7 +39,7 @@ struct GradScalerOptions {
 // growth_tracker(), state_dict(). Not collective: gradients that were averaged over the ranks
 // overflow on all of them alike. One thread at a time. What is called in the wrong order is a
 // UsageError and changes nothing.
-class GradScaler {
+class ACCELERATE_EXPORT GradScaler {
  public:
   // Throws UsageError for factors on the wrong side of 1, or a scale that is not positive.
   explicit GradScaler(const GradScalerOptions& options = {});

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -17,7 +18,7 @@ namespace accelerate {
 // Blocks until the file is read. The file may come from anywhere: it is refused with a DataError
 // that names it when it is unreadable, not IDX, shorter or longer than its header says, or damaged;
 // memory follows the bytes that are really there, not the sizes that the header claims.
-at::Tensor read_idx(const std::filesystem::path& path);
+ACCELERATE_EXPORT at::Tensor read_idx(const std::filesystem::path& path);
 
 struct IdxOptions {
   // Images as float32, (pixel / 255 - mean) / stddev in single precision, instead of uint8.
@@ -34,7 +35,7 @@ struct IdxOptions {
 // shorter while the dataset lives. A compressed one, and the labels, are read here. Images turn
 // into float32 as they are copied into a batch, in one pass over the pixels. Reading is safe from
 // any thread; copies are cheap and share the files.
-class IdxDataset {
+class ACCELERATE_EXPORT IdxDataset {
  public:
   // Throws DataError as read_idx() does, and for files that do not belong together: images that are
   // not uint8, labels that are not one integer each, another number of labels than of images.
@@ -48,7 +49,7 @@ class IdxDataset {
   Sample get_batch(c10::ArrayRef<size_t> indices) const;
 
  private:
-  struct State;
+  struct ACCELERATE_HIDDEN State;
   std::shared_ptr<const State> state_;
 };
 

@@ -15,13 +15,15 @@
 #include <string_view>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // The lines of a text file that is mapped into memory: found once, here, at the cost of 8 bytes a
 // line; read when they are asked for. Lines without anything but blanks are left out; a line has
 // neither its LF nor a CR before it. The file must not become shorter meanwhile. Reading is safe
 // from any thread; copies are cheap and share the mapping.
-class LineFile {
+class ACCELERATE_EXPORT LineFile {
  public:
   // Reads the file once from its beginning to its end. Throws DataError if it is missing,
   // unreadable or empty.
@@ -36,7 +38,7 @@ class LineFile {
   [[noreturn]] void refuse(size_t index, const char* reason) const;
 
  private:
-  struct State;
+  struct ACCELERATE_HIDDEN State;
   std::shared_ptr<const State> state_;
 };
 

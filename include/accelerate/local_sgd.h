@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/strategy.h"
 
 namespace accelerate {
@@ -33,7 +34,7 @@ struct LocalSgdOptions {
 // Under fp16 the ranks find overflows in gradients of their own: the scale and the steps that are
 // left out may differ from rank to rank. Call step() all the same, whether or not the optimizer
 // made its step, so that the ranks average together.
-class [[nodiscard]] LocalSgd {
+class [[nodiscard]] ACCELERATE_EXPORT LocalSgd {
  public:
   // `strategy` may be null: then gradients are left to the caller. Throws UsageError unless
   // local_sgd_steps is positive.

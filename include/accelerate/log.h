@@ -5,25 +5,27 @@
 
 #include <string_view>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical, kOff };
 
 // "debug", "info", "warning", "error", "critical", "off".
-std::string_view to_string(LogLevel level);
+ACCELERATE_EXPORT std::string_view to_string(LogLevel level);
 
 // The level that a word names: those of to_string(), "warn" and "fatal", in any case. Throws
 // UsageError for another word.
-LogLevel parse_log_level(std::string_view word);
+ACCELERATE_EXPORT LogLevel parse_log_level(std::string_view word);
 
 // The level below which nothing is written: ACCELERATE_LOG_LEVEL (a word of parse_log_level()),
 // read once; `warning` where it is unset. Throws ConfigError for another word.
-LogLevel log_level();
+ACCELERATE_EXPORT LogLevel log_level();
 
 // Writes "[rank 1] warning: message" to standard error in one call, so that lines of several
 // ranks do not mix. The rank is the RANK variable of this process, left out where there is none.
 // Progress bars on the terminal stay below the line. May be called from any thread; never blocks on
 // other ranks.
-void log(LogLevel level, std::string_view message);
+ACCELERATE_EXPORT void log(LogLevel level, std::string_view message);
 
 }  // namespace accelerate

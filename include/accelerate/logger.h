@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "accelerate/export.h"
 #include "accelerate/log.h"
 
 namespace accelerate {
@@ -56,7 +57,7 @@ struct LogOptions {
 // one process, without the name if that is empty. Progress bars on the terminal stay below the
 // lines. Calls without in_order come from any thread and never block on other ranks. Copies share
 // the level and what warning_once() has said.
-class Logger {
+class ACCELERATE_EXPORT Logger {
  public:
   // Copies what it needs of `state`. `communicator`, used by in_order alone, must outlive such
   // calls.
@@ -94,7 +95,7 @@ class Logger {
   bool is_enabled_for(LogLevel level) const { return level >= this->level(); }
 
  private:
-  struct Impl;
+  struct ACCELERATE_HIDDEN Impl;
   std::shared_ptr<Impl> impl_;
 };
 

@@ -3,11 +3,13 @@
 
 #include <type_traits>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // Gives memory that libtorch keeps for later allocations on the GPU back to the driver. Does
 // nothing without a GPU. Waits for the device.
-void clear_device_cache();
+ACCELERATE_EXPORT void clear_device_cache();
 
 // Empties tensors, smart pointers, module holders, optionals and containers, then the device's
 // cache. What they pointed to is freed only if nobody else holds it: a prepared model is also held

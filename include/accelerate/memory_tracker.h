@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 struct MemoryUsage {
@@ -19,7 +21,7 @@ struct MemoryUsage {
   int64_t peaked_bytes() const { return peak_bytes - begin_bytes; }
 };
 
-struct MemoryReport {
+struct ACCELERATE_EXPORT MemoryReport {
   std::string name{};
   std::chrono::duration<double> wall_time{};
   // The resident memory of the process, with everything in it.
@@ -43,7 +45,7 @@ struct MemoryReport {
 // that overlap, also those of other threads, spoil each other's peaks. Where the system does not
 // let the host's counter be reset, its peak is that of the process if it rose inside the block, and
 // else the higher one of begin and end.
-class MemoryTracker {
+class ACCELERATE_EXPORT MemoryTracker {
  public:
   explicit MemoryTracker(std::string name, c10::Device device = c10::kCPU);
   MemoryReport report() const;

@@ -7,12 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "accelerate/export.h"
 #include "accelerate/process_state.h"
 
 namespace accelerate {
 
 // A value: MixedPrecision::kBf16, or the reference's spelling "bf16".
-class MixedPrecision {
+class ACCELERATE_EXPORT MixedPrecision {
  public:
   enum Value {
     kNo,    // everything in the types of the tensors
@@ -47,7 +48,7 @@ class MixedPrecision {
 
 // What an accelerator uses: `asked_for`, else ACCELERATE_MIXED_PRECISION, else kNo. Throws
 // ConfigError that names the variable and what was meant.
-MixedPrecision resolve_mixed_precision(const std::optional<MixedPrecision>& asked_for,
-                                       const EnvironmentLookup& lookup);
+ACCELERATE_EXPORT MixedPrecision resolve_mixed_precision(
+    const std::optional<MixedPrecision>& asked_for, const EnvironmentLookup& lookup);
 
 }  // namespace accelerate

@@ -19,6 +19,7 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/safetensors.h"
 
 namespace torch::nn {
@@ -34,10 +35,10 @@ class TorchValue;
 using ModelStateDict = NamedTensors;
 
 // A tensor that the module has under two names is there under both.
-ModelStateDict get_state_dict(const torch::nn::Module& module);
+ACCELERATE_EXPORT ModelStateDict get_state_dict(const torch::nn::Module& module);
 
 // A number of bytes, or a text with a decimal unit: "500KB", "10GB", "1.5TB".
-class ShardSize {
+class ACCELERATE_EXPORT ShardSize {
  public:
   // NOLINTBEGIN(google-explicit-constructor): a size is what it is given as
   template <std::integral Integer>
@@ -73,8 +74,9 @@ struct SaveModelOptions {
 // with none, never a mix.
 //
 // Throws CheckpointError if writing fails, UsageError if `folder` is a file or a tensor is meta.
-void save_model(const torch::nn::Module& module, const std::filesystem::path& folder,
-                const SaveModelOptions& options = {});
+ACCELERATE_EXPORT void save_model(const torch::nn::Module& module,
+                                  const std::filesystem::path& folder,
+                                  const SaveModelOptions& options = {});
 
 struct SaveFileOptions {
   // true: a safetensors file, false: an archive of torch.save(). Unset: safetensors where the name
@@ -86,12 +88,12 @@ struct SaveFileOptions {
 // appears under `path` at once and complete, or not at all; it is durable when the call returns.
 // Throws CheckpointError as save_torch_archive() does, UsageError if the name ends in .safetensors,
 // which is the format of named tensors alone.
-void save(const TorchValue& value, const std::filesystem::path& path);
+ACCELERATE_EXPORT void save(const TorchValue& value, const std::filesystem::path& path);
 // Writes named tensors: an OrderedDict of torch.save(), or as save_safetensors() does, marked as
 // tensors of torch (metadata "format": "pt"). Throws UsageError if the options ask for safetensors
 // under a name in .bin, .pt, .pth or .pkl, or for an archive under one in .safetensors.
-void save(const NamedTensors& tensors, const std::filesystem::path& path,
-          const SaveFileOptions& options = {});
+ACCELERATE_EXPORT void save(const NamedTensors& tensors, const std::filesystem::path& path,
+                            const SaveFileOptions& options = {});
 
 // Where the tensors of a module go: the longest name of a module or tensor that leads to it counts;
 // "" is for all others.
@@ -133,20 +135,21 @@ struct LoadReport {
 // or under `strict` all missing and unexpected ones, or names a damaged file, with nothing changed
 // in the model. UsageError for a device map that leaves a tensor without device. If moving a tensor
 // to its device fails, the model holds a part of the checkpoint.
-LoadReport load_checkpoint_in_model(torch::nn::Module& module,
-                                    const std::filesystem::path& checkpoint,
-                                    const LoadModelOptions& options = {});
+ACCELERATE_EXPORT LoadReport load_checkpoint_in_model(torch::nn::Module& module,
+                                                      const std::filesystem::path& checkpoint,
+                                                      const LoadModelOptions& options = {});
 
 // The same from tensors in memory.
-LoadReport load_state_dict_in_model(torch::nn::Module& module, const NamedTensors& tensors,
-                                    const LoadModelOptions& options = {});
+ACCELERATE_EXPORT LoadReport load_state_dict_in_model(torch::nn::Module& module,
+                                                      const NamedTensors& tensors,
+                                                      const LoadModelOptions& options = {});
 
 // load_checkpoint_in_model(), then moves also what the checkpoint did not hold to its device: the
 // model can run. All devices of the map must be the same one, UsageError otherwise: a module of
 // libtorch has no hooks that would carry activations from one device to the next.
-LoadReport load_checkpoint_and_dispatch(torch::nn::Module& module,
-                                        const std::filesystem::path& checkpoint,
-                                        const LoadModelOptions& options = {});
+ACCELERATE_EXPORT LoadReport load_checkpoint_and_dispatch(torch::nn::Module& module,
+                                                          const std::filesystem::path& checkpoint,
+                                                          const LoadModelOptions& options = {});
 
 struct LoadStateDictOptions {
   bool follow_links = false;  // as in LoadModelOptions
@@ -154,8 +157,8 @@ struct LoadStateDictOptions {
 
 // The tensors of a checkpoint (file, index or folder, as above), aliases included, on the CPU and
 // mapped where the format allows it.
-ModelStateDict load_state_dict(const std::filesystem::path& checkpoint,
-                               const LoadStateDictOptions& options = {});
+ACCELERATE_EXPORT ModelStateDict load_state_dict(const std::filesystem::path& checkpoint,
+                                                 const LoadStateDictOptions& options = {});
 
 struct MergeWeightsOptions {
   // Unset: one file, however large. Set: shards of at most that size, with an index.
@@ -189,11 +192,11 @@ struct MergeWeightsReport {
 // not set, or is a state directory; CheckpointError if the source is damaged, incomplete or not to
 // be trusted (as with load_checkpoint_in_model()), or if writing fails. Source and target are then
 // as they were.
-MergeWeightsReport merge_weights(const std::filesystem::path& source,
-                                 const std::filesystem::path& target,
-                                 const MergeWeightsOptions& options = {});
+ACCELERATE_EXPORT MergeWeightsReport merge_weights(const std::filesystem::path& source,
+                                                   const std::filesystem::path& target,
+                                                   const MergeWeightsOptions& options = {});
 
 // Bytes that one element takes in an estimate of memory: 4 for float32, 1/8 for bool.
-double dtype_byte_size(at::ScalarType dtype);
+ACCELERATE_EXPORT double dtype_byte_size(at::ScalarType dtype);
 
 }  // namespace accelerate

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "accelerate/detail/nested_traits.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -59,18 +60,20 @@ template <class T>
 inline constexpr NestedKind kKindOf = NestedTraits<std::remove_const_t<T>>::kKind;
 
 // One leaf each; `path` is for the message. All throw DataError.
-at::Tensor slice_tensor(const NestedPath& path, const at::Tensor& tensor, int64_t first,
-                        int64_t last);
-at::Tensor join_tensors(const NestedPath& path, const std::vector<at::Tensor>& parts);
-[[noreturn]] void refuse_to_cut(const NestedPath& path);
-[[noreturn]] void refuse_to_join(const NestedPath& path, size_t part);
-void check_same_shape(const NestedPath& path, const NestedShape& first, size_t part,
-                      const NestedShape& other);
-void check_parts(size_t parts);
-at::Tensor to_device(const at::Tensor& tensor, c10::Device device, bool non_blocking);
+ACCELERATE_EXPORT at::Tensor slice_tensor(const NestedPath& path, const at::Tensor& tensor,
+                                          int64_t first, int64_t last);
+ACCELERATE_EXPORT at::Tensor join_tensors(const NestedPath& path,
+                                          const std::vector<at::Tensor>& parts);
+[[noreturn]] ACCELERATE_EXPORT void refuse_to_cut(const NestedPath& path);
+[[noreturn]] ACCELERATE_EXPORT void refuse_to_join(const NestedPath& path, size_t part);
+ACCELERATE_EXPORT void check_same_shape(const NestedPath& path, const NestedShape& first,
+                                        size_t part, const NestedShape& other);
+ACCELERATE_EXPORT void check_parts(size_t parts);
+ACCELERATE_EXPORT at::Tensor to_device(const at::Tensor& tensor, c10::Device device,
+                                       bool non_blocking);
 
 // The half-open range of `size` entries that Python's [first:last] takes.
-struct RowRange {
+struct ACCELERATE_EXPORT RowRange {
   RowRange(int64_t first, int64_t last, size_t size);
   int64_t first;
   int64_t last;

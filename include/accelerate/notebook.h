@@ -21,6 +21,7 @@
 
 #include "accelerate/detail/packed_value.h"
 #include "accelerate/errors.h"
+#include "accelerate/export.h"
 #include "accelerate/mixed_precision.h"
 #include "accelerate/nested.h"
 
@@ -28,7 +29,7 @@ namespace accelerate {
 
 // A worker threw, was killed or left before its function returned. rank() says which, message()
 // what happened: for an exception its type and text.
-class WorkerError : public Error {
+class ACCELERATE_EXPORT WorkerError : public Error {
  public:
   explicit WorkerError(ErrorInfo info) : Error("WorkerError", std::move(info)) {}
 };
@@ -64,8 +65,9 @@ using WorkerBody = std::function<PackedValue()>;
 
 // Runs `body` on the workers and returns what each made, by local rank. `caller` is the name of the
 // public function, for messages.
-std::vector<PackedValue> run_workers(std::string_view caller, const NotebookOptions& options,
-                                     const WorkerBody& body);
+ACCELERATE_EXPORT std::vector<PackedValue> run_workers(std::string_view caller,
+                                                       const NotebookOptions& options,
+                                                       const WorkerBody& body);
 
 template <class Function>
 auto launch_inside(std::string_view caller, Function& function, const NotebookOptions& options) {

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -19,12 +20,12 @@ namespace accelerate {
 // Format versions 1 to 3, C order, little-endian: bool, int8 to int64, uint8 to uint64, float16 to
 // float64. Everything else is refused with a DataError that names the file and the byte, as are
 // files that are damaged or shorter or longer than their header says.
-at::Tensor map_npy(const std::filesystem::path& path);
+ACCELERATE_EXPORT at::Tensor map_npy(const std::filesystem::path& path);
 
 // Sample i is row i of the array in a .npy file. Samples and batches are copies that own their
 // memory; the file is mapped as by map_npy(), never read as a whole. Reading is safe from any
 // thread; copies are cheap and share the mapping.
-class NpyDataset {
+class ACCELERATE_EXPORT NpyDataset {
  public:
   // Throws DataError as map_npy() does.
   explicit NpyDataset(const std::filesystem::path& path);
@@ -35,7 +36,7 @@ class NpyDataset {
   UnlabelledBatch get_batch(c10::ArrayRef<size_t> indices) const;
 
  private:
-  struct State;
+  struct ACCELERATE_HIDDEN State;
   std::shared_ptr<const State> state_;
 };
 

@@ -43,13 +43,14 @@
 #include "accelerate/detail/object_exchange.h"
 #include "accelerate/detail/operands.h"
 #include "accelerate/detail/packed_value.h"
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 
 namespace accelerate {
 
 // How reduce() brings values together: a ReduceOp or its name, "sum", "mean", "max" or "min"; or
 // "none", which leaves them as they are. Other names are a UsageError.
-class Reduction {
+class ACCELERATE_EXPORT Reduction {
  public:
   Reduction(ReduceOp op) : op_(op) {}  // NOLINT(google-explicit-constructor): an argument
   template <std::convertible_to<std::string_view> Name>
@@ -78,10 +79,11 @@ struct PadOptions {
 namespace detail {
 
 // How many of the leading rows of a leaf belong to real samples of the batch.
-int64_t count_real_rows(int64_t rows, const BatchInfo& batch);
-at::Tensor pad_by_last(const at::Tensor& tensor, int64_t batch_size, int64_t target, int64_t dim);
-int64_t padded_batch_size(int64_t batch_size, int64_t num_processes);
-at::Tensor leading_rows(const at::Tensor& tensor, int64_t rows);
+ACCELERATE_EXPORT int64_t count_real_rows(int64_t rows, const BatchInfo& batch);
+ACCELERATE_EXPORT at::Tensor pad_by_last(const at::Tensor& tensor, int64_t batch_size,
+                                         int64_t target, int64_t dim);
+ACCELERATE_EXPORT int64_t padded_batch_size(int64_t batch_size, int64_t num_processes);
+ACCELERATE_EXPORT at::Tensor leading_rows(const at::Tensor& tensor, int64_t rows);
 
 template <class V>
 void keep_real_rows(V& value, const BatchInfo& batch) {

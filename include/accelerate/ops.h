@@ -22,6 +22,8 @@
 #include <cstdint>
 #include <tuple>
 
+#include "accelerate/export.h"
+
 namespace accelerate::ops {
 
 // How the matrix of a linear layer lies in memory: [outputs, inputs] as in torch::nn::Linear, or
@@ -29,8 +31,9 @@ namespace accelerate::ops {
 enum class WeightLayout { kOutputsFirst, kInputsFirst };
 
 // x W^T + bias, as torch::linear, where W is [outputs, inputs]; `bias` may be undefined.
-at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias = {},
-                  WeightLayout layout = WeightLayout::kOutputsFirst);
+ACCELERATE_EXPORT at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
+                                    const at::Tensor& bias = {},
+                                    WeightLayout layout = WeightLayout::kOutputsFirst);
 
 struct LinearCrossEntropyOptions {
   // Rows with this target count for nothing.
@@ -50,44 +53,43 @@ struct LinearCrossEntropyOptions {
 // Logits are made a chunk of rows at a time and overwritten by their gradient, so they are never
 // stored twice nor all at once; the gradients are computed with the loss, and backward() only
 // scales them.
-at::Tensor linear_cross_entropy(const at::Tensor& input, const at::Tensor& weight,
-                                const at::Tensor& target,
-                                const LinearCrossEntropyOptions& options = {});
+ACCELERATE_EXPORT at::Tensor linear_cross_entropy(const at::Tensor& input, const at::Tensor& weight,
+                                                  const at::Tensor& target,
+                                                  const LinearCrossEntropyOptions& options = {});
 
 // Norms over the last dimension; `bias` may be undefined.
-at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                      double eps = 1e-5);
-at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps = 1e-6);
+ACCELERATE_EXPORT at::Tensor layer_norm(const at::Tensor& input, const at::Tensor& weight,
+                                        const at::Tensor& bias, double eps = 1e-5);
+ACCELERATE_EXPORT at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight,
+                                      double eps = 1e-6);
 
 // The step between two branches of a residual network: sum = residual + branch + branch_bias,
 // normed = norm(sum); returns {sum, normed}. `branch_bias` is the bias of the linear layer that
 // made the branch, left out there: here it costs nothing, forwards or backwards. It may be
 // undefined. weight, bias and branch_bias are vectors of the last dimension.
-std::tuple<at::Tensor, at::Tensor> residual_layer_norm(const at::Tensor& residual,
-                                                       const at::Tensor& branch,
-                                                       const at::Tensor& weight,
-                                                       const at::Tensor& bias, double eps = 1e-5,
-                                                       const at::Tensor& branch_bias = {});
-std::tuple<at::Tensor, at::Tensor> residual_rms_norm(const at::Tensor& residual,
-                                                     const at::Tensor& branch,
-                                                     const at::Tensor& weight, double eps = 1e-6,
-                                                     const at::Tensor& branch_bias = {});
+ACCELERATE_EXPORT std::tuple<at::Tensor, at::Tensor> residual_layer_norm(
+    const at::Tensor& residual, const at::Tensor& branch, const at::Tensor& weight,
+    const at::Tensor& bias, double eps = 1e-5, const at::Tensor& branch_bias = {});
+ACCELERATE_EXPORT std::tuple<at::Tensor, at::Tensor> residual_rms_norm(
+    const at::Tensor& residual, const at::Tensor& branch, const at::Tensor& weight,
+    double eps = 1e-6, const at::Tensor& branch_bias = {});
 
 enum class Gelu { kTanh, kErf };
 
 // gelu(input + bias); `bias` may be undefined. Give it the bias of the linear layer before.
-at::Tensor gelu(const at::Tensor& input, const at::Tensor& bias = {}, Gelu kind = Gelu::kTanh);
+ACCELERATE_EXPORT at::Tensor gelu(const at::Tensor& input, const at::Tensor& bias = {},
+                                  Gelu kind = Gelu::kTanh);
 
 // silu(gate) * up, where the last dimension of `input` holds the gate and then, as wide, the rest.
-at::Tensor swiglu(const at::Tensor& input);
+ACCELERATE_EXPORT at::Tensor swiglu(const at::Tensor& input);
 
 // Rotary position embedding of input [..., positions, heads, width]: the halves of each head are
 // rotated by the angle of their position. cosine and sine are float32 [positions, width / 2].
-at::Tensor rotary_embedding(const at::Tensor& input, const at::Tensor& cosine,
-                            const at::Tensor& sine);
+ACCELERATE_EXPORT at::Tensor rotary_embedding(const at::Tensor& input, const at::Tensor& cosine,
+                                              const at::Tensor& sine);
 // {cosine, sine} for it, on the CPU.
-std::tuple<at::Tensor, at::Tensor> rotary_angles(int64_t positions, int64_t width,
-                                                 double base = 10000.0);
+ACCELERATE_EXPORT std::tuple<at::Tensor, at::Tensor> rotary_angles(int64_t positions, int64_t width,
+                                                                   double base = 10000.0);
 
 struct AttentionOptions {
   bool causal = true;
@@ -101,21 +103,23 @@ struct AttentionOptions {
 // would silently take a slower way for all of them (another cuDNN was loaded than it was built
 // with). Attention that cuDNN itself does not take, and all of it while deterministic algorithms
 // are asked for, is left to libtorch's choice.
-at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                     const AttentionOptions& options = {});
+ACCELERATE_EXPORT at::Tensor attention(const at::Tensor& query, const at::Tensor& key,
+                                       const at::Tensor& value,
+                                       const AttentionOptions& options = {});
 
 // attention() of the three parts of linear(input, weight, bias, layout), each of which has `heads`
 // heads: input [batch, positions, features], weight for 3 inner outputs, bias [3 inner] or
 // undefined. Returns [batch, positions, inner].
-at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
-                          int64_t heads, const AttentionOptions& options = {},
-                          WeightLayout layout = WeightLayout::kOutputsFirst);
+ACCELERATE_EXPORT at::Tensor self_attention(const at::Tensor& input, const at::Tensor& weight,
+                                            const at::Tensor& bias, int64_t heads,
+                                            const AttentionOptions& options = {},
+                                            WeightLayout layout = WeightLayout::kOutputsFirst);
 
 // token_table[tokens], plus position_table[position] if that is defined: tokens [..., positions] of
 // int64 gives [..., positions, features]. The order in which gradients of a token are added differs
 // from run to run on CUDA, unless deterministic algorithms are asked for. A token that is not in
 // the table makes its row NaN on CUDA; on CPUs libtorch throws.
-at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& token_table,
-                     const at::Tensor& position_table = {});
+ACCELERATE_EXPORT at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& token_table,
+                                       const at::Tensor& position_table = {});
 
 }  // namespace accelerate::ops

@@ -18,6 +18,8 @@
 
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // The number of sysexits.h for a failure that is worth trying again.
@@ -35,7 +37,7 @@ struct PreemptionOptions {
 // Notes signals for as long as it lives, and gives them back to whoever handled them before. A
 // handler that was there before is called too. Several may live at once, also for the same signal.
 // Any thread may make it and let it go.
-class SignalWatch {
+class ACCELERATE_EXPORT SignalWatch {
  public:
   // Throws UsageError for a signal that cannot be handled.
   explicit SignalWatch(const std::vector<int>& signals);

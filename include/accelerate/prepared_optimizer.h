@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/detail/prepared_models.h"
+#include "accelerate/export.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -48,7 +49,7 @@ struct OptimizerSurroundings {
 // the training loop. Its parameters, options and state stay in that object; SGD, Adam, AdamW and
 // Adagrad are updated by fused kernels, RMSprop by list operators, others by their own step(). A
 // handle: copies share the optimizer, and one that was moved from goes on. One thread at a time.
-class PreparedOptimizer {
+class ACCELERATE_EXPORT PreparedOptimizer {
  public:
   using LossClosure = std::function<at::Tensor()>;
 
@@ -81,7 +82,7 @@ class PreparedOptimizer {
   long handles() const { return impl_.use_count(); }
 
  private:
-  struct Impl;
+  struct ACCELERATE_HIDDEN Impl;
   std::shared_ptr<Impl> impl_;
 };
 

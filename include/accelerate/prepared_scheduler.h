@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/schedulers.h"
 
 namespace accelerate {
@@ -45,7 +46,7 @@ struct PreparedSchedulerOptions {
 // training loop may call after every batch. A handle: copies share the schedule, and one that was
 // moved from goes on. One thread at a time. Not collective: all ranks call it alike because they
 // train alike.
-class PreparedScheduler {
+class ACCELERATE_EXPORT PreparedScheduler {
  public:
   // Says once, on the main process, at level info, how many steps a call will be.
   PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,

@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/export.h"
 #include "accelerate/process_state.h"
 
 namespace accelerate {
@@ -35,7 +36,8 @@ struct ResultHere<T> {
 };
 
 // Throws UsageError, on the rank of `state`, unless 0 <= index < count.
-void check_process_index(const ProcessState& state, int index, int count, const char* operation);
+ACCELERATE_EXPORT void check_process_index(const ProcessState& state, int index, int count,
+                                           const char* operation);
 
 }  // namespace detail
 
@@ -129,7 +131,7 @@ template <class Function>
 // enter; when they leave they let the others in, however they leave: an exception there lets the
 // others go on as well, and is an error of its own rank alone. The others wait in the constructor,
 // at most the timeout of the group, and throw CommError if a rank is lost.
-class [[nodiscard]] ProcessesFirst {
+class [[nodiscard]] ACCELERATE_EXPORT ProcessesFirst {
  public:
   ProcessesFirst(Communicator& communicator, bool goes_first);
   // Ends the turn. Does not throw: where a rank is lost it is logged, and the next collective call
@@ -148,15 +150,17 @@ class [[nodiscard]] ProcessesFirst {
 };
 
 // The main process goes first.
-ProcessesFirst main_process_first(const ProcessState& state, Communicator& communicator);
+ACCELERATE_EXPORT ProcessesFirst main_process_first(const ProcessState& state,
+                                                    Communicator& communicator);
 
 // The main process of each machine goes first, all of them at the same time; the others follow when
 // the main processes of all machines have left. Collective over all ranks, not over a machine.
-ProcessesFirst local_main_process_first(const ProcessState& state, Communicator& communicator);
+ACCELERATE_EXPORT ProcessesFirst local_main_process_first(const ProcessState& state,
+                                                          Communicator& communicator);
 
 // A flag that any process may raise and all of them see at the next check: to stop early on all
 // ranks because of what one of them saw.
-class Trigger {
+class ACCELERATE_EXPORT Trigger {
  public:
   // Not collective; from any thread, also from a signal handler.
   void set() noexcept { raised_.store(true); }

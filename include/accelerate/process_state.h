@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 enum class DistributedType {
@@ -18,7 +20,7 @@ enum class DistributedType {
 };
 
 // "NO", "MULTI_CPU", "MULTI_GPU": the reference's spelling.
-std::string_view to_string(DistributedType type);
+ACCELERATE_EXPORT std::string_view to_string(DistributedType type);
 
 // Looks a variable up; std::nullopt where it is not set. Replaced by a table in tests.
 using EnvironmentLookup = std::function<std::optional<std::string>(const char* name)>;
@@ -34,7 +36,7 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const char* n
 // machine if all ranks are on it, and the first node of a SLURM step. Without MASTER_PORT the port
 // is drawn, from 20000 to 29999, from what names the job: SLURM_JOB_ID and SLURM_STEP_ID, or
 // PMIX_NAMESPACE under Open MPI's mpirun; it is 29500 where nothing names it.
-struct RankEnvironment {
+struct ACCELERATE_EXPORT RankEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
@@ -64,10 +66,11 @@ struct ProcessStateOptions {
 };
 
 // Rank and device of this process. A value: holds no connection, costs nothing to copy.
-class ProcessState {
+class ACCELERATE_EXPORT ProcessState {
  public:
   // Reads the real environment. Asks for GPUs, which loads libaccelerate_cuda.so where a driver
-  // is present; must come before the program's own first use of CUDA.
+  // is present; must come before the program's own first use of CUDA. Throws ConfigError if that
+  // library belongs to another build.
   static ProcessState from_environment(const ProcessStateOptions& options = {});
 
   // The same from a table of variables and a number of GPUs: the rule alone, for tests.

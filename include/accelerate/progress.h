@@ -23,6 +23,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 struct ProgressOptions {
@@ -44,18 +46,18 @@ struct ProgressState {
 };
 
 // "03:07", "1:02:03".
-std::string format_duration(double seconds);
+ACCELERATE_EXPORT std::string format_duration(double seconds);
 // "62.13it/s", "2.50s/it" below one a second, "?it/s" while nothing is done.
-std::string format_rate(int64_t done, double elapsed_seconds);
+ACCELERATE_EXPORT std::string format_rate(int64_t done, double elapsed_seconds);
 // "epoch 1:  42%|####      | 197/469 [00:03<00:04, 62.13it/s, loss 0.312]", at most `columns`
 // characters wide: the bar shrinks first, then the end is cut. `blocks` draws with Unicode eighths.
 // Without a total "epoch 1: 197it [00:03, 62.13it/s, loss 0.312]".
-std::string format_bar(const ProgressState& state, int columns, bool blocks);
+ACCELERATE_EXPORT std::string format_bar(const ProgressState& state, int columns, bool blocks);
 // "epoch 1: 469/469 in 00:07, 62.13it/s, loss 0.312".
-std::string format_line(const ProgressState& state);
+ACCELERATE_EXPORT std::string format_line(const ProgressState& state);
 
 // Draws one bar. A disabled one does nothing. Not thread-safe, but several may draw at once.
-class DrawnBar {
+class ACCELERATE_EXPORT DrawnBar {
  public:
   DrawnBar(bool enabled, ProgressOptions options);
   ~DrawnBar();
@@ -72,7 +74,7 @@ class DrawnBar {
   void set_postfix(std::string postfix);
 
  private:
-  struct Drawing;
+  struct ACCELERATE_HIDDEN Drawing;
   std::unique_ptr<Drawing> drawing_;  // null: disabled
 };
 

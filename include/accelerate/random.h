@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "accelerate/export.h"
 #include "accelerate/rng_types.h"
 
 namespace accelerate {
@@ -21,6 +22,6 @@ struct SeedOptions {
 
 // Seeds libtorch's own generators, of the CPU and of all GPUs of this process. Returns the seed
 // that was used here. Not collective. Like ProcessState it may be the first use of CUDA.
-uint64_t set_seed(uint64_t seed, const SeedOptions& options = {});
+ACCELERATE_EXPORT uint64_t set_seed(uint64_t seed, const SeedOptions& options = {});
 
 }  // namespace accelerate

@@ -9,12 +9,14 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 class Communicator;
 
 // Which state is meant: an enumerator, or the reference's spelling of it.
-class RngType {
+class ACCELERATE_EXPORT RngType {
  public:
   enum Value {
     kTorch,      // "torch": the CPU's own
@@ -41,8 +43,9 @@ class RngType {
 // Gives every rank the states of rank 0. Collective: all ranks, same `types`. Throws UsageError,
 // before anything is sent, if `generator` is asked for and not given, or CUDA where there is none.
 // `gpu` is the one that "cuda" means; without a number the current one of this thread.
-void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
-                            std::optional<at::Generator> generator = std::nullopt,
-                            c10::Device gpu = c10::Device(c10::DeviceType::CUDA));
+ACCELERATE_EXPORT void synchronize_rng_states(Communicator& communicator,
+                                              const std::vector<RngType>& types,
+                                              std::optional<at::Generator> generator = std::nullopt,
+                                              c10::Device gpu = c10::Device(c10::DeviceType::CUDA));
 
 }  // namespace accelerate

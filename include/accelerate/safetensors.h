@@ -18,6 +18,8 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // Tensors by name, in an order of their own: what Module::named_parameters() of libtorch returns.
@@ -38,7 +40,7 @@ struct SafetensorsInfo {
 //
 // A value type: copies share the mapping. All calls are safe from any thread. The file must not
 // become shorter while the object or one of its tensors lives; replacing it by a rename is safe.
-class SafetensorsFile {
+class ACCELERATE_EXPORT SafetensorsFile {
  public:
   // Throws CheckpointError, which names the file, if it is missing or is no such file: a length
   // that does not fit, a header that is not the JSON it has to be, tensors that leave holes,
@@ -74,7 +76,7 @@ class SafetensorsFile {
   std::span<const std::byte> mapped_bytes(std::string_view name) const;
 
  private:
-  struct State;
+  struct ACCELERATE_HIDDEN State;
   std::shared_ptr<const State> state_;
 };
 
@@ -89,7 +91,8 @@ class SafetensorsFile {
 //
 // Throws UsageError for a tensor that has no form in such a file (sparse, quantized, meta, a type
 // that the format lacks) before anything is written, CheckpointError if writing fails.
-void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                      const SafetensorsMetadata& metadata = {});
+ACCELERATE_EXPORT void save_safetensors(const std::filesystem::path& path,
+                                        const NamedTensors& tensors,
+                                        const SafetensorsMetadata& metadata = {});
 
 }  // namespace accelerate

@@ -14,10 +14,12 @@
 #include <span>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // The order of one pass. Read from several threads at once.
-class SampleOrder {
+class ACCELERATE_EXPORT SampleOrder {
  public:
   virtual ~SampleOrder() = default;
   // Positions in the pass.
@@ -27,7 +29,7 @@ class SampleOrder {
 };
 
 // Makes the order of each pass. Write your own by deriving from it, or use sampler_of().
-class Sampler {
+class ACCELERATE_EXPORT Sampler {
  public:
   virtual ~Sampler() = default;
   // Positions in a pass over a dataset of `samples` samples.
@@ -40,31 +42,32 @@ class Sampler {
 };
 
 // 0, 1, 2, ...
-std::shared_ptr<const Sampler> sequential_sampler();
+ACCELERATE_EXPORT std::shared_ptr<const Sampler> sequential_sampler();
 
 // torch's randperm of a CPU generator seeded with seed + epoch: what LoaderOptions::shuffle uses,
 // and the order of the Python library. Holds 8 bytes a sample.
-std::shared_ptr<const Sampler> random_sampler();
+ACCELERATE_EXPORT std::shared_ptr<const Sampler> random_sampler();
 
 // A permutation keyed by (seed, epoch) and computed index by index: no memory whatever the number
 // of samples, and a pass starts at once. Use it where a list of all samples is too long.
-std::shared_ptr<const Sampler> permutation_sampler();
+ACCELERATE_EXPORT std::shared_ptr<const Sampler> permutation_sampler();
 
 // `draws` samples a pass, each drawn with a probability in proportion to its weight, by torch's
 // multinomial of a CPU generator seeded with seed + epoch. Throws UsageError for no weights, a
 // weight that is negative or not finite, weights that are all zero, and for more draws than
 // weights above zero where they are not put back.
-std::shared_ptr<const Sampler> weighted_sampler(std::vector<double> weights, int64_t draws,
-                                                bool replacement = true);
+ACCELERATE_EXPORT std::shared_ptr<const Sampler> weighted_sampler(std::vector<double> weights,
+                                                                  int64_t draws,
+                                                                  bool replacement = true);
 
 // These indices, in this order, in every pass.
-std::shared_ptr<const Sampler> sampler_of(std::vector<int64_t> indices);
+ACCELERATE_EXPORT std::shared_ptr<const Sampler> sampler_of(std::vector<int64_t> indices);
 // What `indices` returns for a pass; always `size` many, else DataError.
-std::shared_ptr<const Sampler> sampler_of(
+ACCELERATE_EXPORT std::shared_ptr<const Sampler> sampler_of(
     int64_t size, std::function<std::vector<int64_t>(uint64_t seed, int64_t epoch)> indices);
 
 // The batches of one pass. Read from several threads at once.
-class BatchOrder {
+class ACCELERATE_EXPORT BatchOrder {
  public:
   virtual ~BatchOrder() = default;
   virtual int64_t size() const = 0;
@@ -73,7 +76,7 @@ class BatchOrder {
 };
 
 // Decides of whole batches instead of samples: by length, by cost, by class.
-class BatchSampler {
+class ACCELERATE_EXPORT BatchSampler {
  public:
   virtual ~BatchSampler() = default;
   // The size of every batch but the last, which may be smaller: then ranks are dealt samples as
@@ -85,10 +88,10 @@ class BatchSampler {
 };
 
 // These batches in every pass. With `batch_size` all but the last have that size, else DataError.
-std::shared_ptr<const BatchSampler> batches_of(std::vector<std::vector<int64_t>> batches,
-                                               std::optional<int64_t> batch_size = std::nullopt);
+ACCELERATE_EXPORT std::shared_ptr<const BatchSampler> batches_of(
+    std::vector<std::vector<int64_t>> batches, std::optional<int64_t> batch_size = std::nullopt);
 // What `batches` returns for a pass.
-std::shared_ptr<const BatchSampler> batches_by(
+ACCELERATE_EXPORT std::shared_ptr<const BatchSampler> batches_by(
     std::function<std::vector<std::vector<int64_t>>(uint64_t seed, int64_t epoch)> batches,
     std::optional<int64_t> batch_size = std::nullopt);
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/schedules.h"
 #include "accelerate/state_dict.h"
 
@@ -24,7 +25,7 @@ namespace accelerate {
 // The rates that the groups have when it is made are the initial ones; it sets those of step 0 at
 // once. So make it before a checkpoint is loaded, and put several schedules together with
 // sequential_lr or chained_scheduler, not with several schedulers.
-class Scheduler {
+class ACCELERATE_EXPORT Scheduler {
  public:
   // Throws UsageError if the schedule is at work elsewhere already.
   Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
@@ -61,7 +62,7 @@ class Scheduler {
   torch::optim::Optimizer& optimizer() const;
 
  private:
-  struct Impl;
+  struct ACCELERATE_HIDDEN Impl;
   std::shared_ptr<Impl> impl_;
 };
 
@@ -105,7 +106,7 @@ struct SchedulerOptions {
 // lr_end and min_lr are set against the default rate of the optimizer, not that of a group: groups
 // with another rate end at the same share of it. Throws UsageError for a name that is not here and
 // for options that are missing or out of place.
-Scheduler get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer,
-                        const SchedulerOptions& options = {});
+ACCELERATE_EXPORT Scheduler get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer,
+                                          const SchedulerOptions& options = {});
 
 }  // namespace accelerate

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 class ScheduleRule;
@@ -24,7 +26,7 @@ class ScheduleRule;
 using Schedule = std::shared_ptr<ScheduleRule>;
 
 // A number for each parameter group of the optimizer, or one for all of them.
-class GroupValues {
+class ACCELERATE_EXPORT GroupValues {
  public:
   // NOLINTBEGIN(google-explicit-constructor): a value is what it holds
   GroupValues(double value) : values_{value}, for_all_(true) {}
@@ -45,25 +47,25 @@ using RateFunction = std::function<double(int64_t step)>;
 
 // The initial rate times the factor of the step. The functions, one for each group or one for all,
 // are not part of the saved state.
-Schedule lambda_lr(RateFunction factor);
-Schedule lambda_lr(std::vector<RateFunction> factors);
+ACCELERATE_EXPORT Schedule lambda_lr(RateFunction factor);
+ACCELERATE_EXPORT Schedule lambda_lr(std::vector<RateFunction> factors);
 // The current rate times the factor of the step; the first step is not scaled.
-Schedule multiplicative_lr(RateFunction factor);
-Schedule multiplicative_lr(std::vector<RateFunction> factors);
+ACCELERATE_EXPORT Schedule multiplicative_lr(RateFunction factor);
+ACCELERATE_EXPORT Schedule multiplicative_lr(std::vector<RateFunction> factors);
 
 struct StepLrOptions {
   int64_t step_size = 0;  // must be given
   double gamma = 0.1;
 };
 // Times gamma every step_size steps.
-Schedule step_lr(const StepLrOptions& options);
+ACCELERATE_EXPORT Schedule step_lr(const StepLrOptions& options);
 
 struct MultiStepLrOptions {
   std::vector<int64_t> milestones{};
   double gamma = 0.1;
 };
 // Times gamma at each milestone; one that is listed twice counts twice.
-Schedule multi_step_lr(const MultiStepLrOptions& options);
+ACCELERATE_EXPORT Schedule multi_step_lr(const MultiStepLrOptions& options);
 
 struct ConstantLrOptions {
   double factor = 1.0 / 3;
@@ -71,7 +73,7 @@ struct ConstantLrOptions {
 };
 // The initial rate times factor for the first total_iters steps. From a factor of 0 there is no way
 // back: step total_iters throws UsageError, unless another schedule of sequential_lr begins there.
-Schedule constant_lr(const ConstantLrOptions& options);
+ACCELERATE_EXPORT Schedule constant_lr(const ConstantLrOptions& options);
 
 struct LinearLrOptions {
   double start_factor = 1.0 / 3;
@@ -79,27 +81,27 @@ struct LinearLrOptions {
   int64_t total_iters = 5;
 };
 // A straight line from start_factor to end_factor over total_iters steps.
-Schedule linear_lr(const LinearLrOptions& options);
+ACCELERATE_EXPORT Schedule linear_lr(const LinearLrOptions& options);
 
 struct ExponentialLrOptions {
   double gamma = 1.0;
 };
 // Times gamma every step.
-Schedule exponential_lr(const ExponentialLrOptions& options);
+ACCELERATE_EXPORT Schedule exponential_lr(const ExponentialLrOptions& options);
 
 struct PolynomialLrOptions {
   int64_t total_iters = 5;
   double power = 1.0;
 };
 // Down to 0 over total_iters steps.
-Schedule polynomial_lr(const PolynomialLrOptions& options);
+ACCELERATE_EXPORT Schedule polynomial_lr(const PolynomialLrOptions& options);
 
 struct CosineAnnealingLrOptions {
   int64_t t_max = 0;  // must be given: steps from the initial rate to eta_min
   double eta_min = 0.0;
 };
 // Half a cosine wave down, and up again after t_max steps.
-Schedule cosine_annealing_lr(const CosineAnnealingLrOptions& options);
+ACCELERATE_EXPORT Schedule cosine_annealing_lr(const CosineAnnealingLrOptions& options);
 
 struct WarmRestartsOptions {
   int64_t t_0 = 0;  // must be given: steps until the first restart
@@ -108,7 +110,7 @@ struct WarmRestartsOptions {
 };
 // Half a cosine wave down, then back to the initial rate; each wave t_mult times as long as the one
 // before. Scheduler::step(epoch) moves to a broken epoch.
-Schedule cosine_annealing_warm_restarts(const WarmRestartsOptions& options);
+ACCELERATE_EXPORT Schedule cosine_annealing_warm_restarts(const WarmRestartsOptions& options);
 
 struct OneCycleLrOptions {
   GroupValues max_lr = 0.0;              // must be given
@@ -127,7 +129,7 @@ struct OneCycleLrOptions {
 // Up to max_lr and down to nearly nothing, with the momentum (beta1 of Adam) the other way round.
 // As in torch it takes one step more than it is long; the step after that throws UsageError, and
 // so does this one where the last phase has no length (pct_start = 1).
-Schedule one_cycle_lr(const OneCycleLrOptions& options);
+ACCELERATE_EXPORT Schedule one_cycle_lr(const OneCycleLrOptions& options);
 
 struct CyclicLrOptions {
   GroupValues base_lr = 0.0;  // must be given
@@ -141,12 +143,13 @@ struct CyclicLrOptions {
   GroupValues max_momentum = 0.9;
 };
 // Up and down between two rates, again and again.
-Schedule cyclic_lr(const CyclicLrOptions& options);
+ACCELERATE_EXPORT Schedule cyclic_lr(const CyclicLrOptions& options);
 
 // One schedule after the other: the next one begins at each milestone.
-Schedule sequential_lr(std::vector<Schedule> schedules, std::vector<int64_t> milestones);
+ACCELERATE_EXPORT Schedule sequential_lr(std::vector<Schedule> schedules,
+                                         std::vector<int64_t> milestones);
 // All schedules at once: each changes the rates that the one before has set.
-Schedule chained_scheduler(std::vector<Schedule> schedules);
+ACCELERATE_EXPORT Schedule chained_scheduler(std::vector<Schedule> schedules);
 
 struct PlateauOptions {
   std::string mode = "min";  // or "max": whether a smaller or a larger metric is better
@@ -160,7 +163,7 @@ struct PlateauOptions {
 };
 // Times factor where the metric has not become better for more than `patience` steps. Each step
 // needs the metric: Scheduler::step(metric).
-Schedule reduce_lr_on_plateau(const PlateauOptions& options);
+ACCELERATE_EXPORT Schedule reduce_lr_on_plateau(const PlateauOptions& options);
 
 struct GreedyOptions {
   std::string mode = "min";
@@ -178,6 +181,6 @@ struct GreedyOptions {
   int64_t reset_start = 500;  // reductions at min_lr after which all begins anew
 };
 // Up where the metric keeps becoming better, down where it does not. Each step needs the metric.
-Schedule greedy_lr(const GreedyOptions& options);
+ACCELERATE_EXPORT Schedule greedy_lr(const GreedyOptions& options);
 
 }  // namespace accelerate

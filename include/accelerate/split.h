@@ -22,6 +22,7 @@
 #include "accelerate/detail/is_vector.h"
 #include "accelerate/detail/nested_traits.h"
 #include "accelerate/detail/stamped.h"
+#include "accelerate/export.h"
 #include "accelerate/process_state.h"
 
 namespace accelerate {
@@ -41,7 +42,8 @@ struct ProcessShare {
 
 // The share of `rank`: consecutive inputs, the first length % world_size ranks have one more.
 // Throws UsageError for padding where there is no input that could be repeated.
-ProcessShare process_share(int64_t length, int rank, int world_size, SplitOptions options = {});
+ACCELERATE_EXPORT ProcessShare process_share(int64_t length, int rank, int world_size,
+                                             SplitOptions options = {});
 
 namespace detail {
 
@@ -68,7 +70,7 @@ constexpr bool splittable() {
 }
 
 // How many inputs a structure holds: the same in each of its lists. Throws UsageError if not.
-class SplitLength {
+class ACCELERATE_EXPORT SplitLength {
  public:
   void add(const NestedPath& path, int64_t length);
   void add(const NestedPath& path, const at::Tensor& tensor);
@@ -80,7 +82,7 @@ class SplitLength {
   std::string place_;  // of the first list
 };
 
-at::Tensor take_share(const at::Tensor& tensor, const ProcessShare& share);
+ACCELERATE_EXPORT at::Tensor take_share(const at::Tensor& tensor, const ProcessShare& share);
 
 template <class V>
 void find_length(const V& value, SplitLength& length, const NestedPath& path = {}) {

@@ -13,12 +13,18 @@
 #include <variant>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
+class StateDict;
 class StateValue;
+// Declared here because a friend cannot say that it is exported; see the classes.
+ACCELERATE_EXPORT bool operator==(const StateDict& left, const StateDict& right);
+ACCELERATE_EXPORT bool operator==(const StateValue& left, const StateValue& right);
 
 // Named values in the order in which they were set. A value type.
-class StateDict {
+class ACCELERATE_EXPORT StateDict {
  public:
   using Entry = std::pair<std::string, StateValue>;
 
@@ -46,7 +52,7 @@ class StateDict {
 // Nothing, a truth value, an integer, a number, a text, a list of values, a StateDict or a tensor.
 // A value type, except that copies of a tensor share its memory: put a clone into a state that must
 // stay as it is. The reading calls throw CheckpointError if the value is of another kind.
-class StateValue {
+class ACCELERATE_EXPORT StateValue {
  public:
   using List = std::vector<StateValue>;
   using Variant =

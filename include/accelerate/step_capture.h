@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "accelerate/detail/owned_impl.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -56,7 +57,7 @@ struct CaptureOptions {
 // then call it alike. Optimizers that can be recorded are SGD, Adam, AdamW and FlatAdamW. What the
 // step throws that is no error of this library or of libtorch is passed on, and the next call tries
 // again. After loading state into the optimizer call reset(). One thread at a time.
-class StepCapture {
+class ACCELERATE_EXPORT StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;
   using Step = std::function<Tensors(const Tensors& inputs)>;
@@ -79,7 +80,7 @@ class StepCapture {
   void reset();
 
  private:
-  class Impl;
+  class ACCELERATE_HIDDEN Impl;
   detail::OwnedImpl<Impl> impl_;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accelerate/comm_hook.h"
+#include "accelerate/export.h"
 #include "accelerate/join.h"
 
 namespace torch::nn {
@@ -44,7 +45,7 @@ struct DdpOptions {
 };
 
 // One model under a strategy. Owned together by the accelerator and the prepared model.
-class ModelStrategy {
+class ACCELERATE_EXPORT ModelStrategy {
  public:
   virtual ~ModelStrategy() = default;
 
@@ -86,7 +87,7 @@ class ModelStrategy {
   virtual bool usable() const = 0;
 };
 
-class Strategy {
+class ACCELERATE_EXPORT Strategy {
  public:
   virtual ~Strategy() = default;
   virtual std::string_view name() const = 0;
@@ -104,7 +105,7 @@ class Strategy {
 };
 
 // The strategy for this communicator: "single" for one process, "ddp" for several.
-std::unique_ptr<Strategy> make_strategy(std::shared_ptr<Communicator> communicator,
-                                        const DdpOptions& options);
+ACCELERATE_EXPORT std::unique_ptr<Strategy> make_strategy(
+    std::shared_ptr<Communicator> communicator, const DdpOptions& options);
 
 }  // namespace accelerate

@@ -15,6 +15,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 namespace detail {
@@ -29,7 +31,7 @@ template <class F>
 concept NextFunction = std::invocable<F&> && is_optional<std::invoke_result_t<F&>>;
 
 // Throws DataError: a range that can be read once was asked for a second pass.
-[[noreturn]] void throw_read_twice();
+[[noreturn]] ACCELERATE_EXPORT void throw_read_twice();
 
 // Walks `range`, which lives as long as the returned function.
 template <class Range>

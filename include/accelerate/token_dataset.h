@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 
@@ -36,8 +37,9 @@ struct TokenOptions {
 
 namespace detail {
 class TokenBlocks;
-std::shared_ptr<const TokenBlocks> open_tokens(const std::vector<std::filesystem::path>& files,
-                                               const TokenOptions& options, int64_t lookahead);
+ACCELERATE_EXPORT std::shared_ptr<const TokenBlocks> open_tokens(
+    const std::vector<std::filesystem::path>& files, const TokenOptions& options,
+    int64_t lookahead);
 }  // namespace detail
 
 // Blocks of tokens, each with the same block one token later: sample i of a file is
@@ -49,7 +51,7 @@ std::shared_ptr<const TokenBlocks> open_tokens(const std::vector<std::filesystem
 // dataset lives. Samples and batches own their memory: a batch is widened from the mapping straight
 // into one tensor [batch, block] for each field. Reading is safe from any thread; copies are cheap
 // and share the mappings.
-class TokenDataset {
+class ACCELERATE_EXPORT TokenDataset {
  public:
   // Throws DataError for a file that is missing, empty, shorter or longer than its header says, or
   // of another kind than the options say, and if there is no file with enough tokens for a sample.
@@ -74,7 +76,7 @@ class TokenDataset {
 
 // Blocks of tokens alone: sample i of a file is tokens[i * stride, i * stride + block); otherwise
 // as TokenDataset.
-class UnlabelledTokenDataset {
+class ACCELERATE_EXPORT UnlabelledTokenDataset {
  public:
   explicit UnlabelledTokenDataset(const std::vector<std::filesystem::path>& files,
                                   const TokenOptions& options = {});

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate {
 
 // Code points [begin, end) of the text that a token comes from.
@@ -103,7 +105,7 @@ struct AddedToken {
 //
 // Texts are UTF-8: encode() throws DataError for other bytes. Ids that the vocabulary does not
 // have are left out by decode().
-class Tokenizer {
+class ACCELERATE_EXPORT Tokenizer {
  public:
   // A tokenizer.json. Throws DataError, which names the file and the place in it, if it is
   // missing, damaged or holds a component that is not known.
@@ -156,8 +158,8 @@ class Tokenizer {
   int64_t add_tokens(std::span<const AddedToken> tokens);
 
  private:
-  struct Parts;
-  struct Loader;
+  struct ACCELERATE_HIDDEN Parts;
+  struct ACCELERATE_HIDDEN Loader;
   explicit Tokenizer(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
   Encoding encode_pair(const TextPair& texts, const EncodeOptions& options, bool pad) const;
   Encoding finish(Encoding first, std::optional<Encoding> second, const EncodeOptions& options,

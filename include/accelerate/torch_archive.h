@@ -15,15 +15,20 @@
 #include <variant>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/state_dict.h"
 
 namespace accelerate {
 
+class TorchDict;
 class TorchValue;
+// Declared here because a friend cannot say that it is exported; see the classes.
+ACCELERATE_EXPORT bool operator==(const TorchDict& left, const TorchDict& right);
+ACCELERATE_EXPORT bool operator==(const TorchValue& left, const TorchValue& right);
 
 // A Python dict or collections.OrderedDict: values by keys of any hashable kind, in the order in
 // which they were added. A value type.
-class TorchDict {
+class ACCELERATE_EXPORT TorchDict {
  public:
   using Entry = std::pair<TorchValue, TorchValue>;
   enum class Kind { kDict, kOrderedDict };
@@ -90,7 +95,7 @@ struct TorchNumpyArray {
 // What torch.save can hold and this library understands. A value type, except that copies of a
 // tensor share its memory. The reading calls throw CheckpointError if the value is of another
 // kind.
-class TorchValue {
+class ACCELERATE_EXPORT TorchValue {
  public:
   using List = std::vector<TorchValue>;
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, TorchBytes,
@@ -159,7 +164,7 @@ class TorchValue {
 // Blocks while the bytes are read once to check their CRC-32. Any thread. Throws CheckpointError
 // that names the file if it is missing, damaged, hostile, of the format before 1.6, or holds
 // something else.
-TorchValue load_torch_archive(const std::filesystem::path& path);
+ACCELERATE_EXPORT TorchValue load_torch_archive(const std::filesystem::path& path);
 
 // Writes a file that torch.load(path, weights_only=True) takes. Tensors of other devices are copied
 // to the host one by one and are said to be of the CPU; tensors that share their memory share it in
@@ -169,13 +174,14 @@ TorchValue load_torch_archive(const std::filesystem::path& path);
 // Throws CheckpointError if it cannot be written or the value holds what the format cannot: a NumPy
 // array, or a tensor without memory of its own (undefined, sparse, quantized, meta). Nothing has
 // changed then.
-void save_torch_archive(const std::filesystem::path& path, const TorchValue& value);
+ACCELERATE_EXPORT void save_torch_archive(const std::filesystem::path& path,
+                                          const TorchValue& value);
 
 // A StateValue as torch.save would hold it, and back. Back, tuples, sizes and sets become lists,
 // integers that are keys become texts. Throws CheckpointError that names the place of a value that
 // has no counterpart.
-TorchValue to_torch_value(const StateValue& value);
-StateValue to_state_value(const TorchValue& value);
+ACCELERATE_EXPORT TorchValue to_torch_value(const StateValue& value);
+ACCELERATE_EXPORT StateValue to_state_value(const TorchValue& value);
 inline StateDict to_state_dict(const TorchValue& value) { return to_state_value(value).as_dict(); }
 
 }  // namespace accelerate

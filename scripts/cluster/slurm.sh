@@ -2,9 +2,11 @@
 # A real SLURM of two nodes on this one machine, for tests. Needs root and the Debian packages slurmctld, slurmd,
 # slurm-client and munge. Nothing outside of DIR is touched.
 #
-# usage: scripts/cluster/slurm.sh start DIR PORT   makes DIR, starts all daemons, returns when the nodes are idle;
-#                                                  PORT to PORT + 2 are theirs. Then: export SLURM_CONF=DIR/slurm.conf
-#        scripts/cluster/slurm.sh stop DIR         ends them
+# usage: scripts/cluster/slurm.sh start DIR PORT PORT PORT
+#          makes DIR, starts all daemons at these ports, returns when the nodes are idle.
+#          Then: export SLURM_CONF=DIR/slurm.conf
+#        scripts/cluster/slurm.sh stop DIR
+#          ends them
 # Exit status 77: this machine cannot run it; the reason is printed.
 set -euo pipefail
 
@@ -28,7 +30,7 @@ readonly nodes=("$host" "$host-second")
 # waits for two minutes, and a job that found its nodes not ready yet is looked at again a minute later.
 # Ports of a job follow from its number, and two SLURMs on one machine must not give out the same ones.
 configuration() {
-  local dir="$1" port="$2"
+  local dir="$1" port="$2" node_ports=("$3" "$4")
   cat <<EOF
 ClusterName=test
 SlurmctldHost=$host(127.0.0.1)
@@ -59,14 +61,14 @@ JobRequeue=0
 SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=2
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-NodeName=${nodes[0]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=4 State=UNKNOWN
-NodeName=${nodes[1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=4 State=UNKNOWN
+NodeName=${nodes[0]} NodeHostname=$host NodeAddr=127.0.0.1 Port=${node_ports[0]} CPUs=4 State=UNKNOWN
+NodeName=${nodes[1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=${node_ports[1]} CPUs=4 State=UNKNOWN
 PartitionName=test Nodes=${nodes[0]},${nodes[1]} Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 EOF
 }
 
 start() {
-  local dir="$1" port="$2" program
+  local dir="$1" ports=("${@:2:3}") program
   [[ "$(id -u)" -eq 0 ]] || cannot "it needs root"
   for program in munged slurmctld slurmd srun sbatch sinfo; do
     command -v "$program" >/dev/null || cannot "$program is not installed"
@@ -78,13 +80,13 @@ start() {
   munged --force --num-threads=2 --key-file="$dir/munge.key" --socket="$dir/munge.socket" --pid-file="$dir/munged.pid" \
     --log-file="$dir/munged.log" --seed-file="$dir/munged.seed" >"$dir/munged.out" 2>&1 ||
     cannot "munged does not start: $(tail -n 1 "$dir/munged.out")"
-  configuration "$dir" "$port" >"$dir/slurm.conf"
+  configuration "$dir" "${ports[@]}" >"$dir/slurm.conf"
   export SLURM_CONF="$dir/slurm.conf"
   slurmctld -f "$SLURM_CONF"
   slurmd -f "$SLURM_CONF" -N "${nodes[0]}"
   slurmd -f "$SLURM_CONF" -N "${nodes[1]}"
-  local tries
-  for ((tries = 0; tries < 300; ++tries)); do
+  local end=$((SECONDS + 150))
+  while ((SECONDS < end)); do
     if [[ "$(sinfo --noheader --format=%D:%t 2>/dev/null)" == "2:idle" ]]; then
       echo "SLURM_CONF=$SLURM_CONF"
       return
@@ -120,7 +122,7 @@ stop() {
 }
 
 case "${1:-}" in
-  start) start "${2:?folder}" "${3:?port}" ;;
+  start) start "${2:?folder}" "${3:?port}" "${4:?port of the first node}" "${5:?port of the second node}" ;;
   stop) stop "${2:?folder}" ;;
-  *) die "usage: slurm.sh start DIR PORT | stop DIR" ;;
+  *) die "usage: slurm.sh start DIR PORT PORT PORT | stop DIR" ;;
 esac

@@ -8,7 +8,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "checkpoint/state_agreement.h"
-#include "checkpoint/state_version.h"
+#include "compat/library_version.h"
 #include "files/durable_file.h"
 
 namespace accelerate::checkpoint {
@@ -136,7 +136,7 @@ void SaveJob::take_back() {
 }
 
 files::Manifest SaveJob::manifest(const std::vector<std::string>& records_of_ranks) const {
-  files::Manifest manifest{.library_version = std::string(library_version()),
+  files::Manifest manifest{.library_version = compat::library_version(),
                            .world_size = static_cast<int64_t>(records_of_ranks.size()),
                            .step = step_,
                            .state = snapshot_.facts()};

@@ -9,6 +9,7 @@
 #include "cli/env_command.h"
 #include "cli/estimate_command.h"
 #include "cli/help_formatter.h"
+#include "cli/installation.h"
 #include "cli/man_command.h"
 #include "cli/merge_command.h"
 #include "cli/test_command.h"
@@ -22,6 +23,10 @@ void setup_program(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>("accelerate command [flags]"));
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.set_version_flag("--version", "accelerate " ACCELERATE_VERSION, "Print the version and exit");
+  app.add_flag_callback(
+      "--cmake_prefix",
+      [] { throw CLI::CallForVersion(cmake_prefix().string(), 0); },  // printed, with success
+      "Print what CMAKE_PREFIX_PATH needs for find_package(Accelerate)");
   app.footer("accelerate command --help tells more about a command.");
 }
 

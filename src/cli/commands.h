@@ -11,7 +11,7 @@ namespace accelerate::cli {
 // line itself (launch_command.h): here it has a name and a description alone.
 std::vector<Command> setup_commands(CLI::App& app);
 
-// Sets up the program itself: its description, --help and --version.
+// Sets up the program itself: its description, --help, --version and --cmake_prefix.
 void setup_program(CLI::App& app);
 
 }  // namespace accelerate::cli

@@ -40,7 +40,6 @@ ConfigurationFacts configuration_facts(const EnvOptions& options) {
 EnvironmentFacts gather_facts(const EnvOptions& options) {
   return {.version = ACCELERATE_VERSION,
           .built_for = ACCELERATE_LIBTORCH_VERSION,
-          .built_for_folder = ACCELERATE_LIBTORCH_DIR,
           .compiler = ACCELERATE_COMPILER,
           .libtorch = find_libtorch(),
           .platform = platform_facts(),

@@ -23,10 +23,17 @@ std::string gibibytes(uint64_t bytes) {
   return text;
 }
 
-std::string libtorch_text(const EnvironmentFacts& facts) {
-  const LibtorchFacts& torch = facts.libtorch;
-  if (torch.folder.empty()) return "not found (at the build: " + facts.built_for_folder + ")";
-  return torch.version + (torch.has_cuda ? " with CUDA" : " for CPU") + " at " + torch.folder;
+// What is there, and what is wrong with it.
+std::vector<std::string> libtorch_texts(const LibtorchFacts& torch) {
+  std::vector<std::string> texts;
+  if (!torch.folder.empty()) {
+    texts.push_back(torch.version + (torch.has_cuda ? " with CUDA" : " for CPU") + " at " +
+                    torch.folder);
+  }
+  if (!torch.problem.what.empty()) {
+    texts.push_back(torch.problem.what + "; try " + torch.problem.hint);
+  }
+  return texts;
 }
 
 std::string processor_text(const ProcessorFacts& processor) {
@@ -165,7 +172,7 @@ std::string environment_text(const EnvironmentFacts& facts) {
   const PlatformFacts& platform = facts.platform;
   std::string text = rows("accelerate", {facts.version}) +
                      rows("built with", {"libtorch " + facts.built_for + ", " + facts.compiler}) +
-                     rows("libtorch", {libtorch_text(facts)}) +
+                     rows("libtorch", libtorch_texts(facts.libtorch)) +
                      rows("backends", backend_texts(facts.libtorch.backends)) +
                      rows("platform", {platform.system + " " + platform.release + " " +
                                        platform.machine + ", glibc " + platform.glibc}) +
@@ -196,6 +203,7 @@ std::string environment_json(const EnvironmentFacts& facts) {
       {"accelerate_version", facts.version},
       {"build", {{"libtorch_version", facts.built_for}, {"compiler", facts.compiler}}},
       {"libtorch", libtorch_json(facts.libtorch)},
+      {"libtorch_problem", text_or_null(facts.libtorch.problem.what)},
       {"backends", backends},
       {"platform",
        {{"system", facts.platform.system},

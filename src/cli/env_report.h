@@ -21,9 +21,8 @@ struct ConfigurationFacts {
 };
 
 struct EnvironmentFacts {
-  std::string version{};           // of this program
-  std::string built_for{};         // the libtorch of the build: its version,
-  std::string built_for_folder{};  // where it was
+  std::string version{};    // of this program
+  std::string built_for{};  // the version of the libtorch of the build
   std::string compiler{};
   LibtorchFacts libtorch{};
   PlatformFacts platform{};

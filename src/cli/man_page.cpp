@@ -115,6 +115,8 @@ std::string man_page(const CommandOutline& program) {
                      "number of devices\n.SH SYNOPSIS\n.B accelerate\n.I command\n[flags]\n.br\n"
                      ".B accelerate launch\n[flags]\n.I program\n[arguments of program]\n";
   page += kDescription;
+  page += ".SH OPTIONS\n";
+  for (const OptionOutline& option : program.options) page += option_text(option);
   page += ".SH COMMANDS\n";
   for (const CommandOutline& command : program.commands) {
     add_man_command(command, program.name + " " + command.name, page);

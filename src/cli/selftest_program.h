@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <optional>
 
+#include "cli/installation.h"
+
 namespace accelerate::cli {
 
 inline constexpr const char* kSelftestProgram = "accelerate-selftest";
@@ -11,8 +13,5 @@ inline constexpr const char* kSelftestProgram = "accelerate-selftest";
 // Beside this program in a build, in the folder for programs of programs in an installation.
 // Nothing where it is missing.
 std::optional<std::filesystem::path> find_selftest_program();
-
-// The folder of this program.
-std::filesystem::path own_folder();
 
 }  // namespace accelerate::cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "cli/env_libtorch.h"
 #include "cli/help_formatter.h"
 #include "cli/launch_arguments.h"
 #include "cli/launch_command.h"
@@ -50,6 +51,13 @@ std::string selftest_program() {
                             "it again"});
 }
 
+// Without it each worker would end with the loader's words.
+void require_libtorch() {
+  const LibtorchFacts facts = find_libtorch();
+  if (!facts.is_asked_of_loader || facts.problem.what.empty()) return;
+  throw UsageError({.what = facts.problem.what, .hint = facts.problem.hint});
+}
+
 int run_selftest(const TestOptions& options, const std::vector<std::string>& launch_flags) {
   const LaunchCaller caller{.name = "accelerate test",
                             .takes_program = false,
@@ -63,6 +71,7 @@ int run_selftest(const TestOptions& options, const std::vector<std::string>& lau
   if (!options.config_file.empty())
     words.insert(words.end(), {"--config_file", options.config_file});
   words.push_back(selftest_program());
+  require_libtorch();
   if (options.json) words.emplace_back("--json");
   if (!options.timeout.empty()) words.insert(words.end(), {"--timeout", options.timeout});
   if (!options.folder.empty()) words.insert(words.end(), {"--folder", options.folder});

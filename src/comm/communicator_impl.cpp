@@ -47,8 +47,9 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
   if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
   detail::stamped(*this, [&] {
     const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
-    watch_ = std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, rank_, world_size_);
-    group_ = comm::open_process_group(meeting.store, state, options);
+    watch_ =
+        std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, alarm_, state.ranks());
+    group_ = comm::open_process_group(meeting.store, state, options, *alarm_);
   });
 }
 
@@ -117,6 +118,7 @@ void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception
   const comm::CollectiveRecord record = log_->latest();
   failure_ = "collective #" + std::to_string(sequence) + " " + record.operation +
              " failed: " + watch_->explain_failure(sequence);
+  alarm_->ring("an earlier collective failed");  // for what else runs: buckets of gradients
   throw_unusable(failure_, first_line(cause.what()));
 }
 

@@ -9,6 +9,7 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/detail/stamped.h"
+#include "comm/alarm.h"
 #include "comm/collective_log.h"
 #include "comm/peer_watch.h"
 #include "compat/c10d.h"
@@ -94,6 +95,7 @@ class Communicator::Impl {
   bool serves_cuda_;
   std::string failure_;  // what ended the group; empty while it is usable
   const std::shared_ptr<comm::CollectiveLog> log_ = std::make_shared<comm::CollectiveLog>();
+  const std::shared_ptr<comm::Alarm> alarm_ = std::make_shared<comm::Alarm>();
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::unique_ptr<comm::PeerWatch> watch_;  // last: says goodbye before the connections close
 };

@@ -1,4 +1,4 @@
-// Finds out, when a collective fails, which ranks are to blame.
+// Finds out, when a collective fails, which ranks are to blame, and ends those that cannot succeed.
 #pragma once
 
 #include <chrono>
@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "accelerate/process_state.h"
+#include "comm/alarm.h"
 #include "comm/collective_log.h"
 #include "compat/c10d.h"
 
@@ -14,6 +16,13 @@ namespace accelerate::comm {
 // A thread on every rank that waits, over a store connection of its own, for any rank to raise the
 // alarm and then publishes what this rank is doing. In a run without failures it asks the store
 // one small question every kPollInterval and nothing else; the hot path only writes the log.
+//
+// A rank that has failed or gone is out of the group, so no collective of the others can succeed
+// any more; but the libraries below do not always notice (a send of Gloo may hang). So the watch
+// rings the alarm of this rank when the first failing rank has found out who is to blame; when a
+// collective still runs kGrace after a rank has gone (its lifeline closed), which makes this rank
+// the first to fail; and kGrace after rank 0 and the store have gone. The grace is for what a rank
+// sent before it left: it may still be on its way.
 //
 // All talk with the store happens on that thread: a store that does not answer (rank 0 stopped)
 // can hold it up, but never the user's thread.
@@ -25,9 +34,10 @@ class PeerWatch {
   static constexpr std::chrono::milliseconds kPollInterval{500};
   static constexpr std::chrono::milliseconds kAnswerTimeout{2500};
   static constexpr std::chrono::milliseconds kGoodbyeTimeout{750};
+  static constexpr std::chrono::milliseconds kGrace{1500};
 
   PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const CollectiveLog> log,
-            int rank, int world_size);
+            std::shared_ptr<Alarm> alarm, const RankEnvironment& ranks);
   // Blocks at most a little over kGoodbyeTimeout, and only while other ranks go on or the store
   // does not answer.
   ~PeerWatch();
@@ -36,7 +46,8 @@ class PeerWatch {
 
   // Raises the alarm and waits a little over kAnswerTimeout for the others' records. Returns one
   // sentence that says which ranks did not arrive at collective `sequence` and what each did last,
-  // or that rank 0 and with it the store is gone. Does not throw.
+  // or that rank 0 and with it the store is gone. Returns at once what another rank has found out
+  // before. Does not throw.
   std::string explain_failure(int64_t sequence);
 
  private:

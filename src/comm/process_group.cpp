@@ -4,11 +4,13 @@
 
 #include <climits>
 #include <string>
+#include <utility>
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
 #include "comm/gpu_owners.h"
 #include "comm/own_address.h"
+#include "comm/watched_backend.h"
 #include "compat/cuda_plugin.h"
 
 namespace accelerate::comm {
@@ -26,11 +28,13 @@ std::shared_ptr<::gloo::transport::Device> gloo_device(const RankEnvironment& ra
 
 c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const RankEnvironment& ranks,
-                                            std::chrono::milliseconds timeout) {
+                                            std::chrono::milliseconds timeout, Alarm& alarm) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(gloo_device(ranks));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(
+  auto gloo = c10::make_intrusive<compat::GlooBackend>(
       c10::make_intrusive<c10d::PrefixStore>("gloo", store), ranks.rank, ranks.world_size, options);
+  auto abort = [backend = gloo.get()] { backend->close_connections(); };
+  return watch_backend(std::move(gloo), std::move(abort), alarm);
 }
 
 std::string host_name() {
@@ -59,11 +63,11 @@ c10::intrusive_ptr<c10d::Backend> open_nccl(const c10::intrusive_ptr<c10d::Store
 
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
-    const ProcessGroupOptions& options) {
+    const ProcessGroupOptions& options, Alarm& alarm) {
   using BackendType = c10d::ProcessGroup::BackendType;
   try {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, state.rank(), state.world_size());
-    const auto gloo = open_gloo(store, state.ranks(), options.timeout);
+    const auto gloo = open_gloo(store, state.ranks(), options.timeout, alarm);
     // Connections that close make those fail that still connect: nobody leaves, or ends, before all
     // are connected.
     gloo->barrier()->wait();

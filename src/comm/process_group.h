@@ -3,16 +3,18 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/process_state.h"
+#include "comm/alarm.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
 
 // Opens Gloo for CPU tensors and, where `state` has a GPU, NCCL or Gloo for CUDA tensors.
-// Collective over all ranks. Throws UsageError where NCCL is asked to put two ranks on one GPU,
+// Collective over all ranks. When `alarm` rings, collectives of Gloo that run end with an error and
+// its connections close. Throws UsageError where NCCL is asked to put two ranks on one GPU,
 // CommError where the connections cannot be made.
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
-    const ProcessGroupOptions& options);
+    const ProcessGroupOptions& options, Alarm& alarm);
 
 // The group under `communicator`, for the strategies that drive c10d themselves. Null at world
 // size 1.

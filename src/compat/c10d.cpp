@@ -6,11 +6,28 @@
 
 #include <vector>
 
+#include "accelerate/log.h"
+
 namespace accelerate::compat {
 
 bool is_communication_failure(const std::exception& error) {
   return dynamic_cast<const c10::DistError*>(&error) != nullptr ||
          dynamic_cast<const ::gloo::Exception*>(&error) != nullptr;
+}
+
+std::exception_ptr make_communication_failure(const std::string& what) {
+  return std::make_exception_ptr(
+      c10::DistBackendError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, what));
+}
+
+void GlooBackend::close_connections() noexcept {
+  for (const auto& context : contexts_) {
+    try {
+      context->closeConnections();
+    } catch (const std::exception& error) {
+      log(LogLevel::kWarning, std::string("a connection was not closed: ") + error.what());
+    }
+  }
 }
 
 bool is_refusal(const std::exception& error) {

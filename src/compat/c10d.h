@@ -15,6 +15,20 @@ namespace accelerate::compat {
 // reached, as opposed to errors in the user's own code.
 bool is_communication_failure(const std::exception& error);
 
+// An exception of that kind.
+std::exception_ptr make_communication_failure(const std::string& what);
+
+// Gloo, with a way to end it.
+class GlooBackend final : public c10d::ProcessGroupGloo {
+ public:
+  using c10d::ProcessGroupGloo::ProcessGroupGloo;
+
+  // Closes the connections to all peers, who notice at once. Returns when nothing is read from or
+  // written to tensors any more. Collectives that run may fail, or hang until their timeout; later
+  // ones fail. Does not throw.
+  void close_connections() noexcept;
+};
+
 // True for libtorch's other exceptions, with which it and c10d's backends refuse arguments before
 // anything is sent.
 bool is_refusal(const std::exception& error);

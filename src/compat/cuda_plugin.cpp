@@ -1,12 +1,15 @@
 #include "compat/cuda_plugin.h"
 
 #include <dlfcn.h>
+#include <torch/version.h>
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "accelerate/log.h"
 #include "compat/cuda_kernels.h"
+#include "compat/library_version.h"
 
 namespace accelerate::compat {
 namespace {
@@ -16,36 +19,83 @@ bool driver_is_present() {
          std::filesystem::exists("/dev/nvidiactl") || std::filesystem::exists("/dev/dxg");
 }
 
-// The folder of the library that holds this very function.
-std::filesystem::path own_folder() {
+// Beside the library that holds this very function. A program that holds it itself, as some tests
+// do, has it in the folder lib beside its own.
+std::filesystem::path plugin_file() {
+  constexpr const char* kName = "libaccelerate_cuda.so";
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&cuda_plugin), &info) == 0) return {};
-  return std::filesystem::path(info.dli_fname).parent_path();
+  if (dladdr(reinterpret_cast<const void*>(&plugin_file), &info) == 0) return kName;
+  const auto folder = std::filesystem::path(info.dli_fname).parent_path();
+  std::filesystem::path beside = folder / kName;
+  std::filesystem::path in_lib = folder / ".." / "lib" / kName;
+  return !std::filesystem::exists(beside) && std::filesystem::exists(in_lib) ? in_lib : beside;
 }
 
-const CudaPlugin* load() {
-  if (!driver_is_present()) return nullptr;
-  const auto path = own_folder() / "libaccelerate_cuda.so";
-  // Global: libtorch_cuda registers kernels that libtorch_cpu and later libraries look up.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    log(LogLevel::kWarning,
-        std::string("an NVIDIA driver is present, but GPUs are not used: ") + dlerror());
-    return nullptr;
-  }
-  auto* entry = reinterpret_cast<const CudaPlugin* (*)()>(dlsym(library, kCudaPluginEntry));
-  if (entry == nullptr) {
-    log(LogLevel::kWarning, path.string() + " has no entry " + kCudaPluginEntry);
-    return nullptr;
-  }
-  return entry();
+std::string build_text(const CudaPluginVersion& version) {
+  return "Accelerate " + std::string(version.accelerate) + " for torch " + version.torch +
+         " (table " + std::to_string(version.table) + ")";
+}
+
+OpenedCudaPlugin wrong_version(const std::filesystem::path& file, const std::string& version) {
+  const CudaPluginVersion own{kCudaPluginTable, library_version(), TORCH_VERSION};
+  return {.problem = {.what = file.string() + " belongs to " + version + ", this library to " +
+                              build_text(own),
+                      .hint = "install both from one build, or set ACCELERATE_USE_CPU=true to "
+                              "train without GPUs"},
+          .wrong_version = true};
+}
+
+const OpenedCudaPlugin& opened_plugin() {
+  static const OpenedCudaPlugin opened =
+      driver_is_present() ? open_cuda_plugin(plugin_file()) : OpenedCudaPlugin{};
+  return opened;
 }
 
 }  // namespace
 
+OpenedCudaPlugin open_cuda_plugin(const std::filesystem::path& file) {
+  // Global: libtorch_cuda registers kernels that libtorch_cpu and later libraries look up. That is
+  // also why a plug-in that turns out to be unusable is not closed again.
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) return {.problem = {.what = dlerror()}};
+  auto* version_of =
+      reinterpret_cast<const CudaPluginVersion* (*)()>(dlsym(library, kCudaPluginVersionEntry));
+  if (version_of == nullptr) return wrong_version(file, "an older build without a version");
+  const CudaPluginVersion& version = *version_of();
+  if (version.table != kCudaPluginTable ||
+      version.accelerate != std::string_view(library_version()) ||
+      version.torch != std::string_view(TORCH_VERSION)) {
+    return wrong_version(file, build_text(version));
+  }
+  auto* entry = reinterpret_cast<const CudaPlugin* (*)()>(dlsym(library, kCudaPluginEntry));
+  if (entry == nullptr) {
+    return {.problem = {.what = file.string() + " has no entry " + kCudaPluginEntry}};
+  }
+  return {.plugin = entry()};
+}
+
+int gpu_count(const OpenedCudaPlugin& opened) {
+  if (opened.wrong_version) throw ConfigError(opened.problem);
+  return opened.plugin == nullptr ? 0 : opened.plugin->device_count();
+}
+
 const CudaPlugin* cuda_plugin() {
-  static const CudaPlugin* const plugin = load();
+  static const CudaPlugin* const plugin = [] {
+    const OpenedCudaPlugin& opened = opened_plugin();
+    const ErrorInfo& problem = opened.problem;
+    if (!problem.what.empty()) {
+      log(LogLevel::kWarning, "an NVIDIA driver is present, but GPUs are not used: " +
+                                  problem.what + (problem.hint.empty() ? "" : "; ") + problem.hint);
+    }
+    return opened.plugin;
+  }();
   return plugin;
+}
+
+int gpu_count() {
+  const int count = gpu_count(opened_plugin());
+  (void)cuda_plugin();  // says why there are none
+  return count;
 }
 
 const CudaKernels* kernels_for(const at::Tensor& tensor) {

@@ -6,11 +6,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "accelerate/errors.h"
 #include "compat/cuda_graph.h"
+#include "compat/cuda_plugin_version.h"
 
 namespace c10d {
 class Backend;
@@ -55,14 +58,33 @@ struct CudaPlugin {
   int kernel_capability;
 };
 
-// Name of the one C entry of the library, of type `const CudaPlugin* ()`.
-inline constexpr const char* kCudaPluginEntry = "accelerate_cuda_plugin";
+// kCudaPluginTable goes up with every change of the table; this notices one that changes its size.
+static_assert(sizeof(CudaPlugin) == 14 * sizeof(void*), "raise kCudaPluginTable");
+
+// What opening a plug-in gave: its table, or what is wrong.
+struct OpenedCudaPlugin {
+  const CudaPlugin* plugin = nullptr;
+  ErrorInfo problem{};         // `what` is empty where there is none
+  bool wrong_version = false;  // the problem is a plug-in of another build
+};
+
+// Opens the plug-in `file` and checks that it was built together with this library. Throws nothing
+// of its own: the caller decides whether a GPU was asked for. A library that was opened stays open.
+OpenedCudaPlugin open_cuda_plugin(const std::filesystem::path& file);
+
+// The number of GPUs that `opened` shows. Throws ConfigError for a plug-in of the wrong version.
+int gpu_count(const OpenedCudaPlugin& opened);
 
 // The plug-in, or nullptr where there is no NVIDIA driver or the library was not built. Loads it
 // on the first call and keeps it for the life of the process. Must come before libtorch is asked
 // about CUDA: libtorch remembers the answer "none". Logs a warning where a driver is present but
-// the library cannot be loaded.
+// the library cannot be used.
 const CudaPlugin* cuda_plugin();
+
+// The number of GPUs that this process can see, for a caller who means to use them. Loads the
+// plug-in as cuda_plugin() does, but throws ConfigError if it is of the wrong version: falling back
+// to the CPU would only show as hours of slow training.
+int gpu_count();
 
 // Whether this process can see a GPU. Loads the plug-in as cuda_plugin() does.
 bool has_cuda();

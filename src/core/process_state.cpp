@@ -73,8 +73,7 @@ ProcessState ProcessState::read(const EnvironmentLookup& lookup, int gpu_count,
 
 ProcessState ProcessState::from_environment(const ProcessStateOptions& options) {
   const bool cpu = options.cpu || environment_flag("ACCELERATE_USE_CPU");
-  const compat::CudaPlugin* cuda = cpu ? nullptr : compat::cuda_plugin();
-  return read(environment_variable, cuda == nullptr ? 0 : cuda->device_count(), options);
+  return read(environment_variable, cpu ? 0 : compat::gpu_count(), options);
 }
 
 DistributedType ProcessState::distributed_type() const {

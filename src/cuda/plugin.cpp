@@ -1,11 +1,13 @@
-// The one entry of libaccelerate_cuda.so.
+// The two entries of libaccelerate_cuda.so.
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <torch/version.h>
 
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "accelerate/export.h"
 #include "compat/cuda_plugin.h"
 #include "cuda/graph.h"
 #include "cuda/kernel_table.h"
@@ -83,6 +85,17 @@ const compat::CudaPlugin kPlugin = {
 }  // namespace
 }  // namespace accelerate::cuda
 
-extern "C" const accelerate::compat::CudaPlugin* accelerate_cuda_plugin() {
+extern "C" {
+
+ACCELERATE_EXPORT const accelerate::compat::CudaPluginVersion* accelerate_cuda_plugin_version() {
+  static constexpr accelerate::compat::CudaPluginVersion kVersion{
+      .table = accelerate::compat::kCudaPluginTable,
+      .accelerate = ACCELERATE_VERSION,
+      .torch = TORCH_VERSION};
+  return &kVersion;
+}
+
+ACCELERATE_EXPORT const accelerate::compat::CudaPlugin* accelerate_cuda_plugin() {
   return &accelerate::cuda::kPlugin;
+}
 }

@@ -202,8 +202,9 @@ TEST_F(CaptureTest, CollectivesOfNcclArePartOfTheGraph) {
   alone([](const Rank&) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), std::chrono::seconds(30));
-    const auto group = comm::open_process_group(meeting.store, state, {});
+    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
+    comm::Alarm alarm;
+    const auto group = comm::open_process_group(meeting.store, state, {}, alarm);
     Accelerator accelerator;
     auto step = accelerator.capture([&](const Tensors& in) -> Tensors {
       std::vector<at::Tensor> sum{in[0] * 2};

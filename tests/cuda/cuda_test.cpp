@@ -97,8 +97,9 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), std::chrono::seconds(30));
-    const auto group = comm::open_process_group(meeting.store, state, {});
+    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
+    comm::Alarm alarm;
+    const auto group = comm::open_process_group(meeting.store, state, {}, alarm);
     std::vector<at::Tensor> tensors{torch::arange(5, state.device()).to(torch::kFloat)};
     group->allreduce(tensors)->wait();
     EXPECT_EQ(tensors[0].sum().item<float>(), 10.0F);

@@ -3,18 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-
-#include "compat/cuda_plugin.h"
+#include "accelerate/process_state.h"
 #include "support/ranks.h"
 
 // Skips the test, visibly, where there is no GPU. Where a test has ranks, in their bodies: they are
 // forked from the test process, which must not have used the driver.
-#define REQUIRE_GPU()                                             \
-  if (::accelerate::compat::cuda_plugin() == nullptr ||           \
-      ::accelerate::compat::cuda_plugin()->device_count() == 0) { \
-    GTEST_SKIP() << "no GPU";                                     \
-  }                                                               \
+#define REQUIRE_GPU()                                                    \
+  if (::accelerate::ProcessState::from_environment().gpu_count() == 0) { \
+    GTEST_SKIP() << "no GPU";                                            \
+  }                                                                      \
   static_assert(true, "takes the semicolon")
 
 namespace accelerate::test {
@@ -22,9 +19,7 @@ namespace accelerate::test {
 // Runs a body in one process, without a launcher.
 class LoneRank : public Ranks {
  protected:
-  void alone(const RankBody& body) {
-    run(1, body, {.deadline = std::chrono::seconds(120), .launched = false});
-  }
+  void alone(const RankBody& body) { run(1, body, {.launched = false}); }
 };
 
 }  // namespace accelerate::test

@@ -132,8 +132,8 @@ TEST_F(CudaPrecision, SeedsTheGpuToo) {
 
 // Two ranks on one GPU, so through Gloo.
 AcceleratorOptions through_gloo() {
-  return {.process_group = {.timeout = std::chrono::seconds(50),
-                            .rendezvous_timeout = std::chrono::seconds(50),
+  return {.process_group = {.timeout = test::kUnreachedTimeout,
+                            .rendezvous_timeout = test::kUnreachedTimeout,
                             .cuda_backend = CudaBackend::kGloo}};
 }
 
@@ -216,9 +216,10 @@ TEST_F(CudaPrecision, HooksRunOnNccl) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();
     const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), std::chrono::seconds(30));
+    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     set_seed(11);
-    expect_hooks_average(comm::open_process_group(meeting.store, state, {}), 0);
+    comm::Alarm alarm;
+    expect_hooks_average(comm::open_process_group(meeting.store, state, {}, alarm), 0);
   });
 }
 

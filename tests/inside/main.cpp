@@ -5,9 +5,17 @@
 #include "support/numeric_names.h"
 #include "support/run_all_tests.h"
 
+namespace {
+
+// A worker that hangs must not hold the caller for ever; the workers die with it.
+struct AlarmOfEachTest : testing::EmptyTestEventListener {
+  void OnTestStart(const testing::TestInfo&) override { alarm(240); }
+};
+
+}  // namespace
+
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
-  // A worker that hangs must not hold the caller for ever; the workers die with it.
-  alarm(400);
+  testing::UnitTest::GetInstance()->listeners().Append(new AlarmOfEachTest);
   return accelerate::test::run_all_tests();
 }

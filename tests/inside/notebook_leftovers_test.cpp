@@ -23,7 +23,7 @@ size_t leaving_rank() { return static_cast<size_t>(std::atoi(std::getenv("RANK")
 const NotebookOptions kTwo{.num_processes = 2, .cpu = true};
 
 // How long a process that nobody ends is there: long enough to be seen, not for ever.
-constexpr unsigned kLifeOfALeftover = 60;
+constexpr unsigned kLifeOfALeftover = 180;
 // In place of its number, if it lived as long.
 constexpr int kNobodyEndedIt = -1;
 

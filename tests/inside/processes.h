@@ -19,10 +19,10 @@ inline bool is_running(pid_t pid) {
   return name_end != std::string::npos && line[name_end + 2] != 'Z' && line[name_end + 2] != 'X';
 }
 
-// False if `holds` has not come true within 30 seconds.
+// False if `holds` has not come true within two minutes.
 template <class Condition>
 bool comes_true(Condition holds) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (!holds()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

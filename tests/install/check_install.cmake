@@ -1,7 +1,9 @@
 # Installs the build into a fresh prefix, moves the prefix, then builds and runs the README's first program against it
 # from a folder of its own, alone and under the installed `accelerate launch`, and a program of Accelerate::transformers.
+# Then takes away the torch that the installation was told of, and names another.
 #
-# Given: BUILD (the build folder), SNIPPETS (the folder of the README's programs), and CXX, BUILD_TYPE, VERSION of BUILD.
+# Given: BUILD (the build folder), SNIPPETS (the folder of the README's programs), and CXX, BUILD_TYPE, VERSION and
+# LIBTORCH_VERSION of BUILD.
 
 set(CMAKE_EXECUTE_PROCESS_COMMAND_ECHO STDOUT)
 set(work "${BUILD}/install_test")
@@ -46,3 +48,57 @@ string(FIND "${refusal}" "Torch_DIR=${work}/nowhere holds no libtorch" named)
 if(status EQUAL 0 OR named EQUAL -1)
   message(FATAL_ERROR "a wrong Torch_DIR was not refused clearly: ${refusal}")
 endif()
+
+# --- libtorch is found by the link that the installation has, and by nothing else -------------------------------------
+
+# The command ends with `status` and says `text`; what Python has on this machine does not help it.
+function(expect status text)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -E env --unset=LD_LIBRARY_PATH --unset=LIBTORCH --unset=Torch_DIR
+            "PYTHONPATH=${work}/no_torch" ${ARGN}
+    WORKING_DIRECTORY "${work}" OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE ended)
+  message("${said}")
+  string(FIND "${said}" "${text}" found)
+  if(NOT ended EQUAL status OR found EQUAL -1)
+    message(FATAL_ERROR "ended with status ${ended}, not with ${status} and: ${text}")
+  endif()
+endfunction()
+file(WRITE "${work}/no_torch/torch/__init__.py" "")
+
+expect(0 "${prefix}\n" "${prefix}/bin/accelerate" --cmake-prefix)
+
+file(GLOB links LIST_DIRECTORIES true "${prefix}/lib*/accelerate/libtorch" "${prefix}/lib/*/accelerate/libtorch")
+list(LENGTH links count)
+if(NOT count EQUAL 1)
+  message(FATAL_ERROR "not one link to libtorch in ${prefix}: ${links}")
+endif()
+set(link "${links}")
+get_filename_component(libraries "${link}/../.." ABSOLUTE)
+file(READ_SYMLINK "${link}" torch)
+
+file(GLOB installed_objects "${libraries}/libaccelerate*.so" "${prefix}/bin/accelerate*")
+foreach(object IN LISTS installed_objects)
+  file(READ_ELF "${object}" RUNPATH run_paths RPATH old_run_paths)
+  foreach(path IN LISTS run_paths old_run_paths)
+    if(NOT path MATCHES "^\\$ORIGIN")
+      message(FATAL_ERROR "${object} looks for libraries in ${path}")
+    endif()
+  endforeach()
+endforeach()
+
+file(REMOVE "${link}")
+file(CREATE_LINK "${work}/gone/torch" "${link}" SYMBOLIC)
+string(REGEX MATCH "[0-9]+\\.[0-9]+" minor "${LIBTORCH_VERSION}")
+set(missing "libtorch ${minor} is missing: ${link} names ${work}/gone/torch, which holds none")
+expect(0 "${missing}" "${prefix}/bin/accelerate" env)
+expect(2 "error: ${missing}\n" "${prefix}/bin/accelerate" test --cpu)
+expect(127 "libtorch_cpu.so: cannot open shared object file" "${prefix}/bin/accelerate-selftest" --help)
+expect(1 "No libtorch found (${link} names ${work}/gone/torch, which holds none): give -DTorch_DIR=/path/to/torch, version ${minor} (Accelerate was built with it).\n"
+       "${CMAKE_COMMAND}" -G Ninja -S "${CMAKE_CURRENT_LIST_DIR}/consumer" -B "${work}/no_torch_consumer"
+       "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_CXX_COMPILER=${CXX}" "-Dprogram=${program}" "-Dversion=${VERSION}")
+
+file(REMOVE "${link}")
+file(CREATE_LINK "${torch}" "${work}/another torch" SYMBOLIC)
+file(CREATE_LINK "${work}/another torch" "${link}" SYMBOLIC)
+expect(0 "accelerate-selftest" "${prefix}/bin/accelerate-selftest" --help)
+expect(0 " at ${torch}/lib\n" "${prefix}/bin/accelerate" env)

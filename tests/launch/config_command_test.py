@@ -121,8 +121,8 @@ class Env(ProgramTest):
         facts = json.loads(self.run_program("env", "--json", environment={"ACCELERATE_USE_CPU": "yes"}).stdout)
         self.assertEqual(
             list(facts),
-            ["accelerate_version", "build", "libtorch", "backends", "platform", "processor", "memory_bytes", "gpus",
-             "gpu_driver_version", "python", "config_file", "config_problem", "settings", "variables"],
+            ["accelerate_version", "build", "libtorch", "libtorch_problem", "backends", "platform", "processor",
+             "memory_bytes", "gpus", "gpu_driver_version", "python", "config_file", "config_problem", "settings", "variables"],
         )
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.assertEqual(facts["memory_bytes"], pages)

@@ -1,7 +1,9 @@
 // Signals to the launcher, and that nothing is left when it ends. Launcher::TearDown looks for
 // processes after each of these tests.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -45,6 +47,19 @@ bool appears(const std::filesystem::path& file) {
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (std::chrono::steady_clock::now() < deadline) {
     if (std::filesystem::exists(file)) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+// Waits until the pipe to which the process writes its output is full.
+bool fills_its_output(pid_t pid) {
+  const std::string output = "/proc/" + std::to_string(pid) + "/fd/1";
+  const auto deadline = std::chrono::steady_clock::now() + kDeadline;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const launch::UniqueFd pipe(open(output.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    pollfd room{pipe.get(), POLLOUT, 0};
+    if (pipe && poll(&room, 1, 0) == 0) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;
@@ -160,7 +175,7 @@ bool ends(pid_t pid) {
 TEST_F(Launcher, OneStopSignalEndsItAlsoIfNobodyReadsItsOutput) {
   auto run = start_script(1, "echo begun > $0.begun; exec yes");
   ASSERT_TRUE(appears(folder_.path() / "worker.sh.begun"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the pipe is full
+  ASSERT_TRUE(fills_its_output(run->pid()));
   run->signal(SIGTERM);
   EXPECT_TRUE(ends(run->pid()));
   EXPECT_EQ(run->wait().exit_code, 128 + SIGTERM);
@@ -179,10 +194,10 @@ TEST_F(Launcher, OneStopSignalEndsItAlsoIfNobodyReadsThePipeOfBothStreams) {
                     "--num_processes", "1", "sh", worker},
                    {.as_is = true});
   ASSERT_TRUE(appears(folder_.path() / "worker.sh.begun"));
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
   pid_t launcher = 0;
   std::ifstream(folder_.path() / "pid") >> launcher;
   ASSERT_GT(launcher, 0);
+  ASSERT_TRUE(fills_its_output(launcher));
   kill(launcher, SIGTERM);
   EXPECT_EQ(run->wait().out, "143\n");
 }
@@ -318,8 +333,10 @@ TEST_F(Launcher, ABackgroundProcessThatHoldsTheOutputDoesNotKeepTheJobAlive) {
 }
 
 TEST_F(Launcher, AProcessThatLeftItsSessionIsKilledAtTheEnd) {
-  const RunResult result =
-      run_script(2, "setsid sh -c 'sleep 600 & sleep 600' & sleep 0.2; echo done");
+  const RunResult result = run_script(2, R"(
+setsid sh -c 'sleep 600 & touch "$0"; sleep 600' "$0.$RANK" &
+until [ -e "$0.$RANK" ]; do sleep 0.02; done
+echo done)");
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "done\ndone\n");
   EXPECT_THAT(processes(), IsEmpty());  // at once: the launcher waits for them

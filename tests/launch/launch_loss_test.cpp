@@ -2,10 +2,11 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "launch/folder_entries.h"
 #include "launch/machines.h"
@@ -19,6 +20,43 @@ using std::chrono::milliseconds;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
+// One end of a connection of this machine, as the kernel sees it.
+struct ConnectionEnd {
+  static constexpr int kCloseWait = 8;  // the other side has hung up, this one has not
+
+  int state = 0;
+  unsigned long unsent_bytes = 0;  // or not acknowledged yet
+};
+
+// The ends that sit at `port` of this machine.
+std::vector<ConnectionEnd> connections_at(int port) {
+  std::vector<ConnectionEnd> found;
+  for (const char* file : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream stream(file);
+    std::string line;
+    std::getline(stream, line);  // the names of the columns
+    while (std::getline(stream, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state, queues;
+      words >> number >> local >> remote >> state >> queues;
+      if (std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16) != port) continue;
+      found.push_back({.state = std::stoi(state, nullptr, 16),
+                       .unsent_bytes = std::stoul(queues, nullptr, 16)});
+    }
+  }
+  return found;
+}
+
+// Whether `holds` comes true of the connections at `port` within kDeadline.
+template <class Condition>
+bool connections_become(int port, Condition holds) {
+  for (const auto deadline = Clock::now() + kDeadline; Clock::now() < deadline;) {
+    if (holds(connections_at(port))) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return false;
+}
+
 TEST_F(Machines, AMachineThatIntroducesItselfAndHangsUpIsNotTakenIn) {
   const Setup setup{.machines = 2, .processes = 2};
   const auto program = script("echo $RANK");
@@ -28,8 +66,15 @@ TEST_F(Machines, AMachineThatIntroducesItselfAndHangsUpIsNotTakenIn) {
   for (const char* identity : {"first", "second"}) {
     say(connect_to_main(port_), hello_of(identity));
   }
+  const auto hung_up = [](const ConnectionEnd& end) {
+    return end.state == ConnectionEnd::kCloseWait;
+  };
+  ASSERT_TRUE(connections_become(
+      port_, [&](const auto& ends) { return std::ranges::count_if(ends, hung_up) >= 2; }));
   main->signal(SIGCONT);
-  std::this_thread::sleep_for(milliseconds(300));  // it has read them before the real one comes
+  // It has read them before the real one comes.
+  ASSERT_TRUE(connections_become(
+      port_, [&](const auto& ends) { return std::ranges::none_of(ends, hung_up); }));
   auto other = start_machine(1, setup, program);
   const RunResult on_main = main->wait();
   EXPECT_EQ(on_main.exit_code, 0) << on_main.err;
@@ -40,8 +85,8 @@ TEST_F(Machines, AMachineThatIntroducesItselfAndHangsUpIsNotTakenIn) {
 TEST_F(Machines, AMonitorIntervalAboveTheTimeoutOfAMachineLosesNone) {
   const Setup setup{.machines = 2,
                     .processes = 2,
-                    .flags = {"--monitor_interval", "30", "--rdzv_conf", "machine_timeout=3"}};
-  const auto program = script("sleep 4; echo $RANK");
+                    .flags = {"--monitor_interval", "30", "--rdzv_conf", "machine_timeout=5"}};
+  const auto program = script("sleep 6; echo $RANK");  // longer than that, without a word
   auto main = start_machine(0, setup, program);
   auto other = start_machine(1, setup, program);
   const RunResult on_main = main->wait();
@@ -102,9 +147,14 @@ TEST_F(Machines, ASecondInterruptDoesNotWaitForAMachineThatDoesNotAnswer) {
 
 TEST_F(Machines, ASignalToAllLaunchersIsOneHoweverLateItComesToSome) {
   const Setup setup{.machines = 2, .processes = 2, .flags = {"--grace_period", "3600"}};
-  const auto program = script(
-      "trap 'echo heard' INT; echo ready; until [ -e \"$0.go\" ]; do sleep 0.05; done; "
-      "echo saved");
+  const auto program = script(R"(
+trap 'echo heard' INT
+echo ready
+until [ -e "$0.go" ]; do
+  [ -e "$0.again" ] && echo still here
+  sleep 0.05
+done
+echo saved)");
   auto main = start_machine(0, setup, program);
   auto other = start_machine(1, setup, program);
   main->wait_for_output("ready");
@@ -112,7 +162,8 @@ TEST_F(Machines, ASignalToAllLaunchersIsOneHoweverLateItComesToSome) {
   main->signal(SIGINT);
   other->wait_for_output("heard");  // by order of the main machine
   other->signal(SIGINT);
-  std::this_thread::sleep_for(milliseconds(500));  // it would be killed by now
+  folder_.write("worker.sh.again", "");
+  other->wait_for_output("still here", 10);  // it would be killed by now
   folder_.write("worker.sh.go", "");
   EXPECT_EQ(main->wait().exit_code, 130);
   const RunResult on_other = other->wait();
@@ -127,20 +178,22 @@ TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
   say(member, hello_of("slow"));
   read_until(member, "start ");
   // Until nothing more fits on this side: the rest waits in the system of the main machine.
-  int before = -1;
-  for (int waiting = 0; waiting != before || waiting == 0;) {
-    before = waiting;
-    std::this_thread::sleep_for(milliseconds(300));
-    ASSERT_EQ(ioctl(member.get(), FIONREAD, &waiting), 0);
-  }
+  ASSERT_TRUE(connections_become(port_, [](const auto& ends) {
+    return std::ranges::any_of(ends,
+                               [](const ConnectionEnd& end) { return end.unsent_bytes > 2'000; });
+  }));
+  const launch::UniqueFd guest = connect_to_main(port_);  // who says nothing
   std::string words = "ended attempt=0\n";
   while (words.size() < 8'000'000) words += "alive\n";
   std::thread talk([&] {  // more than the main machine reads before it ends
-    const timeval patience{.tv_sec = 5, .tv_usec = 0};
+    const timeval patience{.tv_sec = kDeadline.count(), .tv_usec = 0};
     setsockopt(member.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     send(member.get(), words.data(), words.size(), MSG_NOSIGNAL);
   });
-  std::this_thread::sleep_for(milliseconds(500));
+  // It ends when the main machine has come to its last words. One that does not wait until they are
+  // read would soon be gone, and they with it.
+  read_until(guest, "(nothing)");
+  std::this_thread::sleep_for(milliseconds(300));
   const int much = 1 << 20;
   setsockopt(member.get(), SOL_SOCKET, SO_RCVBUF, &much, sizeof much);
   EXPECT_THAT(read_until(member, "finish "), HasSubstr("finish "));

@@ -7,6 +7,7 @@
 
 #include "launch/command_line.h"
 #include "launch/launcher_run.h"
+#include "launch/port_reservation.h"
 
 namespace accelerate::test {
 namespace {
@@ -56,14 +57,16 @@ class MpiRuns : public Launcher, public ::testing::WithParamInterface<Mpi> {
   std::vector<std::string> script(const std::string& text) {
     return {"sh", folder_.write("worker.sh", text)};
   }
+
+  // Where ranks that mpirun started by hand meet.
+  launch::PortReservation reservation_ = launch::PortReservation::any();
+  const std::string port_ = std::to_string(reservation_.port());
 };
 
 TEST_P(MpiRuns, AProgramOfTheLibraryKnowsItsPlaceWithoutOurLauncher) {
   std::vector<std::string> command = by_hand(3);
   command.insert(command.end(), {RANK_PROGRAM, "sum"});
-  const RunResult result = run(
-      command,
-      {.environment = {{"MASTER_PORT", std::to_string(11'000 + getpid() % 9'000)}}, .as_is = true});
+  const RunResult result = run(command, {.environment = {{"MASTER_PORT", port_}}, .as_is = true});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   const std::string end = ", node 0, restart 0, by " + GetParam().family + ": sum 6";
   EXPECT_THAT(sorted_lines(result.out),
@@ -75,9 +78,8 @@ TEST_P(MpiRuns, TheSelfTestPasses) {
   std::vector<std::string> command = by_hand(2);
   command.push_back(SELFTEST_PROGRAM);
   const RunResult result =
-      run(command, {.environment = {{"MASTER_PORT", std::to_string(11'000 + getpid() % 9'000)},
-                                    {"ACCELERATE_USE_CPU", "true"}},
-                    .as_is = true});
+      run(command,
+          {.environment = {{"MASTER_PORT", port_}, {"ACCELERATE_USE_CPU", "true"}}, .as_is = true});
   EXPECT_EQ(result.exit_code, 0) << result.err << result.out;
   EXPECT_THAT(result.out, ContainsRegex("\n[0-9]+ passed in "));  // and none was left out
 }

@@ -46,10 +46,10 @@ TEST_F(Names, AMainMachineIsFoundWhenItsNameIs) {
 }
 
 TEST_F(Names, ANameThatNobodyKnowsIsAClearError) {
-  const Setup setup{.flags = {"--rdzv_conf", "join_timeout=1"}};
-  address_ = "nobody.invalid";
-  const RunResult result = start_machine(1, setup, script("echo never"))->wait();
+  auto member = start_member("nobody.invalid", {.flags = {"--rdzv_conf", "join_timeout=1"}});
+  const RunResult result = member->wait();
   EXPECT_EQ(result.exit_code, 75);
+  EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("error: the main machine did not answer at " + endpoint() +
                                     " within 1.00 s: "));
   EXPECT_THAT(result.err, HasSubstr("check --main_process_ip"));

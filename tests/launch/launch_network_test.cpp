@@ -21,8 +21,8 @@ class Network : public Machines {
   void SetUp() override {
     if (launch::find_in_path("ip").empty()) GTEST_SKIP() << "ip (iproute2) is not installed";
     if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
-    const std::string number = std::to_string(getpid());
-    names_ = {"acc" + number + "a", "acc" + number + "b"};
+    const std::string name = folder_.path().filename().string();  // nobody else has such a folder
+    names_ = {name + "-a", name + "-b"};
     if (!ip("netns add " + names_[0]) || !ip("netns add " + names_[1])) {
       GTEST_SKIP() << "this machine has no network namespaces";
     }
@@ -87,7 +87,7 @@ TEST_F(Network, AMainMachineThatComesLateIsWaitedFor) {
 }
 
 TEST_F(Network, ACutCableIsNamedOnBothSides) {
-  const Setup setup{.machines = 2, .processes = 2, .flags = {"--rdzv_conf", "machine_timeout=2"}};
+  const Setup setup{.machines = 2, .processes = 2, .flags = {"--rdzv_conf", "machine_timeout=5"}};
   const std::vector<std::string> program = {RANK_PROGRAM, "steps", "100000"};
   auto main = start_there(0, setup, program);
   auto other = start_there(1, setup, program);
@@ -98,17 +98,17 @@ TEST_F(Network, ACutCableIsNamedOnBothSides) {
   const RunResult on_other = other->wait();
   EXPECT_EQ(on_main.exit_code, 75) << on_main.err;
   EXPECT_THAT(on_main.err,
-              ContainsRegex("error: machine 1 .[^ ]+. was lost: no sign of life for 2.00 s"));
+              ContainsRegex("error: machine 1 .[^ ]+. was lost: no sign of life for 5.00 s"));
   EXPECT_EQ(on_other.exit_code, 75) << on_other.err;
   EXPECT_THAT(on_other.err,
               ContainsRegex("error: the main machine at 10.213.7.1:29500 was lost: no "
-                            "sign of life for 2.00 s"));
+                            "sign of life for 5.00 s"));
 }
 
 TEST_F(Network, AJobGoesOnWhenACutCableIsMended) {
   const Setup setup{.machines = 2,
                     .processes = 2,
-                    .flags = {"--rdzv_conf", "machine_timeout=3", "--max_restarts", "2"}};
+                    .flags = {"--rdzv_conf", "machine_timeout=5", "--max_restarts", "2"}};
   const auto program = script(
       "echo restart $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 0 ] && "
       "exec sleep 600; exit 0");
@@ -136,7 +136,7 @@ TEST_F(Network, AShortInterruptionIsNoLoss) {
   main->wait_for_output("ready");
   other->wait_for_output("ready");
   set_cable("down");
-  usleep(700'000);
+  usleep(700'000);  // the interruption itself
   set_cable("up");
   folder_.write("worker.sh.go", "");
   EXPECT_EQ(main->wait().exit_code, 0);
@@ -155,7 +155,7 @@ TEST_F(Network, AnAddressThatNobodyHasIsAClearError) {
 }
 
 TEST_F(Network, AWrongPortIsAClearError) {
-  auto main = start_there(0, {.flags = {"--rdzv_conf", "join_timeout=4"}}, script("echo never"));
+  auto main = start_there(0, {.flags = {"--rdzv_conf", "join_timeout=6"}}, script("echo never"));
   port_ = 29'501;
   const RunResult other =
       start_there(1, {.flags = {"--rdzv_conf", "join_timeout=1"}}, script("echo never"))->wait();
@@ -165,7 +165,7 @@ TEST_F(Network, AWrongPortIsAClearError) {
   EXPECT_THAT(other.err, HasSubstr("the same --main_process_port"));
   const RunResult on_main = main->wait();
   EXPECT_EQ(on_main.exit_code, 75);
-  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not come within 4.00 s\n"));
+  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not come within 6.00 s\n"));
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 // What workers are told, what they read and what becomes of what they write.
 #include <gmock/gmock.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 
 #include "launch/launcher_run.h"
+#include "launch/port_reservation.h"
 
 namespace accelerate::test {
 namespace {
@@ -33,9 +33,8 @@ TEST_F(Launcher, AllRanksAreToldTheSamePort) {
 TEST_F(Launcher, PassesTheSettingsOfItsFlagsOn) {
   const std::string script =
       "echo $ACCELERATE_USE_CPU $ACCELERATE_MIXED_PRECISION $OMP_NUM_THREADS $MASTER_PORT";
-  // Low ports are not given out to those who ask for any: it stays free until the launcher takes
-  // it.
-  const std::string port = std::to_string(10'000 + getpid() % 9'000);
+  const auto reservation = launch::PortReservation::any();
+  const std::string port = std::to_string(reservation.port());
   const RunResult result = run_script(1, script,
                                       {"--cpu", "--mixed-precision", "bf16", "--main_process_port",
                                        port, "--num_cpu_threads_per_process=3"});

@@ -10,6 +10,7 @@
 
 #include "launch/launcher_run.h"
 #include "launch/machine.h"
+#include "launch/port_reservation.h"
 
 namespace accelerate::test {
 namespace {
@@ -48,13 +49,19 @@ class SlurmRuns : public Launcher {
  protected:
   static void SetUpTestSuite() {
     cluster_ = new ScratchFolder();
-    const int port = 11'000 + getpid() % 9'000;
-    started_ = new Answer(shell("timeout 60 " SLURM_SCRIPT " start " + cluster_->path().string() +
-                                "/slurm " + std::to_string(port)));
+    reservations_ = new std::vector<launch::PortReservation>();
+    std::string ports;  // its daemons take them over; nobody else gets them meanwhile
+    for (int daemon = 0; daemon < 3; ++daemon) {
+      reservations_->push_back(launch::PortReservation::any());
+      ports += " " + std::to_string(reservations_->back().port());
+    }
+    started_ = new Answer(shell("timeout 200 " SLURM_SCRIPT " start " + cluster_->path().string() +
+                                "/slurm" + ports));
   }
   static void TearDownTestSuite() {
-    shell("timeout 60 " SLURM_SCRIPT " stop " + cluster_->path().string() + "/slurm");
+    shell("timeout 200 " SLURM_SCRIPT " stop " + cluster_->path().string() + "/slurm");
     delete started_;
+    delete reservations_;
     delete cluster_;
   }
   void SetUp() override {
@@ -105,6 +112,7 @@ class SlurmRuns : public Launcher {
  private:
   static inline ScratchFolder* cluster_ = nullptr;
   static inline Answer* started_ = nullptr;
+  static inline std::vector<launch::PortReservation>* reservations_ = nullptr;
 };
 
 TEST_F(SlurmRuns, AProgramOfTheLibraryKnowsItsPlaceWithoutOurLauncher) {

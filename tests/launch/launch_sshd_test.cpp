@@ -12,6 +12,7 @@
 
 #include "launch/command_line.h"
 #include "launch/machines.h"
+#include "launch/port_reservation.h"
 
 namespace accelerate::test {
 namespace {
@@ -29,22 +30,23 @@ std::string sshd_path() {
 }
 
 // A server that lets this user in with one key, and the words with which ssh gets there. Ends with
-// this object, and by itself after some minutes.
+// this object, and by itself after half an hour.
 class SshServer {
  public:
-  explicit SshServer(int port) {
+  SshServer() {
     const std::string folder = folder_.path().string();
+    const std::string port = std::to_string(reservation_.port());
     make_key("host_key");
     make_key("user_key");
     make_key("stranger_key");
     std::filesystem::copy_file(folder_.path() / "user_key.pub", folder_.path() / "authorized_keys");
     const std::string settings =
-        folder_.write("sshd_config", "ListenAddress 127.0.0.1\nPort " + std::to_string(port) +
-                                         "\nHostKey " + folder + "/host_key\nAuthorizedKeysFile " +
-                                         folder + "/authorized_keys\nPidFile none\nUsePAM no\n" +
+        folder_.write("sshd_config", "ListenAddress 127.0.0.1\nPort " + port + "\nHostKey " +
+                                         folder + "/host_key\nAuthorizedKeysFile " + folder +
+                                         "/authorized_keys\nPidFile none\nUsePAM no\n" +
                                          "StrictModes no\nPasswordAuthentication no\n" +
                                          "PermitRootLogin yes\nAcceptEnv LAUNCH_TEST_JOB\n");
-    folder_.write("ssh_config", "Host a b\n  HostName 127.0.0.1\n  Port " + std::to_string(port) +
+    folder_.write("ssh_config", "Host a b\n  HostName 127.0.0.1\n  Port " + port +
                                     "\nHost silent\n  HostName 127.0.0.1\n  Port 1\nHost *\n"
                                     "  UserKnownHostsFile " +
                                     folder +
@@ -55,7 +57,7 @@ class SshServer {
     std::error_code not_root;
     std::filesystem::create_directories("/run/sshd", not_root);
     server_ = std::make_unique<LauncherRun>(
-        std::vector<std::string>{"timeout", "300", sshd_path(), "-D", "-e", "-f", settings},
+        std::vector<std::string>{"timeout", "1800", sshd_path(), "-D", "-e", "-f", settings},
         RunOptions{.as_is = true});
     server_->wait_for_error("Server listening");
   }
@@ -87,6 +89,7 @@ class SshServer {
   }
 
   ScratchFolder folder_;
+  launch::PortReservation reservation_ = launch::PortReservation::any();
   std::unique_ptr<LauncherRun> server_;
 };
 
@@ -95,7 +98,7 @@ class RealSsh : public Machines {
  protected:
   static void SetUpTestSuite() {
     if (!missing().empty()) return;
-    server_ = new SshServer(20'000 + getpid() % 9'000);
+    server_ = new SshServer();
     refusal_ = new std::string(server_->refusal());
   }
   static void TearDownTestSuite() {

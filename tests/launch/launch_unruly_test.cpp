@@ -26,12 +26,18 @@ head -c 6000000 /dev/zero | tr '\0' "$RANK" & head -c 6000000 /dev/zero | tr '\0
 }
 
 TEST_F(Launcher, AWorkerThatClosesItsStreamsIsStillWaitedFor) {
+  // When rank 0 is gone the launcher has been at work after both ranks closed their streams.
   const RunResult result = run_script(2, R"(
 echo last word
 exec > /dev/null 2>&1 <&-
-[ $RANK = 0 ] && { touch "$0.done"; exit 0; }
-until [ -e "$0.done" ]; do sleep 0.02; done
-sleep 0.1
+if [ $RANK = 0 ]; then
+  until [ -e "$0.closed" ]; do sleep 0.02; done
+  echo $$ > "$0.pid"
+  exit 0
+fi
+touch "$0.closed"
+until [ -s "$0.pid" ]; do sleep 0.02; done
+while kill -0 $(cat "$0.pid"); do sleep 0.02; done
 exit 3)");
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.out, "last word\nlast word\n");

@@ -163,7 +163,7 @@ RunResult LauncherRun::wait() {
     if (!pump()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   waited_ = true;
-  const auto drain_until = Clock::now() + std::chrono::seconds(5);
+  const auto drain_until = Clock::now() + kDeadline;
   while (pump()) {
     if (Clock::now() > drain_until) {
       ADD_FAILURE() << "somebody holds the streams of the launcher after its end";
@@ -219,7 +219,7 @@ std::vector<pid_t> Launcher::processes() const {
 
 void Launcher::expect_no_process_left() const {
   // Killed processes need a moment to leave.
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  const auto deadline = Clock::now() + kDeadline;
   std::vector<pid_t> left = processes();
   while (!left.empty() && Clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

@@ -15,8 +15,9 @@
 
 namespace accelerate::test {
 
-// After this a test has failed: nothing here takes more than a few seconds.
-constexpr std::chrono::seconds kDeadline{60};
+// After this a test has failed. It finds what hangs, and measures nothing: what takes a second here
+// may take a minute on a machine that is busy with other work.
+constexpr std::chrono::seconds kDeadline{150};
 
 struct RunOptions {
   std::string input{};                               // what the launcher can read; then it ends

@@ -1,13 +1,12 @@
 // Several machines, played by several launchers.
 #pragma once
 
-#include <unistd.h>
-
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "launch/launcher_run.h"
+#include "launch/port_reservation.h"
 
 namespace accelerate::test {
 
@@ -46,8 +45,9 @@ class Machines : public Launcher {
   }
 
   std::string address_ = "127.0.0.1";
-  // Low ports are not given out to those who ask for any: it stays free until the test takes it.
-  int port_ = 10'000 + static_cast<int>(getpid()) % 9'000;
+  // Nobody else on this machine gets the port while the test runs; launchers can listen there.
+  launch::PortReservation reservation_ = launch::PortReservation::any();
+  int port_ = reservation_.port();
 };
 
 }  // namespace accelerate::test

@@ -17,6 +17,8 @@
 #include <string>
 #include <thread>
 
+#include "support/numeric_names.h"
+
 namespace {
 
 struct Failure {
@@ -27,8 +29,8 @@ struct Failure {
 
 accelerate::AcceleratorOptions options() {
   accelerate::AcceleratorOptions options{.cpu = true};
-  options.process_group.rendezvous_timeout = std::chrono::seconds(40);
-  options.process_group.timeout = std::chrono::seconds(40);
+  options.process_group.rendezvous_timeout = std::chrono::seconds(120);
+  options.process_group.timeout = std::chrono::seconds(120);
   return options;
 }
 

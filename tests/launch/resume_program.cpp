@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "support/numeric_names.h"
+
 namespace {
 
 constexpr int64_t kSteps = 20;
@@ -35,8 +37,8 @@ struct Net : torch::nn::Module {
 
 accelerate::AcceleratorOptions options(const std::string& folder) {
   accelerate::AcceleratorOptions options{.cpu = true};
-  options.process_group.rendezvous_timeout = std::chrono::seconds(40);
-  options.process_group.timeout = std::chrono::seconds(40);
+  options.process_group.rendezvous_timeout = std::chrono::seconds(120);
+  options.process_group.timeout = std::chrono::seconds(120);
   options.project = {.project_dir = folder, .automatic_checkpoint_naming = true};
   return options;
 }

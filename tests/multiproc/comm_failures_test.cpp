@@ -1,7 +1,14 @@
 // What the ranks that are left say when a peer is lost, late, or does something else.
-#include <csignal>
-#include <thread>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "comm/lifelines.h"
 #include "comm/rendezvous.h"
 #include "multiproc/group.h"
 
@@ -17,7 +24,11 @@ using testing::HasSubstr;
 
 // Far longer than a test may take: an error that comes in time did not come from the timeout.
 constexpr minutes kTimeout{10};
-constexpr seconds kSoon{45};
+// From the loss of a peer to the end of the last survivor. On an idle machine that takes half a
+// second where the peer is gone and a library below notices, up to 4 s where none does (its return,
+// the grace) or where the peer is only stopped (its answer is waited for). The rest is for a busy
+// machine; what hangs, hangs for kTimeout.
+constexpr seconds kSoon{10};
 // Short, for the tests that wait for it.
 constexpr seconds kShort{3};
 
@@ -52,6 +63,176 @@ TEST_F(CommFailures, SurvivorsNameAKilledPeerAndTheOperationLongBeforeTheTimeout
 
 TEST_F(CommFailures, SurvivorsNameRankZeroWhenItIsKilled) { lose(0); }
 
+// Rank 1 is stopped, so that rank 2, which is patient, cannot finish `wait_in_vain` and no library
+// below it will ever say so. Rank 0, which is not patient, raises the alarm and leaves.
+struct StuckRank : Ranks {
+  using WaitInVain = std::function<void(Group&, const Rank&)>;
+
+  void expect_rank_2_is_woken(const WaitInVain& wait_in_vain, const std::string& operation) {
+    spawn(3, [wait_in_vain](const Rank& rank) {
+      Group group(with_timeout(rank.rank == 0 ? kShort : kTimeout));
+      group.comm.barrier();
+      rank.reach(1);
+      if (rank.rank == 1) pause();
+      rank.wait_for(1, 1);
+      rank.wait_for(0, 1);
+      wait_in_vain(group, rank);
+    });
+    for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+    stop_rank(1);
+    for (int rank : {0, 2}) {
+      EXPECT_EQ(exit_code_of(rank), kExitCommError);
+      EXPECT_THAT(error_of(rank), AllOf(HasSubstr("rank 1 did not arrive"), HasSubstr(operation)));
+    }
+    EXPECT_GE(elapsed(), kShort);
+    EXPECT_LT(elapsed(), kShort + kSoon);
+    kill_rank(1, SIGKILL);
+  }
+};
+
+TEST_F(StuckRank, IsWokenInABarrier) {
+  expect_rank_2_is_woken([](Group& group, const Rank&) { group.comm.barrier(); }, "barrier");
+}
+
+// Rank 0 has got its part and waits in the barrier that follows.
+TEST_F(StuckRank, IsWokenInASendThatNobodyTakes) {
+  expect_rank_2_is_woken(
+      [](Group& group, const Rank&) {
+        at::Tensor tensor = torch::ones({1 << 20}, test_device());
+        group.comm.broadcast(tensor, 2);
+        group.comm.barrier();
+      },
+      "broadcast from 2");
+}
+
+TEST_F(StuckRank, IsWokenInAnAllReduce) {
+  expect_rank_2_is_woken(
+      [](Group& group, const Rank&) {
+        at::Tensor tensor = torch::ones({1 << 20}, test_device());
+        group.comm.all_reduce(tensor);
+      },
+      "all_reduce");
+}
+
+TEST_F(StuckRank, IsWokenInAnExchangeOfBytes) {
+  expect_rank_2_is_woken(
+      [](Group& group, const Rank& rank) {
+        (void)group.comm.all_gather_bytes(std::string(1 << 20, rank.rank == 2 ? 'c' : 'a'));
+      },
+      "all_gather");
+}
+
+// The thread of the library below still hangs in its send when the process ends.
+TEST_F(StuckRank, EndsItsProcessSoonAfterwards) {
+  spawn(3, [](const Rank& rank) {
+    static std::unique_ptr<Group> group;  // destroyed by exit()
+    group = std::make_unique<Group>(with_timeout(rank.rank == 0 ? kShort : kTimeout));
+    group->comm.barrier();
+    rank.reach(1);
+    if (rank.rank == 1) pause();
+    rank.wait_for(1, 1);
+    EXPECT_THROW(group->comm.barrier(), CommError);
+    rank.reach(2);
+    if (rank.rank == 2) std::exit(testing::Test::HasFailure() ? kExitFailed : kExitCommError);
+  });
+  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+  stop_rank(1);
+  ASSERT_TRUE(wait_for_stage(2, 2));
+  const auto thrown = std::chrono::steady_clock::now();
+  EXPECT_EQ(exit_code_of(2), kExitCommError);
+  EXPECT_LT(std::chrono::steady_clock::now() - thrown, kSoon);
+  EXPECT_EQ(exit_code_of(0), kExitPassed);
+  kill_rank(1, SIGKILL);
+}
+
+// A send that is under way when its connection breaks: Gloo forgets to tell whoever waits for it,
+// and no other rank is left to raise the alarm.
+TEST_F(CommFailures, AHalfSentMessageToAKilledPeerEndsInAnError) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    at::Tensor tensor = torch::ones({1 << 25}, test_device());
+    for (int round = 0;; ++round) {
+      group.comm.broadcast(tensor, 0);
+      if (round == 1) rank.reach(1);
+    }
+  });
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+  stop_rank(1);  // most likely while it reads, and rank 0 fills what is left of the buffers between
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  kill_rank(1, SIGKILL);
+  EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_THAT(error_of(0),
+              AllOf(HasSubstr("broadcast from 0"), HasSubstr("rank 1 did not arrive")));
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+TEST_F(CommFailures, ALifelineTellsAPeerThatHasGoneFromOneThatIsStopped) {
+  spawn(3, [](const Rank& rank) {
+    const RankEnvironment ranks = ProcessState::from_environment({.cpu = true}).ranks();
+    const comm::Meeting meeting = comm::meet(ranks, seconds(50));
+    comm::Lifelines lifelines(meeting.store, ranks);
+    lifelines.open();
+    rank.reach(1);
+    if (rank.rank == 1) raise(SIGSTOP);
+    rank.wait_for(1, 1);
+    const auto look = [&] {
+      lifelines.look();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    };
+    for (int i = 0; i < 50; ++i) look();
+    EXPECT_FALSE(lifelines.is_any_gone({}));
+    rank.reach(2);
+    while (!lifelines.is_gone(1)) look();
+    EXPECT_FALSE(lifelines.is_gone(1, seconds(50)));
+    EXPECT_FALSE(lifelines.is_gone(2 - rank.rank));
+    rank.reach(3);
+    rank.wait_for(2 - rank.rank, 3);
+  });
+  for (int rank : {0, 2}) ASSERT_TRUE(wait_for_stage(rank, 2));
+  kill_rank(1, SIGKILL);
+  for (int rank : {0, 2}) EXPECT_EQ(exit_code_of(rank), kExitPassed);
+  EXPECT_LT(elapsed(), kSoon);
+}
+
+// Three ends in one process: a line that breaks though both of its ends live looks like this.
+TEST_F(CommFailures, ALifelineThatIsMadeAgainBringsItsPeerBack) {
+  run(1, [](const Rank&) {
+    RankEnvironment ranks;
+    ranks.world_size = 3;
+    ranks.master_address = "127.0.0.1";
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    const auto end_of = [&](int rank) {
+      ranks.rank = rank;
+      auto lifelines = std::make_unique<comm::Lifelines>(store, ranks);
+      lifelines->open();
+      return lifelines;
+    };
+    const auto rank_0 = end_of(0);
+    auto rank_1 = end_of(1);
+    const auto rank_2 = end_of(2);
+    const auto see = [&](bool gone) {
+      while (rank_0->is_gone(1) != gone || rank_2->is_gone(1) != gone) {
+        rank_0->look();
+        rank_2->look();
+      }
+    };
+    see(false);
+    rank_1.reset();
+    see(true);
+    EXPECT_FALSE(rank_0->is_gone(2));
+    EXPECT_FALSE(rank_2->is_gone(0));
+    rank_1 = end_of(1);
+    see(false);
+    const auto newcomer = end_of(2);  // takes the place of the one before, and is told the same
+    rank_1.reset();
+    while (!newcomer->is_gone(1)) {
+      rank_0->look();
+      newcomer->look();
+    }
+    EXPECT_FALSE(newcomer->is_gone(0));
+  });
+}
+
 TEST_F(CommFailures, AWriteToALostPeerDoesNotEndTheProcess) {
   run(2, [](const Rank&) {
     const Group group;
@@ -77,9 +258,10 @@ TEST_F(CommFailures, APeerThatEndsInPeaceIsNamedToo) {
     group.comm.barrier();
   });
   EXPECT_EQ(exit_code_of(1), kExitPassed);
+  const auto left = std::chrono::steady_clock::now();
   EXPECT_EQ(exit_code_of(0), kExitCommError);
+  EXPECT_LT(std::chrono::steady_clock::now() - left, kSoon);
   EXPECT_THAT(error_of(0), AllOf(HasSubstr("barrier"), HasSubstr("rank 1")));
-  EXPECT_LT(elapsed(), kSoon);
 }
 
 TEST_F(CommFailures, APeerThatNeverComesIsNamedWithItsLastOperation) {
@@ -250,9 +432,10 @@ TEST_F(CommFailures, AfterAFailureTheGroupRefusesFurtherUse) {
     at::Tensor tensor = torch::ones({2}, test_device());
     EXPECT_THROW(group.comm.all_reduce(tensor), CommError);
   });
-  EXPECT_EQ(exit_code_of(0), kExitPassed);
   EXPECT_EQ(exit_code_of(1), kExitPassed);
-  EXPECT_LT(elapsed(), kSoon);
+  const auto left = std::chrono::steady_clock::now();
+  EXPECT_EQ(exit_code_of(0), kExitPassed);
+  EXPECT_LT(std::chrono::steady_clock::now() - left, kSoon);
 }
 
 TEST_F(CommFailures, ALostPeerInsideAGuardedOperationIsNamed) {

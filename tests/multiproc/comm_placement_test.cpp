@@ -78,7 +78,7 @@ TEST_F(CommPlacement, RanksThatBelieveToBeOnTwoMachinesReachEachOther) {
 TEST_F(CommPlacement, RanksWithAGpuEachMayUseNcclWhateverNumberTheySeeItUnder) {
   run(3, [](const Rank& rank) {
     const auto ranks = ProcessState::from_environment({.cpu = true}).ranks();
-    const comm::Meeting meeting = comm::meet(ranks, std::chrono::seconds(50));
+    const comm::Meeting meeting = comm::meet(ranks, kUnreachedTimeout);
     comm::require_gpu_of_its_own(*meeting.store, rank.rank, 3,
                                  "GPU-" + std::to_string(rank.rank) + " of node1");
     rank.reach(1);
@@ -89,7 +89,7 @@ TEST_F(CommPlacement, RanksWithAGpuEachMayUseNcclWhateverNumberTheySeeItUnder) {
 TEST_F(CommPlacement, RanksThatShareAGpuAreNamedOnAllRanks) {
   run(3, [](const Rank& rank) {
     const auto ranks = ProcessState::from_environment({.cpu = true}).ranks();
-    const comm::Meeting meeting = comm::meet(ranks, std::chrono::seconds(50));
+    const comm::Meeting meeting = comm::meet(ranks, kUnreachedTimeout);
     const std::string gpu = rank.rank == 1 ? "GPU-b of node1" : "GPU-a of node1";
     EXPECT_THAT(
         group_usage_error([&] { comm::require_gpu_of_its_own(*meeting.store, rank.rank, 3, gpu); }),

@@ -16,8 +16,8 @@ namespace accelerate::test {
 
 // Timeouts that no test should ever reach, yet shorter than the deadline of the fixture.
 inline ProcessGroupOptions patient() {
-  return {.timeout = std::chrono::seconds(50),
-          .rendezvous_timeout = std::chrono::seconds(50),
+  return {.timeout = kUnreachedTimeout,
+          .rendezvous_timeout = kUnreachedTimeout,
           .cuda_backend = CudaBackend::kGloo};
 }
 

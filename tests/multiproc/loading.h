@@ -20,8 +20,8 @@ namespace accelerate::test {
 inline Accelerator sharding_accelerator(const ShardingOptions& sharding = {}) {
   return Accelerator({.cpu = !tests_on_gpu(),
                       .data_loader = sharding,
-                      .process_group = {.timeout = std::chrono::seconds(50),
-                                        .rendezvous_timeout = std::chrono::seconds(50),
+                      .process_group = {.timeout = kUnreachedTimeout,
+                                        .rendezvous_timeout = kUnreachedTimeout,
                                         .cuda_backend = CudaBackend::kGloo}});
 }
 inline Accelerator dispatching() { return sharding_accelerator({.dispatch_batches = true}); }

@@ -21,8 +21,8 @@ using checkpoint::SaveJob;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr std::chrono::seconds kTimeout{2};
-constexpr std::chrono::seconds kLongerThanThat{5};
+constexpr std::chrono::seconds kTimeout{4};  // ranks that do nothing else meet sooner
+constexpr std::chrono::seconds kLongerThanThat{6};
 
 struct StateAgreement : Ranks {
   StateFolder folder;

@@ -58,8 +58,8 @@ struct Branches : torch::nn::Module {
 inline AcceleratorOptions on_cpu(DdpOptions ddp = {}) {
   return {.cpu = !tests_on_gpu(),
           .ddp = ddp,
-          .process_group = {.timeout = std::chrono::seconds(50),
-                            .rendezvous_timeout = std::chrono::seconds(50),
+          .process_group = {.timeout = kUnreachedTimeout,
+                            .rendezvous_timeout = kUnreachedTimeout,
                             .cuda_backend = CudaBackend::kGloo}};
 }
 

@@ -6,6 +6,7 @@ usage: check_selftest.py accelerate accelerate-selftest number-of-processes
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,16 @@ class Selftest(unittest.TestCase):
             "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "3",
             "TMPDIR": folder or tempfile.gettempdir(),
         }
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
+
+    def reserved_port(self):
+        """A port that nobody else gets until the end of the test, yet the ranks can meet there."""
+        holder = socket.socket()
+        self.addCleanup(holder.close)
+        holder.bind(("", 0))
+        # Only now: before it, the system could hand out a port that another process holds in the same way.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return holder.getsockname()[1]
 
     def test_every_check_passes_and_leaves_no_files(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +120,7 @@ class Selftest(unittest.TestCase):
     @unittest.skipIf(PROCESSES == 1, "there is nobody to wait")
     def test_nobody_leaves_before_the_main_process_has_said_how_it_went(self):
         """A launcher stops the others once one has failed: the main process, before it has written a word."""
-        port = 10_000 + os.getpid() % 9_000  # below those that the system gives to anybody who asks for one
+        port = self.reserved_port()
         kept, given = os.pipe()
         size = fcntl.fcntl(given, fcntl.F_SETPIPE_SZ, 4096)  # less than the main process has to say
         processes = []
@@ -145,7 +155,7 @@ class Selftest(unittest.TestCase):
         with open(kept, encoding="utf-8") as stream:
             self.assertFalse(json.load(stream)["passed"])
         for process in processes:
-            self.assertEqual(process.wait(timeout=100), 1)
+            self.assertEqual(process.wait(timeout=200), 1)
             if process.stdout:
                 process.stdout.close()
 

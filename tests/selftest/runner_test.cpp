@@ -31,7 +31,7 @@ struct Bench {
   Communicator control{state, {.timeout = kPatience, .rendezvous_timeout = kPatience}};
   Runner runner{control, kPatience};
 
-  static constexpr std::chrono::seconds kPatience{50};
+  static constexpr auto kPatience = kUnreachedTimeout;
 
   CheckResult run(std::function<Findings(Accelerator&)> body) {
     AcceleratorOptions options = selftest::plain_options();

@@ -1,5 +1,5 @@
 // For test programs that fork no ranks: gets the device of the tests ready before the first of
-// them.
+// them, and lets each draw the same random numbers each time, whatever ran before it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,7 +9,14 @@
 namespace accelerate::test {
 
 struct DeviceEnvironment : testing::Environment {
-  void SetUp() override { (void)test_device(); }
+  struct Seeds : testing::EmptyTestEventListener {
+    void OnTestStart(const testing::TestInfo&) override { seed_tests(1); }
+  };
+
+  void SetUp() override {
+    (void)test_device();
+    testing::UnitTest::GetInstance()->listeners().Append(new Seeds);
+  }
 };
 
 inline testing::Environment* const kDeviceEnvironment =

@@ -1,4 +1,5 @@
-// For test programs that fork ranks: each of them gets the device of the tests ready first.
+// For test programs that fork ranks: each of them gets the device of the tests ready first, and
+// draws the same random numbers each time. Left alone, libtorch draws its seeds from the system.
 #pragma once
 
 #include "support/rank_process.h"
@@ -7,7 +8,10 @@
 namespace accelerate::test {
 
 inline const bool kRanksHaveTheirDevice = [] {
-  set_rank_setup([] { (void)test_device(); });
+  set_rank_setup([](uint64_t seed) {
+    (void)test_device();
+    seed_tests(seed);
+  });
   return true;
 }();
 

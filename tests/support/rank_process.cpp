@@ -56,16 +56,16 @@ class ReportListener : public testing::EmptyTestEventListener {
   std::atomic<bool> failed_{false};
 };
 
-void (*rank_setup)() = nullptr;
+void (*rank_setup)(uint64_t seed) = nullptr;
 
 // Runs `body` and says how it ended; exceptions become a report.
-int run_body(const Rank& rank, const RankBody& body, ReportWriter& reports) {
+int run_body(const Rank& rank, uint64_t seed, const RankBody& body, ReportWriter& reports) {
   const auto ended_by = [&](const char* text, int exit_code) {
     reports.write({.kind = Report::Kind::kException, .text = text});
     return exit_code;
   };
   try {
-    if (rank_setup != nullptr) rank_setup();
+    if (rank_setup != nullptr) rank_setup(seed);
     body(rank);
     return kExitPassed;
   } catch (const UsageError& error) {
@@ -86,12 +86,13 @@ int run_body(const Rank& rank, const RankBody& body, ReportWriter& reports) {
   }
 }
 
-[[noreturn]] void be_rank(const Rank& rank, const RankBody& body, ReportWriter& reports) {
+[[noreturn]] void be_rank(const Rank& rank, uint64_t seed, const RankBody& body,
+                          ReportWriter& reports) {
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   delete listeners.Release(listeners.default_result_printer());
   auto* listener = new ReportListener(&reports);
   listeners.Append(listener);
-  int exit_code = run_body(rank, body, reports);
+  int exit_code = run_body(rank, seed, body, reports);
   if (exit_code == kExitPassed && listener->failed()) exit_code = kExitFailed;
   std::fflush(nullptr);
   _exit(exit_code);  // the parent's atexit handlers are not this process's business
@@ -113,7 +114,7 @@ int memory_file(const char* name) {
 
 }  // namespace
 
-void set_rank_setup(void (*setup)()) { rank_setup = setup; }
+void set_rank_setup(void (*setup)(uint64_t seed)) { rank_setup = setup; }
 
 void Rank::wait_for(int other, int stage) const {
   while (stages_[other].value.load() < stage) {
@@ -126,7 +127,7 @@ void Rank::give(std::string bytes) const {
 }
 
 RankProcess::RankProcess(int rank, int world_size, SharedStage* stages,
-                         const Environment& environment, const RankBody& body) {
+                         const Environment& environment, uint64_t seed, const RankBody& body) {
   require_single_thread();
   output_fd_ = memory_file("output");
   report_fd_ = memory_file("reports");
@@ -152,7 +153,7 @@ RankProcess::RankProcess(int rank, int world_size, SharedStage* stages,
     }
   }
   ReportWriter reports(report_fd_);
-  be_rank(Rank(rank, world_size, stages, &reports), body, reports);
+  be_rank(Rank(rank, world_size, stages, &reports), seed, body, reports);
 }
 
 RankProcess::~RankProcess() {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -54,8 +55,10 @@ class Rank {
 
 using RankBody = std::function<void(const Rank&)>;
 
-// What every rank of this program does first. Set before ranks are started; null: nothing.
-void set_rank_setup(void (*setup)());
+// What every rank of this program does first, with the seed of that rank: the same one each time
+// the test runs, another one for each rank and each group of ranks of the test. Set before ranks
+// are started; null: nothing.
+void set_rank_setup(void (*setup)(uint64_t seed));
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // A child process that runs one rank's body. The test program must have no other thread and must
@@ -65,7 +68,7 @@ class RankProcess {
   // Forks. In the child: own process group, dies with the test program, standard output and error
   // go to a file in memory, `environment` is set (an empty value unsets a name).
   RankProcess(int rank, int world_size, SharedStage* stages, const Environment& environment,
-              const RankBody& body);
+              uint64_t seed, const RankBody& body);
   // Kills the whole process group and takes the exit status.
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;

@@ -121,14 +121,16 @@ void Ranks::spawn(int world_size, const RankBody& body, const RankOptions& optio
   port_.emplace();
   started_ = since_ = steady_clock::now();
   deadline_ = started_ + scaled(options.deadline);
+  const uint64_t first_seed = 1000 * static_cast<uint64_t>(++groups_);
   for (int rank = 0; rank < world_size; ++rank) {
     if (!options.only.empty() && std::ranges::find(options.only, rank) == options.only.end()) {
       continue;
     }
-    members_.push_back({.rank = rank,
-                        .process = std::make_unique<RankProcess>(
-                            rank, world_size, stages_,
-                            environment_of(rank, world_size, port_->number(), options), body)});
+    members_.push_back(
+        {.rank = rank,
+         .process = std::make_unique<RankProcess>(
+             rank, world_size, stages_, environment_of(rank, world_size, port_->number(), options),
+             first_seed + static_cast<uint64_t>(rank), body)});
   }
 }
 

@@ -26,10 +26,14 @@
 
 namespace accelerate::test {
 
+// For timeouts of the library that no test should reach, however busy the machine is, and that end
+// before the deadline below, so that a rank which hangs says where.
+inline constexpr std::chrono::seconds kUnreachedTimeout{120};
+
 struct RankOptions {
   // Counted from the start of the ranks and multiplied by ACCELERATE_TEST_DEADLINE where that is
-  // set (a slow machine, a sanitizer).
-  std::chrono::seconds deadline{60};
+  // set (a slow machine, a sanitizer). It finds what hangs, and measures nothing.
+  std::chrono::seconds deadline{150};
   // Set in each rank on top of RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR,
   // MASTER_PORT and OMP_NUM_THREADS; an empty value unsets the name.
   Environment environment{};
@@ -124,6 +128,7 @@ class Ranks : public testing::Test {
   std::vector<std::string> results_;
   SharedStage* stages_ = nullptr;
   int world_size_ = 0;
+  int groups_ = 0;  // that this test has started
   std::optional<ReservedPort> port_;
   std::chrono::steady_clock::time_point started_{};
   std::chrono::steady_clock::time_point deadline_{};

@@ -16,7 +16,7 @@
 #include "support/ranks.h"
 
 // Waits for ever, in a function that a stack can name.
-extern "C" __attribute__((noinline)) void stuck_in_this_function() {
+extern "C" __attribute__((noinline, visibility("default"))) void stuck_in_this_function() {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
@@ -195,6 +195,16 @@ TEST_F(SelfTest, AStoppedRankIsKilledAtTheDeadlineToo) {
   stop_rank(0);
   EXPECT_THAT(reported_by([&] { wait_all(); }), HasSubstr("[rank 0] is still running"));
   EXPECT_EQ(exit_code_of(0), 128 + SIGKILL);
+}
+
+uint64_t seed_of_this_rank = 0;
+
+TEST_F(SelfTest, SeedsDifferBetweenRanksAndGroupsAndAreTheSameEachTime) {
+  set_rank_setup([](uint64_t seed) { seed_of_this_rank = seed; });
+  const auto own_seed = [](const Rank&) { return std::vector<uint64_t>{seed_of_this_rank}; };
+  EXPECT_THAT(run_collect(2, own_seed), ElementsAre(ElementsAre(1000), ElementsAre(1001)));
+  EXPECT_THAT(run_collect(2, own_seed), ElementsAre(ElementsAre(2000), ElementsAre(2001)));
+  set_rank_setup(nullptr);
 }
 
 TEST_F(SelfTest, ASkipInARankSkipsTheTest) {

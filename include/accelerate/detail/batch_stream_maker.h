@@ -15,6 +15,7 @@
 #include "accelerate/detail/kept_value.h"
 #include "accelerate/detail/pass_plan.h"
 #include "accelerate/detail/read_ahead.h"
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 #include "accelerate/stream.h"
 
@@ -42,10 +43,10 @@ struct BatchStreamShard {
   int64_t parts = 1;
   bool drop_last = false;
 };
-BatchStreamShard batch_stream_shard(const PassSpec& spec);
+ACCELERATE_EXPORT BatchStreamShard batch_stream_shard(const PassSpec& spec);
 // Throws DataError: a batch without rows, or one with fewer rows than there are ranks.
-[[noreturn]] void throw_without_rows();
-[[noreturn]] void throw_too_few_rows(int64_t rows, int64_t parts);
+[[noreturn]] ACCELERATE_EXPORT void throw_without_rows();
+[[noreturn]] ACCELERATE_EXPORT void throw_too_few_rows(int64_t rows, int64_t parts);
 
 // As many batches as there are ranks are joined to one, which dispatch cuts into parts. One round
 // is read ahead to know which one is the last.

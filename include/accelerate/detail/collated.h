@@ -35,21 +35,25 @@
 
 #include "accelerate/batch.h"
 #include "accelerate/detail/nested_traits.h"
+#include "accelerate/export.h"
 
 namespace accelerate::detail {
 
 // One tensor [B, ...] from B tensors of one shape, dtype and device, in pinned memory inside a
 // PinnedCollation. Throws DataError if there is none, one is undefined, or they differ. If no
 // sample has the tensor it is undefined. `path` is its place in the sample, for messages.
-at::Tensor stack_samples(c10::ArrayRef<at::Tensor> samples, const NestedPath& path);
+ACCELERATE_EXPORT at::Tensor stack_samples(c10::ArrayRef<at::Tensor> samples,
+                                           const NestedPath& path);
 // An uninitialised CPU tensor, in pinned memory inside a PinnedCollation.
-at::Tensor empty_batch(at::IntArrayRef sizes, at::ScalarType dtype);
+ACCELERATE_EXPORT at::Tensor empty_batch(at::IntArrayRef sizes, at::ScalarType dtype);
 
 // Each throws DataError.
-void check_samples(size_t samples);
-void check_length(const NestedPath& path, size_t first, size_t sample, size_t length);
-[[noreturn]] void refuse_keys(const NestedPath& path, const std::string& key, size_t sample);
-[[noreturn]] void refuse_optional(const NestedPath& path, size_t sample);
+ACCELERATE_EXPORT void check_samples(size_t samples);
+ACCELERATE_EXPORT void check_length(const NestedPath& path, size_t first, size_t sample,
+                                    size_t length);
+[[noreturn]] ACCELERATE_EXPORT void refuse_keys(const NestedPath& path, const std::string& key,
+                                                size_t sample);
+[[noreturn]] ACCELERATE_EXPORT void refuse_optional(const NestedPath& path, size_t sample);
 
 template <class T>
 struct CollateTraits {

@@ -14,6 +14,7 @@
 
 #include "accelerate/batch.h"
 #include "accelerate/detail/dataset_access.h"
+#include "accelerate/export.h"
 
 namespace torch::data {
 template <typename Data, typename Target>
@@ -23,10 +24,11 @@ struct Example;
 namespace accelerate::dataset_detail {
 
 // Throws UsageError if there is no dataset; returns the sums 0, n0, n0 + n1, ...
-std::vector<size_t> first_indices(const std::vector<size_t>& sizes);
+ACCELERATE_EXPORT std::vector<size_t> first_indices(const std::vector<size_t>& sizes);
 // Row k of the parts, one after the other, becomes row positions[k] of the result. An undefined
 // tensor is a field that the dataset does not fill: throws DataError where only some fill it.
-at::Tensor merge_rows(const std::vector<at::Tensor>& parts, const std::vector<size_t>& positions);
+ACCELERATE_EXPORT at::Tensor merge_rows(const std::vector<at::Tensor>& parts,
+                                        const std::vector<size_t>& positions);
 
 // Batches that are whole, stacked, and known tensor by tensor, so that parts can become one.
 template <class Batch>

@@ -14,11 +14,12 @@
 #include <vector>
 
 #include "accelerate/detail/is_vector.h"
+#include "accelerate/export.h"
 
 namespace accelerate::detail {
 
 // Throws UsageError unless index < size.
-void check_index(size_t index, size_t size);
+ACCELERATE_EXPORT void check_index(size_t index, size_t size);
 
 }  // namespace accelerate::detail
 
@@ -91,10 +92,10 @@ template <class Dataset>
 concept SampleBatchGet = BatchGet<Dataset> && Vector<BatchOf<Dataset>>;
 
 // Throws UsageError for a dataset that does not know its size.
-size_t known_size(std::optional<size_t> size);
+ACCELERATE_EXPORT size_t known_size(std::optional<size_t> size);
 
 // Throws DataError unless get_batch() returned as many samples as it was asked for.
-void check_returned(size_t returned, size_t asked);
+ACCELERATE_EXPORT void check_returned(size_t returned, size_t asked);
 
 template <class Dataset>
 size_t size_of(const Dataset& dataset) {
@@ -107,7 +108,7 @@ size_t size_of(const Dataset& dataset) {
 }
 
 // Throws UsageError for a null pointer.
-void check_dataset(const void* dataset);
+ACCELERATE_EXPORT void check_dataset(const void* dataset);
 
 // A dataset given by value is moved or copied in, one given by pointer is shared.
 template <class Dataset>

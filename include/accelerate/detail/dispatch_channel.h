@@ -9,6 +9,7 @@
 
 #include "accelerate/batch.h"
 #include "accelerate/detail/packed_value.h"
+#include "accelerate/export.h"
 
 namespace accelerate {
 class Communicator;
@@ -23,11 +24,11 @@ struct DispatchedRound {
 };
 
 // The part of `rank`, out of `world_size` equal ones.
-BatchInfo part_of(const BatchInfo& whole, int rank, int world_size);
+ACCELERATE_EXPORT BatchInfo part_of(const BatchInfo& whole, int rank, int world_size);
 
 // Collective: rank 0 calls one of the send functions where the others call receive(). Blocks until
 // the data is there. All throw CommError if a peer is lost.
-class DispatchChannel {
+class ACCELERATE_EXPORT DispatchChannel {
  public:
   explicit DispatchChannel(std::shared_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
 

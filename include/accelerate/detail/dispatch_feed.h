@@ -13,6 +13,7 @@
 #include "accelerate/detail/dispatch_channel.h"
 #include "accelerate/detail/feed.h"
 #include "accelerate/detail/packed_value.h"
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 
 namespace accelerate {
@@ -31,7 +32,8 @@ template <class Value>
 using SliceFunction = std::function<Value(const Value&, const DispatchSlice&)>;
 
 // Throws DataError: `path` has `rows` rows in a batch of `samples`.
-[[noreturn]] void refuse_rows(const NestedPath& path, int64_t rows, int64_t samples);
+[[noreturn]] ACCELERATE_EXPORT void refuse_rows(const NestedPath& path, int64_t rows,
+                                                int64_t samples);
 
 struct RowCheck {
   int64_t samples;

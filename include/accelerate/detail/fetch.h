@@ -14,26 +14,29 @@
 #include "accelerate/detail/collated.h"
 #include "accelerate/detail/dataset_access.h"
 #include "accelerate/detail/feed.h"
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 
 namespace accelerate::detail {
 
 // What get_batch() of a dataset of type `dataset` returned: `returned` samples where `asked` were
 // wanted. Throws DataError unless they are as many.
-void check_batch_size(size_t returned, size_t asked, const std::type_info& dataset);
+ACCELERATE_EXPORT void check_batch_size(size_t returned, size_t asked,
+                                        const std::type_info& dataset);
 // The same for a tensor of a whole batch, whose first dimension is the batch. An undefined one is a
 // field that the dataset does not fill.
-void check_batch_size(const at::Tensor& tensor, size_t asked, const std::type_info& dataset);
+ACCELERATE_EXPORT void check_batch_size(const at::Tensor& tensor, size_t asked,
+                                        const std::type_info& dataset);
 
 // From a catch block: throws DataError that names the sample (or the samples) and says what the
 // exception said; the exception itself is nested in it.
-[[noreturn]] void rethrow_for_sample(size_t index);
-[[noreturn]] void rethrow_for_batch(int64_t number);
-[[noreturn]] void rethrow_for_samples(c10::ArrayRef<size_t> indices);
+[[noreturn]] ACCELERATE_EXPORT void rethrow_for_sample(size_t index);
+[[noreturn]] ACCELERATE_EXPORT void rethrow_for_batch(int64_t number);
+[[noreturn]] ACCELERATE_EXPORT void rethrow_for_samples(c10::ArrayRef<size_t> indices);
 
 // A generator of this thread, seeded by where the sample stands: the same for it on every rank, in
 // every worker and after a resume. Valid until the next call.
-at::Generator& sample_generator(uint64_t seed, int64_t epoch, size_t index);
+ACCELERATE_EXPORT at::Generator& sample_generator(uint64_t seed, int64_t epoch, size_t index);
 
 template <class Dataset>
 concept MapDataset = (dataset_detail::SampleGet<Dataset> ||

@@ -9,12 +9,13 @@
 
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/loader_control.h"
+#include "accelerate/export.h"
 #include "accelerate/loader_options.h"
 
 namespace accelerate::detail {
 
 // Any thread.
-class FollowedLoader {
+class ACCELERATE_EXPORT FollowedLoader {
  public:
   virtual ~FollowedLoader() = default;
   // Null once the last handle and the last loop are gone; the calls below are then of no use.

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "accelerate/detail/open_passes.h"
+#include "accelerate/export.h"
 #include "accelerate/loader_options.h"
 
 namespace accelerate::detail {
 
 // Any thread. Passes may be nested: each has a number and a place of its own.
-class LoaderControl {
+class ACCELERATE_EXPORT LoaderControl {
  public:
   // Where the next pass begins, and by which rules.
   struct Start {

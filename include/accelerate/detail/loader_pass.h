@@ -14,6 +14,7 @@
 #include "accelerate/detail/loader_control.h"
 #include "accelerate/detail/pass_plan.h"
 #include "accelerate/detail/pinned_collation.h"
+#include "accelerate/export.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/nested.h"
 
@@ -23,13 +24,13 @@ namespace accelerate::detail {
 enum class SourceKind { kDataset, kStream, kBatchStream };
 
 // Throw UsageError where the values cannot be used.
-void check_skipped(int64_t batches);
-void check_dataset(const void* dataset);
-void check_options(const LoaderOptions& options, SourceKind kind);
-void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,
-                 bool already_sharded);
+ACCELERATE_EXPORT void check_skipped(int64_t batches);
+ACCELERATE_EXPORT void check_dataset(const void* dataset);
+ACCELERATE_EXPORT void check_options(const LoaderOptions& options, SourceKind kind);
+ACCELERATE_EXPORT void check_shard(const LoaderOptions& options, const LoaderShard& shard,
+                                   SourceKind kind, bool already_sharded);
 // For batches of a type that is no nested value: throws if `shard` dispatches.
-void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch);
+ACCELERATE_EXPORT void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch);
 
 // Batches to pass over, in the pass `epoch` only.
 struct SkippedBatches {
@@ -48,29 +49,30 @@ struct LoaderSettings {
 
 // The next pass of a loader over `size` samples (batches of a batch stream; nothing: a stream that
 // does not know). Throws DataError if a dataset has another size than when it was prepared.
-PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
-                   std::optional<int64_t> size);
+ACCELERATE_EXPORT PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
+                                     std::optional<int64_t> size);
 
 // Batches of this rank in a pass over `size`. Throws DataError if nobody knows.
-int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
-                  std::optional<int64_t> size);
+ACCELERATE_EXPORT int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
+                                    std::optional<int64_t> size);
 
-LoaderState state_of(const LoaderSettings& settings, const LoaderControl& control,
-                     std::optional<int64_t> size);
+ACCELERATE_EXPORT LoaderState state_of(const LoaderSettings& settings, const LoaderControl& control,
+                                       std::optional<int64_t> size);
 // Throws DataError if `state` is not one of this data.
-void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
-                 const LoaderState& state);
+ACCELERATE_EXPORT void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
+                                   const LoaderState& state);
 // The same, and takes it over.
-void load_state(const LoaderSettings& settings, LoaderControl& control, std::optional<int64_t> size,
-                const LoaderState& state);
+ACCELERATE_EXPORT void load_state(const LoaderSettings& settings, LoaderControl& control,
+                                  std::optional<int64_t> size, const LoaderState& state);
 
 // Gives what rng_types names the state of rank 0. Collective where there is something.
-void synchronise_generators(const LoaderSettings& settings, LoaderControl& control);
+ACCELERATE_EXPORT void synchronise_generators(const LoaderSettings& settings,
+                                              LoaderControl& control);
 
 // Whether batches go to pinned memory.
-bool pins_memory(const LoaderOptions& options, const LoaderShard& shard);
+ACCELERATE_EXPORT bool pins_memory(const LoaderOptions& options, const LoaderShard& shard);
 // `tensor` in pinned memory, if it is on the CPU.
-at::Tensor pinned(const at::Tensor& tensor);
+ACCELERATE_EXPORT at::Tensor pinned(const at::Tensor& tensor);
 
 // Builds in pinned memory what `Maker` builds.
 template <class Maker>

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 
 namespace torch::data {
 template <typename Data, typename Target>
@@ -61,7 +62,7 @@ struct NestedStep {
 
 // The way from a nested value to something in it, for messages. Made while a value is walked and
 // not to be kept: it points to the steps above it.
-class NestedPath {
+class ACCELERATE_EXPORT NestedPath {
  public:
   NestedPath() = default;  // the value itself
   NestedPath(const NestedPath& parent, NestedStep step) : parent_(&parent), step_(step) {}
@@ -75,7 +76,7 @@ class NestedPath {
 };
 
 // A path as messages name it: in quotes, or "the value" for the value itself.
-std::string place_name(const std::string& path);
+ACCELERATE_EXPORT std::string place_name(const std::string& path);
 
 // What can differ between two values of one type: how many children a structure has (a
 // std::vector; 0 or 1 in a std::optional), and under which keys (maps; sorted).

@@ -13,16 +13,17 @@
 #include "accelerate/communicator.h"
 #include "accelerate/detail/is_vector.h"
 #include "accelerate/detail/operands.h"
+#include "accelerate/export.h"
 
 namespace accelerate::detail {
 
 // On the CPU; without dimensions if `alone`.
-at::Tensor tensor_of(const std::vector<double>& numbers, bool alone);
-at::Tensor tensor_of(const std::vector<int64_t>& numbers, bool alone);
-void read_numbers(const at::Tensor& tensor, std::vector<double>& numbers);
-void read_numbers(const at::Tensor& tensor, std::vector<int64_t>& numbers);
-[[noreturn]] void refuse_narrow_result(const Communicator& ranks, const OperandNode& node,
-                                       int64_t result);
+ACCELERATE_EXPORT at::Tensor tensor_of(const std::vector<double>& numbers, bool alone);
+ACCELERATE_EXPORT at::Tensor tensor_of(const std::vector<int64_t>& numbers, bool alone);
+ACCELERATE_EXPORT void read_numbers(const at::Tensor& tensor, std::vector<double>& numbers);
+ACCELERATE_EXPORT void read_numbers(const at::Tensor& tensor, std::vector<int64_t>& numbers);
+[[noreturn]] ACCELERATE_EXPORT void refuse_narrow_result(const Communicator& ranks,
+                                                         const OperandNode& node, int64_t result);
 
 template <class T>
 inline constexpr bool is_reducible_number = std::is_arithmetic_v<T>;

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 
 namespace accelerate::detail {
 
 // Loops may be nested: the innermost one is the one that was begun last and is still open. Any
 // thread.
-class OpenPasses {
+class ACCELERATE_EXPORT OpenPasses {
  public:
   // The batch that the innermost loop works on; nothing outside of loops.
   std::optional<BatchInfo> current() const;

@@ -13,6 +13,7 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/detail/packed_value.h"
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 
 namespace accelerate {
@@ -38,7 +39,7 @@ struct HostLeaf {
 
 // The parts of one value, in the order of walk(). Points into it: the operations put their results
 // there.
-struct Operands {
+struct ACCELERATE_EXPORT Operands {
   // `name` says all in which the calls of the ranks must agree, `where` is for messages.
   Operands(std::string name, std::string where) : name(std::move(name)), where(std::move(where)) {}
 
@@ -63,20 +64,22 @@ struct Operands {
 // All collective, and all throw UsageError on all ranks alike, before any data is sent, if the
 // values do not fit or one rank has a problem. Tensors of the results own their memory, but for
 // those of gather and broadcast, and of reduce without a scale, with one rank.
-void gather_operands(Communicator& ranks, Operands& operands);
-void reduce_operands(Communicator& ranks, Operands& operands, ReduceOp op, double scale);
-void broadcast_operands(Communicator& ranks, Operands& operands, int from);
-void pad_operands(Communicator& ranks, Operands& operands, const PadOptions& options);
+ACCELERATE_EXPORT void gather_operands(Communicator& ranks, Operands& operands);
+ACCELERATE_EXPORT void reduce_operands(Communicator& ranks, Operands& operands, ReduceOp op,
+                                       double scale);
+ACCELERATE_EXPORT void broadcast_operands(Communicator& ranks, Operands& operands, int from);
+ACCELERATE_EXPORT void pad_operands(Communicator& ranks, Operands& operands,
+                                    const PadOptions& options);
 
 // Where one rank is all there are its tensors are the results, without a copy: turns one into that,
 // and says whether several ranks could have taken it. If not, nothing is done, and the operations
 // above say why.
-bool gather_alone(at::Tensor& tensor);
-bool reduce_alone(at::Tensor& tensor, ReduceOp op);
-bool broadcast_alone(at::Tensor& tensor);
+ACCELERATE_EXPORT bool gather_alone(at::Tensor& tensor);
+ACCELERATE_EXPORT bool reduce_alone(at::Tensor& tensor, ReduceOp op);
+ACCELERATE_EXPORT bool broadcast_alone(at::Tensor& tensor);
 
 // An empty tensor of bytes, for unpack() of what holds no tensor.
-at::Tensor no_bytes();
+ACCELERATE_EXPORT at::Tensor no_bytes();
 
 // Adds a leaf that is sent as pack() writes it and joined if it has rows.
 template <class T>

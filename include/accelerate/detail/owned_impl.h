@@ -4,10 +4,12 @@
 #include <memory>
 #include <utility>
 
+#include "accelerate/export.h"
+
 namespace accelerate::detail {
 
 // Throws UsageError: `owner` was moved from.
-[[noreturn]] void refuse_moved_from(const char* owner);
+[[noreturn]] ACCELERATE_EXPORT void refuse_moved_from(const char* owner);
 
 // A std::unique_ptr that cannot be followed to nowhere: a call on an object that was moved from is
 // a UsageError that names its class.

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 
 namespace accelerate::detail {
@@ -25,7 +26,7 @@ struct PackedValue {
 
 // Writes what a value is made of, node after node. Each node takes at least one byte, so that a
 // reader can tell a length that cannot be true.
-class Packer {
+class ACCELERATE_EXPORT Packer {
  public:
   explicit Packer(const std::type_info& type);
 
@@ -50,7 +51,7 @@ class Packer {
 
 // Reads what a Packer wrote. Every call throws DataError if the header or the bytes cannot be from
 // one of the same type.
-class Unpacker {
+class ACCELERATE_EXPORT Unpacker {
  public:
   // `header` must outlive it.
   Unpacker(std::string_view header, at::Tensor bytes, const std::type_info& type);

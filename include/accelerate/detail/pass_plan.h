@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accelerate/batch.h"
+#include "accelerate/export.h"
 #include "accelerate/loader_options.h"
 
 namespace accelerate::detail {
@@ -29,7 +30,7 @@ struct PlannedBatch {
 };
 
 // The batches of one pass. Any thread, any order.
-class PassPlan {
+class ACCELERATE_EXPORT PassPlan {
  public:
   virtual ~PassPlan() = default;
   virtual int64_t rounds() const = 0;
@@ -41,17 +42,17 @@ class PassPlan {
 // The plan of this rank; with `dispatch` that of rank 0 for all: batches that are cut into
 // world_size equal parts. Throws UsageError for values that cannot be used, DataError where a batch
 // sampler breaks its word.
-std::shared_ptr<const PassPlan> make_plan(const PassSpec& spec);
+ACCELERATE_EXPORT std::shared_ptr<const PassPlan> make_plan(const PassSpec& spec);
 
 // make_plan(spec)->rounds(), without making the order of the samples.
-int64_t planned_rounds(const PassSpec& spec);
+ACCELERATE_EXPORT int64_t planned_rounds(const PassSpec& spec);
 
 // What a pass has in all: samples, or batches where their sizes vary.
-int64_t planned_size(const PassSpec& spec);
+ACCELERATE_EXPORT int64_t planned_size(const PassSpec& spec);
 // How far `batches` batches of this rank reach into a pass, in the same unit.
-int64_t planned_position(const PassSpec& spec, int64_t batches);
+ACCELERATE_EXPORT int64_t planned_position(const PassSpec& spec, int64_t batches);
 
 // Whether positions count batches.
-bool counts_batches(const LoaderOptions& options);
+ACCELERATE_EXPORT bool counts_batches(const LoaderOptions& options);
 
 }  // namespace accelerate::detail

@@ -1,11 +1,13 @@
 // Where the default collate puts its tensors.
 #pragma once
 
+#include "accelerate/export.h"
+
 namespace accelerate::detail {
 
 // While one lives, what this thread collates goes into pinned memory, which a copy to a CUDA device
 // needs in order to run beside the host. CUDA must be there. Guards may be nested.
-class PinnedCollation {
+class ACCELERATE_EXPORT PinnedCollation {
  public:
   PinnedCollation();
   ~PinnedCollation();

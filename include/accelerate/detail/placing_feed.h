@@ -10,18 +10,19 @@
 #include <utility>
 
 #include "accelerate/detail/feed.h"
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 
 namespace accelerate::detail {
 
 // Whether copies to `device` can go on while it computes.
-bool has_copy_stream(c10::Device device);
+ACCELERATE_EXPORT bool has_copy_stream(c10::Device device);
 
 // `tensor` on `device`; waits until it is there.
-at::Tensor place(const at::Tensor& tensor, c10::Device device);
+ACCELERATE_EXPORT at::Tensor place(const at::Tensor& tensor, c10::Device device);
 
 // Copies on a stream of its own. One thread.
-class DeviceCopies {
+class ACCELERATE_EXPORT DeviceCopies {
  public:
   explicit DeviceCopies(c10::Device device);
   ~DeviceCopies();
@@ -32,7 +33,7 @@ class DeviceCopies {
   at::Tensor copy(const at::Tensor& tensor);
 
   // A point in the queue of copies.
-  class Mark;
+  class ACCELERATE_HIDDEN Mark;
   std::shared_ptr<Mark> mark();
   // Makes the current stream wait for all copies before `mark`.
   void await(const Mark& mark);
@@ -40,7 +41,7 @@ class DeviceCopies {
   void hand_over(const at::Tensor& tensor);
 
  private:
-  struct Impl;
+  struct ACCELERATE_HIDDEN Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -15,6 +15,7 @@
 #include "accelerate/detail/kept_value.h"
 #include "accelerate/detail/pass_plan.h"
 #include "accelerate/detail/read_ahead.h"
+#include "accelerate/export.h"
 #include "accelerate/stream.h"
 
 namespace accelerate::detail {
@@ -30,7 +31,7 @@ struct StreamShard {
   bool drop_last = false;
 };
 // Throws UsageError as BatchShard does, and for a sampler: a stream has an order of its own.
-StreamShard stream_shard(const PassSpec& spec);
+ACCELERATE_EXPORT StreamShard stream_shard(const PassSpec& spec);
 
 // Every rank reads the whole stream and keeps its part. One round is read ahead: only then is it
 // known whether a batch is the last one, and whether a round is complete.

@@ -8,12 +8,13 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/export.h"
 #include "accelerate/stream.h"
 
 namespace accelerate::detail {
 
 // Throws UsageError: a loop over a loader of torch::data goes on after another one was begun.
-[[noreturn]] void throw_overtaken_pass();
+[[noreturn]] ACCELERATE_EXPORT void throw_overtaken_pass();
 
 // Opens passes over a loader of torch::data. One pass at a time: torch's loader has one place.
 template <class Loader>

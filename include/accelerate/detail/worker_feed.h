@@ -14,16 +14,17 @@
 #include <vector>
 
 #include "accelerate/detail/feed.h"
+#include "accelerate/export.h"
 #include "accelerate/loader_options.h"
 
 namespace accelerate::detail {
 
 // Makes the calling thread one that reads data: it gets no signals of the program, and operations
 // on tensors stay inside it instead of waking threads that the training needs.
-void enter_worker_thread();
+ACCELERATE_EXPORT void enter_worker_thread();
 
 // Throws UsageError.
-[[noreturn]] void throw_too_many_workers(int workers, const char* why);
+[[noreturn]] ACCELERATE_EXPORT void throw_too_many_workers(int workers, const char* why);
 
 // `workers` threads draw and build batches, at most workers * prefetch of them ahead of the loop,
 // which gets them in the order in which they were drawn, whoever was faster. An exception of a

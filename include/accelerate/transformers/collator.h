@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/tokenizers.h"
 #include "accelerate/transformers/model.h"
 #include "accelerate/transformers/pretrained_tokenizer.h"
@@ -27,7 +28,7 @@ using TextLabel =
     std::variant<std::monostate, int64_t, double, std::vector<int64_t>, std::vector<float>>;
 
 // A text as numbers. All lists but labels are as long as input_ids, or empty.
-struct TextSample {
+struct ACCELERATE_EXPORT TextSample {
   std::vector<int64_t> input_ids{};
   std::vector<int64_t> attention_mask{};  // empty: all ones
   std::vector<int64_t> token_type_ids{};
@@ -43,7 +44,7 @@ struct TextSample {
 
 // Texts that are tokenized when they are asked for, with a label each or none: a dataset. Reads
 // from any number of threads; copies share the texts.
-class TextDataset {
+class ACCELERATE_EXPORT TextDataset {
  public:
   // Texts are cut to what the model can take, or to max_length; padding is left to the collator.
   // Throws UsageError unless there are as many labels as texts, or none.
@@ -58,7 +59,7 @@ class TextDataset {
   TextSample get(size_t index, at::Generator& random) const;
 
  private:
-  struct Texts;
+  struct ACCELERATE_HIDDEN Texts;
   std::shared_ptr<const Texts> texts_;
 };
 
@@ -73,7 +74,7 @@ struct CollatorOptions {
 namespace detail {
 
 // Pads texts; what labels become is the matter of the collators.
-class TextPadder {
+class ACCELERATE_EXPORT TextPadder {
  public:
   TextPadder(const PretrainedTokenizer& tokenizer, CollatorOptions options);
   // input_ids, attention_mask and token_type_ids of all samples. Throws DataError if there is none
@@ -102,7 +103,7 @@ class TextPadder {
 
 // Labels are put in a row: whole numbers as int64, others as float32; lists of equal length become
 // rows.
-class DataCollatorWithPadding {
+class ACCELERATE_EXPORT DataCollatorWithPadding {
  public:
   explicit DataCollatorWithPadding(const PretrainedTokenizer& tokenizer,
                                    CollatorOptions options = {})
@@ -116,7 +117,7 @@ class DataCollatorWithPadding {
 
 // Labels are a list of whole numbers, one for each token; padded like the texts. All samples of a
 // batch have them, or none.
-class DataCollatorForTokenClassification {
+class ACCELERATE_EXPORT DataCollatorForTokenClassification {
  public:
   explicit DataCollatorForTokenClassification(const PretrainedTokenizer& tokenizer,
                                               CollatorOptions options = {})
@@ -129,7 +130,7 @@ class DataCollatorForTokenClassification {
 
 // Labels are the tokens of another text, of any length: padded by themselves. All samples of a
 // batch have them, or none.
-class DataCollatorForSeq2Seq {
+class ACCELERATE_EXPORT DataCollatorForSeq2Seq {
  public:
   explicit DataCollatorForSeq2Seq(const PretrainedTokenizer& tokenizer,
                                   CollatorOptions options = {})
@@ -155,7 +156,7 @@ struct LanguageModelingOptions {
 
 // Labels are the texts themselves, without padding; see LanguageModelingOptions. Labels of the
 // samples are not looked at.
-class DataCollatorForLanguageModeling {
+class ACCELERATE_EXPORT DataCollatorForLanguageModeling {
  public:
   // Throws UsageError for shares that are no shares and for a tokenizer without a mask token where
   // one is needed.

@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate::transformers {
 
 struct ConfigDocument;
@@ -30,7 +32,7 @@ using ConfigValue =
 //
 // A value: copies are independent; one that was moved from can only be assigned to. What is wrong
 // with a setting is a DataError that names the file, the key and what it should be.
-class ModelConfig {
+class ACCELERATE_EXPORT ModelConfig {
  public:
   // A config.json, or the folder that holds one. Throws DataError if it is missing or no object.
   static ModelConfig from_file(const std::filesystem::path& file);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/transformers/model.h"
 
 namespace accelerate::transformers {
@@ -41,7 +42,7 @@ struct GenerationOptions {
 // its EOS is filled with the pad token. In eval() mode, without gradients; the modes of all modules
 // are put back. Throws UsageError for a model that cannot, options that make no sense and padding
 // on the right, DataError for a generation_config.json that makes no sense.
-at::Tensor generate(PretrainedModel& model, const ModelInputs& inputs,
-                    const GenerationOptions& options = {});
+ACCELERATE_EXPORT at::Tensor generate(PretrainedModel& model, const ModelInputs& inputs,
+                                      const GenerationOptions& options = {});
 
 }  // namespace accelerate::transformers

@@ -7,11 +7,13 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
+
 namespace accelerate::transformers {
 
 // Filled by the models: give the same one to each forward() of a text, and only the new tokens.
 // Not for training. Memory grows by doubling: appending one token copies that token alone.
-class KeyValueCache {
+class ACCELERATE_EXPORT KeyValueCache {
  public:
   // Gets memory for so many positions with the first ones.
   explicit KeyValueCache(int64_t room = 64) : room_(room) {}

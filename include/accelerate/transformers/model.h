@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/nested.h"
 #include "accelerate/transformers/config.h"
 #include "accelerate/transformers/key_value_cache.h"
@@ -68,7 +69,7 @@ struct ResizeOptions {
 // are tied are one parameter, registered once, under the name that checkpoints use.
 //
 // Making one allocates parameters without values: from_pretrained() and from_config() fill them.
-class PretrainedModel : public torch::nn::Module {
+class ACCELERATE_EXPORT PretrainedModel : public torch::nn::Module {
  public:
   explicit PretrainedModel(ModelConfig config) : config_(std::move(config)) {}
 

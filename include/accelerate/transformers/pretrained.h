@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "accelerate/communicator.h"
+#include "accelerate/export.h"
 #include "accelerate/model_files.h"
 #include "accelerate/transformers/config.h"
 #include "accelerate/transformers/model.h"
@@ -59,18 +60,19 @@ struct PretrainedOptions {
 // local cache of the Hugging Face hub (HF_HUB_CACHE, else HF_HOME/hub, else
 // ~/.cache/huggingface/hub). Nothing is downloaded. Throws DataError that says where it looked and
 // how to get it.
-std::filesystem::path find_pretrained(const std::string& name_or_folder,
-                                      const std::string& revision = "main");
+ACCELERATE_EXPORT std::filesystem::path find_pretrained(const std::string& name_or_folder,
+                                                        const std::string& revision = "main");
 
 // The model of a checkpoint for a task. Weights go tensor by tensor from the mapped file to their
 // place on the device: beside the model there is at most one file in memory. Of safetensors or .bin
 // files, one or several with an index. Throws DataError if the folder, its config.json or the
 // architecture is not what it should be, CheckpointError for damaged weights or other shapes.
-std::shared_ptr<PretrainedModel> load_pretrained(ModelTask task, const std::string& name_or_folder,
-                                                 const PretrainedOptions& options = {});
+ACCELERATE_EXPORT std::shared_ptr<PretrainedModel> load_pretrained(
+    ModelTask task, const std::string& name_or_folder, const PretrainedOptions& options = {});
 
 // A new model with random values.
-std::shared_ptr<PretrainedModel> make_model(ModelTask task, const ModelConfig& config);
+ACCELERATE_EXPORT std::shared_ptr<PretrainedModel> make_model(ModelTask task,
+                                                              const ModelConfig& config);
 
 struct SavePretrainedOptions {
   // Only a process that says true writes; the others return at once.
@@ -83,8 +85,9 @@ struct SavePretrainedOptions {
 // Writes config.json, generation_config.json for models that generate, and model.safetensors, or
 // shards with an index; files of an earlier model are replaced. Not collective. Throws
 // CheckpointError if writing fails.
-void save_pretrained(const PretrainedModel& model, const std::filesystem::path& folder,
-                     const SavePretrainedOptions& options = {});
+ACCELERATE_EXPORT void save_pretrained(const PretrainedModel& model,
+                                       const std::filesystem::path& folder,
+                                       const SavePretrainedOptions& options = {});
 
 struct PushOptions {
   std::string branch = "main";
@@ -94,7 +97,7 @@ struct PushOptions {
 // Commits the folder to the git repository `remote` (an address or a path), files of weights
 // through git-lfs, and pushes it. Needs the programs git and git-lfs: UsageError that says so if
 // they are missing. Throws CheckpointError with what git said if it fails. Blocks.
-void push_to_hub(const std::filesystem::path& folder, const std::string& remote,
-                 const PushOptions& options = {});
+ACCELERATE_EXPORT void push_to_hub(const std::filesystem::path& folder, const std::string& remote,
+                                   const PushOptions& options = {});
 
 }  // namespace accelerate::transformers

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/tokenizers.h"
 #include "accelerate/transformers/model.h"
 
@@ -57,7 +58,7 @@ struct SpecialTokens {
 // not used, but kept when it is saved.
 //
 // A value: copies share what they read. Const calls are safe from any number of threads.
-class PretrainedTokenizer {
+class ACCELERATE_EXPORT PretrainedTokenizer {
  public:
   // The tokenizer of a folder, or of a name on the Hugging Face hub that is in the local cache: see
   // find_pretrained(). Throws DataError that names the file and the place in it if one is missing
@@ -133,9 +134,9 @@ class PretrainedTokenizer {
   void save_pretrained(const std::filesystem::path& folder) const;
 
  private:
-  struct Loader;
+  struct ACCELERATE_HIDDEN Loader;
   // The files as they were read.
-  struct Files;
+  struct ACCELERATE_HIDDEN Files;
 
   explicit PretrainedTokenizer(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "accelerate/export.h"
 #include "accelerate/transformers/config.h"
 #include "accelerate/transformers/model.h"
 
@@ -29,7 +30,7 @@ struct Architecture {
 };
 
 // Adds one, for all Auto classes. UsageError if there is one of this type and task. Any thread.
-void register_architecture(Architecture architecture);
+ACCELERATE_EXPORT void register_architecture(Architecture architecture);
 
 template <class Model>
 void register_architecture(const std::string& model_type, ModelTask task, const std::string& name) {
@@ -39,6 +40,6 @@ void register_architecture(const std::string& model_type, ModelTask task, const 
 }
 
 // All of them, in the order in which they were added.
-std::vector<Architecture> registered_architectures();
+ACCELERATE_EXPORT std::vector<Architecture> registered_architectures();
 
 }  // namespace accelerate::transformers

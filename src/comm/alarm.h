@@ -1,0 +1,31 @@
+// Says that a group has ended, to everyone who waits for one of its collectives.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace accelerate::comm {
+
+// Rings at most once in the life of a group. All members may be called from any thread.
+class Alarm {
+ public:
+  using Listener = std::function<void(const std::exception_ptr& why)>;
+
+  // From now on `listener` is called once, by whoever rings; at once if that was before. It must
+  // neither throw nor wait for another rank, and may be called after its owner is gone.
+  void listen(Listener listener);
+
+  // Calls the listeners with an error of the kind that c10d reports lost peers with, and returns
+  // when they are done. Does nothing if the alarm has rung.
+  void ring(const std::string& why);
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr why_;  // null until it rings
+  std::vector<Listener> listeners_;
+};
+
+}  // namespace accelerate::comm

@@ -1,0 +1,259 @@
+#include "comm/lifelines.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <random>
+#include <sstream>
+
+#include "comm/loopback_listener.h"
+
+namespace accelerate::comm {
+namespace {
+
+constexpr const char* kLifelineKey = "lifeline";  // "port token" of rank 0; port 0: there is none
+constexpr std::chrono::seconds kLifelineKeyTimeout{1};
+constexpr int kLifelineConnectMs = 500;
+
+// A message of rank 0: a rank that has gone, or the complement of one that is back.
+constexpr int32_t back_again(int rank) { return ~static_cast<int32_t>(rank); }
+
+// A socket that listens at a free port, or -1.
+int listen_anywhere(const std::string& host) {
+  int fd = bind_loopback(host, 0).value_or(-1);
+  if (fd < 0) {
+    fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int off = 0;
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_addr = in6addr_any;
+    const bool bound = fd >= 0 &&
+                       setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+                       bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
+    if (fd >= 0 && !bound) {
+      close(fd);
+      fd = -1;
+    }
+  }
+  if (fd < 0) {                                           // a machine without IPv6
+    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // bound to any address by listen()
+  }
+  if (fd < 0 || ::listen(fd, SOMAXCONN) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+uint16_t port_of(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+// A connected socket, or -1.
+int connect_to(const addrinfo& address) {
+  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return -1;
+  bool connected = ::connect(fd, address.ai_addr, address.ai_addrlen) == 0;
+  if (!connected && errno == EINPROGRESS) {
+    pollfd waiting{.fd = fd, .events = POLLOUT, .revents = 0};
+    int error = 0;
+    socklen_t length = sizeof error;
+    connected = poll(&waiting, 1, kLifelineConnectMs) == 1 &&
+                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+  }
+  if (connected) return fd;
+  close(fd);
+  return -1;
+}
+
+int connect_to(const std::string& host, uint16_t port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return -1;
+  int fd = -1;
+  for (addrinfo* at = found; at != nullptr && fd < 0; at = at->ai_next) fd = connect_to(*at);
+  freeaddrinfo(found);
+  return fd;
+}
+
+enum class Heard { kNothing, kBytes, kEnd };
+
+// Reads up to `size` bytes without waiting; `count` is how many came.
+Heard hear(int fd, void* into, size_t size, size_t& count) {
+  while (true) {
+    const ssize_t result = recv(fd, into, size, MSG_DONTWAIT);
+    count = result > 0 ? static_cast<size_t>(result) : 0;
+    if (result > 0) return Heard::kBytes;
+    if (result == 0) return Heard::kEnd;
+    if (errno == EINTR) continue;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? Heard::kNothing : Heard::kEnd;
+  }
+}
+
+}  // namespace
+
+Lifelines::Lifelines(c10::intrusive_ptr<c10d::Store> store, const RankEnvironment& ranks)
+    : store_(std::move(store)), ranks_(ranks) {
+  if (ranks_.rank == 0) listen();
+}
+
+Lifelines::~Lifelines() {
+  for (const auto& [rank, fd] : lines_) close(fd);
+  for (const Caller& caller : callers_) close(caller.fd);
+  if (listener_ >= 0) close(listener_);
+}
+
+void Lifelines::listen() {
+  std::random_device random;
+  token_ = static_cast<uint64_t>(random()) << 32 | random();
+  listener_ = listen_anywhere(ranks_.master_address);
+  if (listener_ >= 0) port_ = port_of(listener_);
+  store_->set(kLifelineKey, std::to_string(port_) + " " + std::to_string(token_));
+}
+
+void Lifelines::open() {
+  if (ranks_.rank == 0) return;
+  store_->wait({kLifelineKey}, kLifelineKeyTimeout);
+  const std::vector<uint8_t> bytes = store_->get(kLifelineKey);
+  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  in >> port_ >> token_;
+  connect();
+}
+
+void Lifelines::connect() {
+  const int fd = connect_to(ranks_.master_address, port_);
+  if (fd < 0) return;
+  const Greeting greeting{.token = token_, .rank = static_cast<int32_t>(ranks_.rank)};
+  if (send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
+    close(fd);
+    return;
+  }
+  lines_[0] = fd;
+  unread_.clear();
+  // Rank 0 says anew who is gone. If it was, it is back.
+  gone_since_.clear();
+}
+
+void Lifelines::look() {
+  if (port_ == 0) return;
+  if (ranks_.rank != 0) {
+    hear_rank_zero();
+    return;
+  }
+  accept_callers();
+  check_lines();
+  hear_callers();
+}
+
+void Lifelines::accept_callers() {
+  while (true) {
+    pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
+    if (poll(&waiting, 1, 0) != 1) return;
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    callers_.push_back({.fd = fd});
+  }
+}
+
+void Lifelines::hear_callers() {
+  std::erase_if(callers_, [this](Caller& caller) {
+    size_t count = 0;
+    const Heard heard = hear(caller.fd, reinterpret_cast<char*>(&caller.greeting) + caller.received,
+                             sizeof(Greeting) - caller.received, count);
+    if (heard == Heard::kNothing) return false;
+    caller.received += count;
+    if (heard == Heard::kBytes && caller.received < sizeof(Greeting)) return false;
+    const int rank = caller.greeting.rank;
+    const bool is_peer = heard == Heard::kBytes && caller.greeting.token == token_ && rank > 0 &&
+                         rank < ranks_.world_size;
+    if (!is_peer) {
+      close(caller.fd);
+      return true;
+    }
+    if (const auto old = lines_.find(rank); old != lines_.end()) close(old->second);
+    lines_[rank] = caller.fd;
+    note_open(rank);
+    for (const auto& [gone, since] : gone_since_) tell(rank, gone);
+    return true;
+  });
+}
+
+void Lifelines::check_lines() {
+  std::vector<int> closed;
+  for (const auto& [rank, fd] : lines_) {
+    char byte = 0;
+    size_t count = 0;
+    if (hear(fd, &byte, sizeof byte, count) == Heard::kEnd) closed.push_back(rank);
+  }
+  for (const int rank : closed) {
+    close(lines_[rank]);
+    lines_.erase(rank);
+    note_closed(rank);
+  }
+}
+
+void Lifelines::hear_rank_zero() {
+  if (lines_.empty()) {
+    if (is_gone(0)) connect();  // there was a line: perhaps only that is gone
+    return;
+  }
+  char bytes[256];
+  size_t count = 0;
+  Heard heard = Heard::kNothing;
+  while ((heard = hear(lines_[0], bytes, sizeof bytes, count)) == Heard::kBytes) {
+    unread_.insert(unread_.end(), bytes, bytes + count);
+  }
+  size_t used = 0;
+  for (; unread_.size() - used >= sizeof(int32_t); used += sizeof(int32_t)) {
+    int32_t message = 0;
+    std::memcpy(&message, unread_.data() + used, sizeof message);
+    if (message >= 0) {
+      note_closed(message);
+    } else {
+      note_open(back_again(message));
+    }
+  }
+  unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(used));
+  if (heard != Heard::kEnd) return;
+  close(lines_[0]);
+  lines_.clear();
+  note_closed(0);
+}
+
+void Lifelines::note_closed(int rank) {
+  gone_since_.emplace(rank, Clock::now());
+  if (ranks_.rank != 0) return;
+  for (const auto& [other, fd] : lines_) tell(other, rank);
+}
+
+void Lifelines::note_open(int rank) {
+  if (gone_since_.erase(rank) == 0 || ranks_.rank != 0) return;
+  for (const auto& [other, fd] : lines_) tell(other, back_again(rank));
+}
+
+// A peer that does not read has its own line to notice that: what it is told is lost then.
+void Lifelines::tell(int rank, int32_t message) const {
+  (void)send(lines_.at(rank), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool Lifelines::is_gone(int rank, std::chrono::milliseconds time) const {
+  const auto found = gone_since_.find(rank);
+  return found != gone_since_.end() && Clock::now() - found->second >= time;
+}
+
+bool Lifelines::is_any_gone(std::chrono::milliseconds time) const {
+  return std::ranges::any_of(gone_since_,
+                             [&](const auto& entry) { return is_gone(entry.first, time); });
+}
+
+}  // namespace accelerate::comm

@@ -1,0 +1,7 @@
+#include "compat/library_version.h"
+
+namespace accelerate::compat {
+
+const char* library_version() { return ACCELERATE_VERSION; }
+
+}  // namespace accelerate::compat
