@@ -34,6 +34,10 @@ class ACCELERATE_EXPORT GroupValues {
   GroupValues(std::vector<double> values) : values_(std::move(values)) {}
   // NOLINTEND(google-explicit-constructor)
 
+  // The one for all groups, unset where each has its own.
+  std::optional<double> for_all() const {
+    return for_all_ ? std::optional(values_.front()) : std::nullopt;
+  }
   // Throws UsageError that names the option if their number is not that of the groups.
   std::vector<double> for_groups(size_t groups, const char* option) const;
 

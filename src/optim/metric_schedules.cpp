@@ -106,7 +106,8 @@ class PlateauRule final : public MetricRule {
 
   void visit(StateFields& fields) override {
     fields("factor", factor_);
-    fields.constant("default_min_lr", min_lrs_.empty() ? 0.0 : min_lrs_[0]);
+    const std::optional<double> min_lr = min_lr_.for_all();
+    fields.constant("default_min_lr", min_lr ? StateValue(*min_lr) : StateValue());
     fields("min_lrs", min_lrs_);
     fields("patience", patience_);
     fields("cooldown", cooldown_);

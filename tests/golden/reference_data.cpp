@@ -65,13 +65,20 @@ class ListedRecordings : public testing::Test {
   std::vector<std::string> listed_;
 };
 
-class NothingRecorded : public testing::Test {
+class UnreadableRecordings : public testing::Test {
  public:
-  explicit NothingRecorded(std::string why) : why_(std::move(why)) {}
+  explicit UnreadableRecordings(std::string why) : why_(std::move(why)) {}
   void TestBody() override { FAIL() << why_; }
 
  private:
   std::string why_;
+};
+
+class NothingOfThisKind : public testing::Test {
+ public:
+  void TestBody() override {
+    GTEST_SKIP() << "nothing in " << fixtures_folder().path << " is of this kind";
+  }
 };
 
 std::string test_name(const fs::path& path) {
@@ -147,17 +154,18 @@ int list_recordings(const ReferenceFolder& folder, const std::vector<std::string
 }
 
 int register_recorded(const std::string& suite, const std::function<int()>& add) {
-  std::string why;
   try {
     const int count = add();
-    if (count > 0) return count;
-    why = "nothing in " + fixtures_folder().path.string() + " is of this kind";
+    if (count == 0) {
+      register_test(suite, "AreRecorded", []() -> testing::Test* { return new NothingOfThisKind; });
+    }
+    return count;
   } catch (const std::exception& error) {
-    why = error.what();
+    const std::string why = error.what();
+    register_test(suite, "CanBeRead",
+                  [why]() -> testing::Test* { return new UnreadableRecordings(why); });
+    return 0;
   }
-  register_test(suite, "AreRecorded",
-                [why]() -> testing::Test* { return new NothingRecorded(why); });
-  return 0;
 }
 
 }  // namespace accelerate::test

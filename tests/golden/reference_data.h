@@ -40,7 +40,8 @@ std::vector<std::filesystem::path> fixture_folders(const std::string& name);
 int list_recordings(const ReferenceFolder& folder, const std::vector<std::string>& tested);
 
 // For tests that are registered one by one from what a folder holds: `add` registers them and
-// returns their number. If it throws or there are none, a test of `suite` fails and says so. Call
+// returns their number. If it throws, a test of `suite` fails and says why; if there are none,
+// which may be for what some of several recordings have beside the rest, one is skipped. Call
 // before main() starts the tests.
 int register_recorded(const std::string& suite, const std::function<int()>& add);
 

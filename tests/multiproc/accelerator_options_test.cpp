@@ -29,9 +29,11 @@ TEST_F(AcceleratorCalls, BackwardKeepsTheGraphIfItIsTold) {
 }
 
 // A device from which nothing can be copied shows what is moved.
-struct OnMeta {
-  std::shared_ptr<torch::nn::LinearImpl> net = std::make_shared<torch::nn::LinearImpl>(3, 1);
-  OnMeta() { net->to(c10::Device(c10::kMeta)); }
+struct NetOnMeta : torch::nn::Module {
+  NetOnMeta() : weight(register_parameter("weight", torch::zeros({3}, c10::kMeta))) {}
+  at::Tensor forward(const at::Tensor& input) { return input * weight; }
+
+  at::Tensor weight;
 };
 
 TEST_F(AcceleratorCalls, ModelsAndBatchesStayWhereTheyAreWithoutDevicePlacement) {
@@ -39,9 +41,9 @@ TEST_F(AcceleratorCalls, ModelsAndBatchesStayWhereTheyAreWithoutDevicePlacement)
     AcceleratorOptions options = on_cpu();
     options.device_placement = false;
     Accelerator accelerator(options);
-    const OnMeta there;
-    auto model = accelerator.prepare(there.net);
-    EXPECT_TRUE(there.net->weight.is_meta());
+    const auto net = std::make_shared<NetOnMeta>();
+    auto model = accelerator.prepare(net);
+    EXPECT_TRUE(net->weight.is_meta());
     const at::Tensor rows = torch::arange(4).to(c10::Device(c10::kMeta));
     auto loader = accelerator.prepare(data_loader(TensorDataset(rows, rows), {.batch_size = 2}));
     int batches = 0;
@@ -56,8 +58,8 @@ TEST_F(AcceleratorCalls, ModelsAndBatchesStayWhereTheyAreWithoutDevicePlacement)
 TEST_F(AcceleratorCalls, ModelsAreMovedToTheDeviceOtherwise) {
   run(1, [](const Rank&) {
     Accelerator accelerator(on_cpu());
-    const OnMeta there;
-    EXPECT_THROW(accelerator.prepare(there.net), c10::Error);  // "Cannot copy out of meta tensor"
+    const auto net = std::make_shared<NetOnMeta>();
+    EXPECT_THROW(accelerator.prepare(net), c10::Error);  // "Cannot copy out of meta tensor"
   });
 }
 

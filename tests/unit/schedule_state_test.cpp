@@ -291,5 +291,16 @@ TEST(ScheduleState, GarbageIsRefusedWholeOrTakenAndNeverCrashes) {
   EXPECT_GT(taken, 100);
 }
 
+// torch tells the one minimum apart from one for each group.
+TEST(ScheduleState, OfAPlateauNamesItsMinimumOnlyIfAllGroupsHaveTheSame) {
+  auto sgd = two_groups();
+  EXPECT_EQ(GroupValues(0.1).for_all(), 0.1);
+  EXPECT_EQ(GroupValues({0.1, 0.1}).for_all(), std::nullopt);
+  const Scheduler same(sgd, reduce_lr_on_plateau({.min_lr = 0.1}));
+  EXPECT_EQ(same.state_dict().at("default_min_lr").as_number(), 0.1);
+  const Scheduler each(sgd, reduce_lr_on_plateau({.min_lr = {0.1, 0.2}}));
+  EXPECT_TRUE(each.state_dict().at("default_min_lr").is_null());
+}
+
 }  // namespace
 }  // namespace accelerate
