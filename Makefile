@@ -3,6 +3,9 @@
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESET)),build-asan,build-$(PRESET)))
+# Places for tests: those that mostly wait take one, those that compute on several ranks as many as a machine of two cores has
+# (docs/testing.md). One more than cores keeps them busy.
+PLACES := $(shell expr $$(nproc) + 1)
 LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 
 .DEFAULT_GOAL := help
@@ -34,10 +37,10 @@ build: deps ## build the library, the program, the examples and the tests
 	@cmake --build --preset $(PRESET)
 
 test: build ## build and run the default tests
-	@ctest --preset $(PRESET)
+	@ctest --preset $(PRESET) -j $(PLACES)
 
 lint: build ## check format, include directions, names, headers and sources alone, clang-tidy
-	@ctest --preset release-lint
+	@ctest --preset release-lint -j $(PLACES)
 
 # The long groups: docs/testing.md says what each holds and when it was last green.
 test-full: test lint test-fuzz test-interop test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)

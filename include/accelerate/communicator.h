@@ -41,11 +41,11 @@ struct ProcessGroupOptions {
 // order; one thread at a time. At world size 1 nothing is sent and results are the inputs.
 //
 // Where a peer is lost or the timeout passes, a collective throws CommError that names the
-// operation, the ranks that did not arrive and what they did last; the group is then unusable on all
-// ranks, and nothing is written any more to the tensors of that call. A collective that waits for a
-// rank which has failed or ended does not wait for the timeout: it throws within seconds. So it is
-// with Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a lost peer is
-// found by NCCL's own watchdog after the timeout, which ends the process.
+// operation, the ranks that did not arrive and what they did last; the group is then unusable on
+// all ranks, and nothing is written any more to the tensors of that call. A collective that waits
+// for a rank which has failed or ended does not wait for the timeout: it throws within seconds. So
+// it is with Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a lost
+// peer is found by NCCL's own watchdog after the timeout, which ends the process.
 //
 // Arguments that cannot be used are UsageError before anything is sent, and the group goes on. A
 // wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors

@@ -46,7 +46,7 @@ TEST_F(Moves, AnAcceleratorThatWasMovedFromRefusesItsCalls) {
     Accelerator first(on_cpu());
     auto net = std::make_shared<Mlp>();
     auto model = first.prepare(net);
-    const at::Tensor loss = model(torch::ones({1, 6})).mean();
+    const at::Tensor loss = model(torch::ones({1, 6}, test::test_device())).mean();
     const Accelerator second = std::move(first);
     const auto refuses = [](const std::function<void()>& call) {
       EXPECT_EQ(refusal(call), "this Accelerator was moved from and holds nothing");
