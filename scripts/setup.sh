@@ -87,9 +87,19 @@ install_packages() {
   clang="$(clang_version known)"
   mapfile -t missing < <(missing_packages "$1" "$clang")
   [[ ${#missing[@]} -eq 0 ]] && return
-  say "installing ${#missing[@]} packages: ${missing[*]}"
   mkdir -p .deps
-  "${apt[@]}" install -y --no-install-recommends "${missing[@]}" >.deps/apt.log 2>&1 ||
+  : >.deps/apt.log
+  # libtorch is fetched while the packages are unpacked; it takes pip and nothing else.
+  if ! has_any_torch; then
+    has_pip || apt_install ca-certificates python3 python3-pip
+    start_fetching_torch
+  fi
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  apt_install "${missing[@]}"
+}
+
+apt_install() {
+  "${apt[@]}" install -y --no-install-recommends "$@" >>.deps/apt.log 2>&1 ||
     die "apt-get install failed: $(tail -n 3 .deps/apt.log | paste -sd ' ') (all of it is in .deps/apt.log)"
 }
 
@@ -121,6 +131,22 @@ python_with_pip() {
     fi
   done
   die "no python3 with pip was found: install python3-pip"
+}
+
+has_pip() { (python_with_pip) >/dev/null 2>&1; }
+
+# Whether a torch is named, importable or fetched already; whether it can be used is seen later, by CMake.
+has_any_torch() {
+  [[ -n "${Torch_DIR:-}${LIBTORCH:-}" || -e .deps/python/torch ]] ||
+    python3 -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' 2>/dev/null
+}
+
+fetching= # the process that fetches torch, if one does
+
+start_fetching_torch() {
+  fetch_torch &
+  fetching=$!
+  trap 'pkill -P "$fetching" || true; kill "$fetching" 2>/dev/null || true' EXIT
 }
 
 # Unpacks the wheel into .deps/python. The wheel is only unpacked, never imported, so one built for Python 3.11 serves
@@ -166,6 +192,11 @@ check_loads() {
 
 provide_torch() {
   local found
+  if [[ -n "$fetching" ]]; then
+    wait "$fetching" || exit 1 # it has said why
+    trap - EXIT
+    say "libtorch is ready: $(du -sh .deps/python | cut -f 1) in .deps/python"
+  fi
   found="$(cmake -P cmake/FindLibTorch.cmake)"
   [[ "$found" != error:* ]] || die "${found#error: }"
   if [[ -z "$found" ]] || { [[ "$found" == "$PWD/.deps/"* ]] && has_gpu && [[ ! -d .deps/python/nvidia/nccl ]]; }; then

@@ -8,7 +8,8 @@ int main() {
   torch::nn::Linear line(1, 1);
   torch::optim::SGD sgd(line->parameters(), 0.1);
   const auto x = torch::linspace(-1, 1, 64).unsqueeze(1);
-  auto batches = accelerate::data_loader(accelerate::tensor_dataset(x, 3 * x + 1), {.batch_size = 8});
+  auto batches =
+      accelerate::data_loader(accelerate::TensorDataset(x, 3 * x + 1), {.batch_size = 8});
   auto [model, optimizer, loader] = accelerator.prepare(line, sgd, batches);
   double last = 0;
   for (int epoch = 0; epoch < 20; ++epoch) {
@@ -17,7 +18,7 @@ int main() {
       auto loss = torch::mse_loss(model(batch.data), batch.target);
       accelerator.backward(loss);
       optimizer.step();
-      last = loss.template item<double>();
+      last = loss.item<double>();
     }
   }
   accelerator.print("loss ", last);

@@ -11,6 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/steps.sh"
 
 mkdir -p "$1"
 work="$(cd "$1" && pwd)"
+cd "$work" # what the programs write stays there
 torch="$(find_torch)"
 version="$(project_version)"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
