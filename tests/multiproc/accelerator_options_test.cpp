@@ -44,8 +44,12 @@ TEST_F(AcceleratorCalls, ModelsAndBatchesStayWhereTheyAreWithoutDevicePlacement)
     const auto net = std::make_shared<NetOnMeta>();
     auto model = accelerator.prepare(net);
     EXPECT_TRUE(net->weight.is_meta());
-    const at::Tensor rows = torch::arange(4).to(c10::Device(c10::kMeta));
-    auto loader = accelerator.prepare(data_loader(TensorDataset(rows, rows), {.batch_size = 2}));
+    // Batches that are made there.
+    const auto made = [](std::vector<int64_t>&& numbers) {
+      return torch::empty({static_cast<int64_t>(numbers.size())}, c10::kMeta);
+    };
+    auto loader =
+        accelerator.prepare(data_loader(std::vector<int64_t>{1, 2, 3, 4}, {.batch_size = 2}, made));
     int batches = 0;
     for (auto& batch : loader) {
       EXPECT_TRUE(batch.data.is_meta());
