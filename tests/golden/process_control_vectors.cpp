@@ -30,7 +30,8 @@ json split(const json& recorded, const json& input, const ProcessState& state) {
   // Recorded as [[0], [1], ...].
   const auto recorded_rows = input.get<std::vector<std::vector<int64_t>>>();
   at::Tensor matrix = torch::empty({0, 1}, at::kLong);
-  for (const auto& row : recorded_rows) matrix = torch::cat({matrix, torch::tensor(row).unsqueeze(0)});
+  for (const auto& row : recorded_rows)
+    matrix = torch::cat({matrix, torch::tensor(row).unsqueeze(0)});
   const at::Tensor own = split_between_processes(state, matrix, options);
   json rows = json::array();
   for (const at::Tensor& row : own.unbind(0)) {
