@@ -2,7 +2,7 @@
 """Reads each source of a unity build on its own: one that needs what another file of its batch includes or declares
 compiles only in company, and breaks when batches change.
 
-usage: check_alone.py build-folder [folder ...]      default: src tests examples
+usage: check_alone.py build-folder [folder ...]      default: src
 """
 
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main():
     build = Path(sys.argv[1]).resolve()
-    folders = [ROOT / name for name in sys.argv[2:] or ("src", "tests", "examples")]
+    folders = [ROOT / name for name in sys.argv[2:] or ["src"]]
     commands = {
         source: variants[0]
         for source, variants in compile_database.load(build).items()
