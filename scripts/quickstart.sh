@@ -20,7 +20,7 @@ step() {
 step "1 of 3: packages and libtorch (about a minute where nothing is installed)"
 scripts/setup.sh quickstart
 
-step "2 of 3: building the library, the program accelerate and the example (about a minute and a half on two cores)"
+step "2 of 3: building the library, the program accelerate and the example (about three minutes on two cores)"
 cmake --preset release -DACCELERATE_BUILD_TESTS=OFF --log-level=NOTICE >/dev/null
 cmake --build --preset release --target accelerate_cli fashion_mnist
 
