@@ -6,9 +6,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "comm/lifelines.h"
 #include "comm/rendezvous.h"
 #include "multiproc/group.h"
 
@@ -164,73 +162,6 @@ TEST_F(CommFailures, AHalfSentMessageToAKilledPeerEndsInAnError) {
   EXPECT_THAT(error_of(0),
               AllOf(HasSubstr("broadcast from 0"), HasSubstr("rank 1 did not arrive")));
   EXPECT_LT(elapsed(), kSoon);
-}
-
-TEST_F(CommFailures, ALifelineTellsAPeerThatHasGoneFromOneThatIsStopped) {
-  spawn(3, [](const Rank& rank) {
-    const RankEnvironment ranks = ProcessState::from_environment({.cpu = true}).ranks();
-    const comm::Meeting meeting = comm::meet(ranks, seconds(50));
-    comm::Lifelines lifelines(meeting.store, ranks);
-    lifelines.open();
-    rank.reach(1);
-    if (rank.rank == 1) raise(SIGSTOP);
-    rank.wait_for(1, 1);
-    const auto look = [&] {
-      lifelines.look();
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    };
-    for (int i = 0; i < 50; ++i) look();
-    EXPECT_FALSE(lifelines.is_any_gone({}));
-    rank.reach(2);
-    while (!lifelines.is_gone(1)) look();
-    EXPECT_FALSE(lifelines.is_gone(1, seconds(50)));
-    EXPECT_FALSE(lifelines.is_gone(2 - rank.rank));
-    rank.reach(3);
-    rank.wait_for(2 - rank.rank, 3);
-  });
-  for (int rank : {0, 2}) ASSERT_TRUE(wait_for_stage(rank, 2));
-  kill_rank(1, SIGKILL);
-  for (int rank : {0, 2}) EXPECT_EQ(exit_code_of(rank), kExitPassed);
-  EXPECT_LT(elapsed(), kSoon);
-}
-
-// Three ends in one process: a line that breaks though both of its ends live looks like this.
-TEST_F(CommFailures, ALifelineThatIsMadeAgainBringsItsPeerBack) {
-  run(1, [](const Rank&) {
-    RankEnvironment ranks;
-    ranks.world_size = 3;
-    ranks.master_address = "127.0.0.1";
-    const auto store = c10::make_intrusive<c10d::HashStore>();
-    const auto end_of = [&](int rank) {
-      ranks.rank = rank;
-      auto lifelines = std::make_unique<comm::Lifelines>(store, ranks);
-      lifelines->open();
-      return lifelines;
-    };
-    const auto rank_0 = end_of(0);
-    auto rank_1 = end_of(1);
-    const auto rank_2 = end_of(2);
-    const auto see = [&](bool gone) {
-      while (rank_0->is_gone(1) != gone || rank_2->is_gone(1) != gone) {
-        rank_0->look();
-        rank_2->look();
-      }
-    };
-    see(false);
-    rank_1.reset();
-    see(true);
-    EXPECT_FALSE(rank_0->is_gone(2));
-    EXPECT_FALSE(rank_2->is_gone(0));
-    rank_1 = end_of(1);
-    see(false);
-    const auto newcomer = end_of(2);  // takes the place of the one before, and is told the same
-    rank_1.reset();
-    while (!newcomer->is_gone(1)) {
-      rank_0->look();
-      newcomer->look();
-    }
-    EXPECT_FALSE(newcomer->is_gone(0));
-  });
 }
 
 TEST_F(CommFailures, AWriteToALostPeerDoesNotEndTheProcess) {
