@@ -47,14 +47,19 @@ clang_version() {
 # Prints those packages of the profile `$1` that are not installed, for clang version `$2`.
 missing_packages() {
   local packages=(
-    ca-certificates ccache cmake dataset-fashion-mnist g++ git libcli11-dev libgloo-dev libpcre2-dev libutf8proc-dev
+    ca-certificates ccache cmake dataset-fashion-mnist git libcli11-dev libgloo-dev libpcre2-dev libutf8proc-dev
     libxxhash-dev libyaml-cpp-dev make ninja-build nlohmann-json3-dev pkg-config python3 python3-pip zlib1g-dev
   )
-  [[ -n "$2" ]] && packages+=("clang-$2" "lld-$2")
+  # clang brings the standard library's headers along.
+  if [[ -n "$2" ]]; then
+    packages+=("clang-$2" "lld-$2")
+  else
+    packages+=(g++)
+  fi
   # Texts for examples/transformers.
   [[ "$1" == quickstart ]] || packages+=(fortunes)
   if [[ "$1" == test ]]; then
-    packages+=(clang-format-14 git-lfs libgmock-dev libgtest-dev python3-venv)
+    packages+=(clang-format-14 g++ git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, a server of ssh, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin openssh-client openssh-server slurm-client slurmctld slurmd)
     packages+=(fish zsh) # and shells that complete its command line

@@ -6,9 +6,9 @@
 #ifdef __clang__
 namespace accelerate::compat {
 
-// Whoever sees the constructors of libtorch's modules instantiates the virtual functions of their
-// templates at the end of its translation unit: most of a second in each, for nothing. clang
-// instantiates what is used in a precompiled header once, when it is made. Never called.
+// Whoever sees libtorch's classes instantiates the virtual functions of their templates at the end
+// of its translation unit: more than a second in each, for nothing. clang instantiates what is used
+// in a precompiled header once, when it is made. Nothing here is ever called.
 template <typename... Modules>
 void use_virtual_functions(Modules*... modules) {
   (static_cast<void>(modules->torch::nn::template Cloneable<Modules>::clone()), ...);
@@ -28,10 +28,46 @@ inline void use_modules(void* nothing) {
   use.operator()<FractionalMaxPool2dImpl, FractionalMaxPool3dImpl, GRUImpl, RNNCellImpl>();
   use.operator()<LSTMCellImpl, GRUCellImpl, TransformerEncoderLayerImpl>();
   use.operator()<TransformerDecoderLayerImpl, TransformerEncoderImpl, TransformerDecoderImpl>();
-  const auto& type = *static_cast<c10::Type*>(nothing);
-  static_cast<c10::FutureType*>(nothing)->c10::FutureType::equals(type);
-  static_cast<torch::nn::Conv1dImpl*>(nothing)->torch::nn::Conv1dImpl::pretty_print(
-      *static_cast<std::ostream*>(nothing));
+}
+
+template <typename... Convolutions>
+void use_printing(void* nothing, std::ostream& out) {
+  (static_cast<Convolutions*>(nothing)->Convolutions::pretty_print(out), ...);
+}
+
+// What the private clone() of an optimizer's state does.
+template <typename... States>
+void use_copies(void* nothing) {
+  (static_cast<void>(std::make_unique<States>(*static_cast<const States*>(nothing))), ...);
+}
+
+template <typename... Attributes>
+void use_clones(void* nothing) {
+  (static_cast<void>(static_cast<Attributes*>(nothing)->Attributes::clone()), ...);
+}
+
+template <typename... Types>
+void use_types(void* nothing) {
+  (static_cast<void>(static_cast<Types*>(nothing)->Types::equals(*static_cast<Types*>(nothing))),
+   ...);
+}
+
+template <typename... Datasets>
+void use_datasets(void* nothing) {
+  (static_cast<void>(static_cast<Datasets*>(nothing)->Datasets::get_batch({})), ...);
+}
+
+inline void use_other_classes(void* nothing) {
+  using namespace torch::nn;
+  using namespace torch::optim;
+  using namespace torch::data::datasets;
+  use_printing<Conv1dImpl, Conv2dImpl, Conv3dImpl, ConvTranspose1dImpl, ConvTranspose2dImpl,
+               ConvTranspose3dImpl>(nothing, *static_cast<std::ostream*>(nothing));
+  use_copies<AdagradParamState, AdamParamState, AdamWParamState, LBFGSParamState, RMSpropParamState,
+             SGDParamState>(nothing);
+  use_clones<torch::jit::ComplexValsAttr, torch::jit::TypesAttr>(nothing);
+  use_types<c10::ListType, c10::FutureType, c10::AwaitType, c10::RRefType>(nothing);
+  use_datasets<MNIST, TensorDataset>(nothing);
 }
 
 }  // namespace accelerate::compat
