@@ -15,7 +15,7 @@ LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
-quickstart: ## set up, build what the example needs, train it on two processes (about four minutes)
+quickstart: ## set up, build what the example needs, train it on two processes (three minutes)
 	@scripts/quickstart.sh
 
 transformers: ## set up, fine-tune a pretrained model on real texts on two processes (about two minutes)

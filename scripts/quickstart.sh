@@ -17,15 +17,15 @@ step() {
   step_begin=$SECONDS
 }
 
-step "1 of 3: packages and libtorch (about a minute where nothing is installed)"
+step "1 of 3: packages and libtorch (about half a minute where nothing is installed)"
 scripts/setup.sh quickstart
 
-step "2 of 3: building the library, the program accelerate and the example (about three minutes on two cores)"
+step "2 of 3: building the library, the program accelerate and the example (a good two minutes on two cores)"
 cmake --preset release -DACCELERATE_BUILD_TESTS=OFF --log-level=NOTICE >/dev/null
 cmake --build --preset release --target accelerate_cli fashion_mnist
 
 step "3 of 3: training examples/fashion_mnist.cpp on two processes"
-build/bin/accelerate launch --cpu --num_processes 2 build/bin/fashion_mnist --epochs 2
+build/bin/accelerate launch --cpu --num_processes 2 build/bin/fashion_mnist --epochs 1
 
 cat <<END
 

@@ -11,7 +11,7 @@
 #include "accelerate/errors.h"
 #include "cli/command_line.h"
 #include "cli/wizard_prompter.h"
-#include "launch/job.h"
+#include "launch/command_line.h"
 
 namespace {
 
