@@ -53,7 +53,7 @@ void synchronize_rng_states(Communicator& communicator, const std::vector<RngTyp
   generators.reserve(types.size());
   detail::stamped(communicator, [&] {
     if (!gpu.is_cuda()) {
-      throw UsageError({.what = gpu.str() + " is no GPU",
+      throw UsageError({.what = gpu.str() + " is not a GPU",
                         .where = "synchronize_rng_states",
                         .hint = "pass the device whose random state 'cuda' means"});
     }

@@ -33,7 +33,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   try {
     values = json::parse(text, keep_shallow);
   } catch (const json::parse_error& error) {
-    throw ConfigError({.what = "the file is no JSON: " + files::json_complaint(error, error.byte),
+    throw ConfigError({.what = "the file is not JSON: " + files::json_complaint(error, error.byte),
                        .where = where,
                        .hint = "name the config.json of a model, or its .safetensors files"});
   } catch (const std::runtime_error& error) {

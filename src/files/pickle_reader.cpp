@@ -144,7 +144,7 @@ class Machine {
   void append(PickleIndex target, const std::vector<PickleIndex>& items, Kind kind) {
     auto* sequence = std::get_if<PickleSequence>(&document_.values[target]);
     if (sequence == nullptr || sequence->kind != kind) {
-      calls_.refuse("values are added to something that is no list");
+      calls_.refuse("values are added to something that is not a list");
     }
     sequence->items.insert(sequence->items.end(), items.begin(), items.end());
   }

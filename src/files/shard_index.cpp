@@ -28,7 +28,7 @@ constexpr uint64_t kMaxIndexBytes = 100'000'000;
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   // The parser would take it for the end of the text.
   if (text.find('\0') != text.npos) {
-    refuse_index(where, "this is no valid index of model files: it has a byte 0",
+    refuse_index(where, "this is not a valid index of model files: it has a byte 0",
                  "save or download the model again");
   }
   ShardIndexEvents events(where);

@@ -147,7 +147,7 @@ TEST_F(OpsInputsTest, OptionsOfTheLossThatMeanNothingAreRefused) {
       HasSubstr("the weight has the shape [4, 9]"));
 }
 
-// As torch has it: the loss is no number, but nothing is learned from it.
+// As torch has it: the loss is not a number, but nothing is learned from it.
 TEST_F(OpsInputsTest, ABatchOfIgnoredRowsHasGradientsOfZero) {
   for (const double z_loss : {0.0, 0.1}) {
     at::Tensor rows = random_input({5, 8}).requires_grad_();

@@ -278,7 +278,7 @@ TEST_F(TorchArchive, AClassIsNoValue) {
         [&] { load_torch_archive(written(test::archive_of("\x80\x02" + body + "."))); });
   };
   EXPECT_THAT(refusal("ccollections\nOrderedDict\n"),
-              HasSubstr("a class or a function is no value"));
+              HasSubstr("a class or a function is not a value"));
   EXPECT_THAT(refusal("cposix\nsystem\n"), HasSubstr("'posix.system'"));
 }
 
