@@ -9,14 +9,13 @@ usage: run_tidy.py build-folder [--scope quick|changed|all]
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import compile_database
+from many_checks import Check, failures_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ANALYZER = ",".join(f"clang-analyzer-{part}.*" for part in ("core", "cplusplus", "deadcode", "unix"))
@@ -65,15 +64,9 @@ def main():
     if arguments.scope == "all":
         command.append(f"--checks={ANALYZER}")
 
-    def check(entry):
-        return entry["file"], subprocess.run([*command, entry["file"]], capture_output=True, text=True)
-
-    failed = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for source, result in pool.map(check, database):
-            if result.returncode != 0:
-                failed += 1
-                print(f"{Path(source).relative_to(ROOT)}:\n{result.stdout or result.stderr}", flush=True)
+    failed = failures_of(
+        [Check(str(Path(entry["file"]).relative_to(ROOT)), [*command, entry["file"]]) for entry in database]
+    )
     if failed:
         sys.exit(f"clang-tidy objects to {failed} of {len(database)} files")
     print(f"clang-tidy has nothing against {len(database)} files")
