@@ -109,7 +109,7 @@ class Machine {
   }
 
   void push_text(std::string_view text) {
-    if (!is_utf8(text)) calls_.refuse("a text is not UTF-8");
+    if (!is_utf8(text)) calls_.refuse("a text is not valid UTF-8");
     push_new(PickleText{.text = std::string(text)});
   }
 

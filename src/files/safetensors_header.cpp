@@ -146,7 +146,7 @@ std::string json_string(const std::string& text) {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::type_error&) {
     throw UsageError({.what = "the name or metadata text " + in_quotes(text) +
-                              " is not UTF-8, which safetensors files need",
+                              " is not valid UTF-8, which safetensors files need",
                       .hint = "rename it"});
   }
 }

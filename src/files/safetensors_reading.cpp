@@ -161,7 +161,7 @@ bool SafetensorsEvents::end_array() {
 
 bool SafetensorsEvents::parse_error(size_t position, const std::string& /*token*/,
                                     const std::exception& error) {
-  refuse("its header is not JSON: " + json_complaint(error, position));
+  refuse("its header is not valid JSON: " + json_complaint(error, position));
 }
 
 void SafetensorsEvents::begin_field(bool& seen, Place place, const char* field) {

@@ -87,9 +87,10 @@ std::string shard_index_text(const ShardIndex& index) {
     constexpr bool kAscii = true;
     return json.dump(kIndent, ' ', kAscii) + '\n';
   } catch (const nlohmann::json::type_error& error) {
-    throw UsageError({.what = "the name of a tensor is not UTF-8, which an index of files needs: " +
-                              shortened(error.what()),
-                      .hint = "rename it"});
+    throw UsageError(
+        {.what = "the name of a tensor is not valid UTF-8, which an index of files needs: " +
+                 shortened(error.what()),
+         .hint = "rename it"});
   }
 }
 

@@ -105,7 +105,7 @@ bool ShardIndexEvents::start_array(size_t /*size*/) {
 
 bool ShardIndexEvents::parse_error(size_t position, const std::string& /*token*/,
                                    const std::exception& error) {
-  refuse("it is not JSON: " + json_complaint(error, position));
+  refuse("it is not valid JSON: " + json_complaint(error, position));
 }
 
 bool ShardIndexEvents::value(const char* kind) {

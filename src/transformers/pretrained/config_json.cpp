@@ -50,8 +50,9 @@ class ConfigEvents {
     return true;
   }
   bool parse_error(size_t position, const std::string& /*token*/, const std::exception& error) {
-    throw DataError({.what = "the file is not JSON: " + files::json_complaint(error, position),
-                     .where = where_});
+    throw DataError(
+        {.what = "the file is not valid JSON: " + files::json_complaint(error, position),
+         .where = where_});
   }
 
  private:

@@ -152,7 +152,7 @@ json parse_json(std::string_view text, const std::string& where) {
   TreeBuilder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder)) {
     throw DataError(
-        {.what = "the file is not JSON: " + printable(builder.error()), .where = where});
+        {.what = "the file is not valid JSON: " + printable(builder.error()), .where = where});
   }
   return builder.take();
 }
