@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the library with the checks of .clang-tidy.
 
-usage: run_tidy.py build-folder [--scope quick|changed|all]
-    quick    the files that do not see libtorch: seconds each
-    changed  also those others that differ from the last commit: half a minute each
-    all      every file of src, and clang's analyzer as well
+usage: run_tidy.py build-folder [--all]
+
+Reads the files of src that do not see libtorch, seconds each; with --all every file of src, half a minute each, and with
+clang's analyzer as well.
 """
 
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,20 +28,12 @@ def find_tidy():
     sys.exit("clang-tidy is missing: run 'make deps'")
 
 
-def changed_files():
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=all"], capture_output=True, text=True, check=True
-    )
-    return {ROOT / line[3:].split(" -> ")[-1] for line in listed.stdout.splitlines()}
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=Path)
-    parser.add_argument("--scope", choices=["quick", "changed", "all"], default="quick")
+    parser.add_argument("--all", action="store_true")
     arguments = parser.parse_args()
     tidy = find_tidy()
-    changed = changed_files() if arguments.scope == "changed" else set()
 
     # A file that is compiled both with and without libtorch is read without: that is the faster way.
     database = []
@@ -50,7 +41,7 @@ def main():
         if not source.is_relative_to(ROOT / "src"):
             continue
         words, folder = min(variants, key=lambda variant: compile_database.uses_torch(variant[0]))
-        if compile_database.uses_torch(words) and arguments.scope != "all" and source not in changed:
+        if compile_database.uses_torch(words) and not arguments.all:
             continue
         command = [*compile_database.without_output(words), "-c", str(source)]
         database.append({"file": str(source), "directory": str(folder), "arguments": command})
@@ -61,7 +52,7 @@ def main():
     (folder / "compile_commands.json").write_text(json.dumps(database, indent=1))
 
     command = [tidy, "--quiet", "-p", folder]
-    if arguments.scope == "all":
+    if arguments.all:
         command.append(f"--checks={ANALYZER}")
 
     failed = failures_of(
