@@ -41,7 +41,7 @@ RngType::RngType(std::string_view name) {
   } else if (name == "generator") {
     value_ = kGenerator;
   } else {
-    throw UsageError({.what = "'" + std::string(name) + "' is no type of random state",
+    throw UsageError({.what = "'" + std::string(name) + "' is not a type of random state",
                       .where = "rng_types",
                       .hint = "one of torch, cuda, generator"});
   }

@@ -10,7 +10,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/schedulers.h"
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate {
 namespace {
