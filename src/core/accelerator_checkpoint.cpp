@@ -20,10 +20,13 @@ TrainingState Accelerator::Impl::training_state() {
                          .weights = &window->weights(),
                          .trigger = &trigger,
                          .buffers_differ = !options.ddp.broadcast_buffers};
-  // Those whose optimizers are gone are of no use any more.
-  for (const Scheduler& scheduler : schedulers) {
-    if (optimizers->find(scheduler.optimizer()) != nullptr)
-      training.schedulers.push_back(scheduler);
+  // Schedulers whose optimizer was destroyed are dropped.
+  for (const auto& find : schedulers) {
+    const auto scheduler = find();
+    const auto* moved = scheduler ? scheduler->optimizer_if_known() : nullptr;
+    if (moved != nullptr && optimizers->find(*moved) != nullptr) {
+      training.schedulers.push_back(*scheduler);
+    }
   }
   for (const auto& loader : loaders) {
     if (loader->control()) training.loaders.push_back(loader);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "accelerate/accelerator.h"
@@ -25,10 +26,11 @@ struct Accelerator::Impl {
   // A module keeps its strategy however often it is prepared.
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
   std::vector<std::shared_ptr<detail::FollowedLoader>> loaders;  // some may be gone
-  std::vector<Scheduler> schedulers;
+  // Nothing for schedulers of torch of which nobody has a handle any more.
+  std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
 
-  bool joining = false;  // inside join_uneven_inputs
+  bool joining = false;    // inside join_uneven_inputs
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled

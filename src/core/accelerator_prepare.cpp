@@ -10,6 +10,7 @@
 #include "accelerate/accelerator.h"
 #include "core/accelerator_impl.h"
 #include "optim/optimizer_placement.h"
+#include "optim/torch_schedule.h"
 
 namespace accelerate {
 namespace {
@@ -110,9 +111,17 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   return prepared;
 }
 
+PreparedScheduler Accelerator::prepare_torch_scheduler(detail::TorchScheduler adapted) {
+  impl_->stamped([&] { require_not_null(adapted.scheduler, "a scheduler"); });
+  return prepare_scheduler(adapt_torch_scheduler(
+      std::move(adapted),
+      [optimizers = impl_->optimizers](const std::function<std::vector<double>()>& rates) {
+        return optimizers->find_read_by(rates);
+      }));
+}
+
 PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
   return impl_->stamped([&] {
-    const torch::optim::Optimizer* moved = &scheduler.optimizer();
     std::function<void(std::function<void()>)> when_known;
     std::function<void()> settle;
     if (impl_->updates) {
@@ -125,7 +134,12 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
         if (const auto updates = weak.lock()) updates->settle();
       };
     }
-    impl_->schedulers.push_back(scheduler);
+    if (scheduler.is_adapted()) {
+      // The user's object may be gone as soon as the last handle is.
+      impl_->schedulers.push_back(scheduler.weak_handle());
+    } else {
+      impl_->schedulers.push_back([scheduler] { return std::optional(scheduler); });
+    }
     return PreparedScheduler(
         scheduler,
         {.num_processes = impl_->state.world_size(),
@@ -134,9 +148,10 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
          .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
          .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
          .optimizer_step_was_skipped =
-             [optimizers = impl_->optimizers, moved, rank = impl_->state.rank(),
+             [optimizers = impl_->optimizers, scheduler, rank = impl_->state.rank(),
               world_size = impl_->state.world_size()] {
-               if (const auto* prepared = optimizers->find(*moved)) {
+               const auto* moved = scheduler.optimizer_if_known();
+               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
                  return prepared->step_was_skipped();
                }
                UsageError error({.what = "a scheduler moves an optimizer that is not prepared",

@@ -14,6 +14,10 @@
 namespace torch::nn {
 class AnyModule;
 }
+namespace torch::optim {
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
+}  // namespace torch::optim
 namespace torch::data {
 template <typename Dataset, typename Batch, typename BatchRequest>
 class DataLoaderBase;
@@ -32,6 +36,19 @@ struct Unplaced {
 //   auto [model, loader] = accelerator.prepare(net, accelerate::unplaced(batches));
 template <class T>
 Unplaced<T> unplaced(T&& object) {
+  return {std::forward<T>(object)};
+}
+
+// What pass_through() returns: T is a reference for an lvalue.
+template <class T>
+struct PassThrough {
+  T object;
+};
+
+// Has prepare() hand `object` back as it is, whatever it is: for generic code that prepares what it
+// is given. An lvalue comes back as a reference, an rvalue by value.
+template <class T>
+PassThrough<T> pass_through(T&& object) {
   return {std::forward<T>(object)};
 }
 
@@ -78,6 +95,19 @@ inline constexpr bool is_optimizer = std::is_base_of_v<torch::optim::Optimizer, 
 template <class T>
 inline constexpr bool is_optimizer_pointer = is_optimizer<typename PointeeOf<T>::type>;
 
+// Itself, by plain pointer or by smart pointer.
+template <class Base, class T>
+inline constexpr bool is_or_points_to =
+    std::is_base_of_v<Base, T> || std::is_base_of_v<Base, std::remove_pointer_t<T>> ||
+    std::is_base_of_v<Base, typename PointeeOf<T>::type>;
+
+template <class T>
+inline constexpr bool is_torch_scheduler = is_or_points_to<torch::optim::LRScheduler, T>;
+
+template <class T>
+inline constexpr bool is_torch_plateau =
+    is_or_points_to<torch::optim::ReduceLROnPlateauScheduler, T>;
+
 template <class T>
 inline constexpr bool is_prepared_model = false;
 template <class Module>
@@ -123,27 +153,51 @@ inline constexpr bool is_unplaced = false;
 template <class T>
 inline constexpr bool is_unplaced<Unplaced<T>> = true;
 
+template <class T>
+inline constexpr bool is_pass_through = false;
+template <class T>
+inline constexpr bool is_pass_through<PassThrough<T>> = true;
+
+template <class T>
+inline constexpr bool is_prepared = is_prepared_model<T> || std::is_same_v<T, PreparedOptimizer> ||
+                                    std::is_same_v<T, PreparedScheduler>;
+
+// What prepare() can do something with.
+template <class T>
+inline constexpr bool is_preparable =
+    Model<T> || is_optimizer<T> || is_optimizer_pointer<T> || std::is_same_v<T, Scheduler> ||
+    is_torch_scheduler<T> || is_torch_loader<T> || is_loader<T> || is_unplaced<T> ||
+    is_pass_through<T> || is_prepared<T>;
+
 // A pointer that owns nothing: whoever made `object` keeps it alive.
 template <class T>
 std::shared_ptr<T> borrowed(T* object) {
   return std::shared_ptr<T>(std::shared_ptr<T>(), object);
 }
 
-// A loader of torch::data, given by reference or by pointer, as a loader of ours. An lvalue is
+// An object of the user, given by reference or by smart pointer, as a shared pointer: an lvalue is
 // referenced, an rvalue owned.
 template <class T>
-auto adopt_torch_loader(T&& object) {
+auto shared_object(T&& object) {
   using Object = std::remove_cvref_t<T>;
   using Pointee = typename PointeeOf<Object>::type;
-  const auto adopt = [](auto loader) { return data_loader(batches_of_torch(std::move(loader))); };
   if constexpr (std::is_void_v<Pointee>) {
-    static_assert(std::is_lvalue_reference_v<T>);
-    return adopt(borrowed(&object));
+    if constexpr (std::is_lvalue_reference_v<T>) {
+      return borrowed(&object);
+    } else {
+      return std::make_shared<Object>(std::forward<T>(object));
+    }
   } else if constexpr (is_shared_ptr<Object> || !std::is_lvalue_reference_v<T>) {
-    return adopt(std::shared_ptr<Pointee>(std::forward<T>(object)));
+    return std::shared_ptr<Pointee>(std::forward<T>(object));
   } else {
-    return adopt(borrowed(object.get()));
+    return borrowed(object.get());
   }
+}
+
+// A loader of torch::data as a loader of ours.
+template <class T>
+auto adopt_torch_loader(T&& object) {
+  return data_loader(batches_of_torch(shared_object(std::forward<T>(object))));
 }
 
 }  // namespace accelerate::detail
