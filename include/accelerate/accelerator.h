@@ -410,7 +410,8 @@ class ACCELERATE_EXPORT Accelerator {
                                       bool place);
   bool reads_data(bool is_batch_stream) const;
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                           const LoaderState& state, bool has_seed, bool place);
+                           const LoaderState& state, bool has_seed, bool place,
+                           const std::optional<detail::SampleDigest>& digest);
   void follow_loader(std::unique_ptr<detail::FollowedLoader> loader);
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);

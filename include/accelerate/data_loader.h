@@ -24,6 +24,7 @@
 #include "accelerate/detail/loader_pass.h"
 #include "accelerate/detail/loader_source.h"
 #include "accelerate/detail/placing_feed.h"
+#include "accelerate/detail/sample_digest.h"
 #include "accelerate/detail/worker_feed.h"
 #include "accelerate/loader_iterator.h"
 #include "accelerate/loader_options.h"
@@ -164,6 +165,15 @@ class DataLoader {
     detail::check_state(settings_, source_size(), state);
   }
 
+  // Nothing for users: how an accelerator compares the samples of the ranks. Unset for streams,
+  // which can be read only once.
+  std::optional<detail::SampleDigest> sample_digest() const {
+    if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
+      return detail::sample_digest(source_);
+    } else {
+      return std::nullopt;
+    }
+  }
   // Nothing for users: how an accelerator follows the loader.
   const std::shared_ptr<detail::LoaderControl>& control() const { return control_; }
   // Finds this handle again for as long as one like it lives.

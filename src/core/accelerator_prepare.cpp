@@ -9,6 +9,7 @@
 
 #include "accelerate/accelerator.h"
 #include "core/accelerator_impl.h"
+#include "data/data_agreement.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"
 
@@ -173,11 +174,15 @@ bool Accelerator::reads_data(bool is_batch_stream) const {
 }
 
 LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                                      const LoaderState& state, bool has_seed, bool place) {
+                                      const LoaderState& state, bool has_seed, bool place,
+                                      const std::optional<detail::SampleDigest>& digest) {
   return impl_->stamped([&] {
     const ShardingOptions& sharding = impl_->options.data_loader;
     const bool dispatch = sharding.dispatch_batches || is_batch_stream;
     require_same_loader(options, state, dispatch, *impl_->communicator);
+    if (digest && !dispatch && sharding.compare_samples && impl_->state.world_size() > 1) {
+      require_same_data(*digest, state.size, device(), *impl_->communicator);
+    }
     const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
     // Rank 0 decides: all ranks must shuffle alike.
     at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);

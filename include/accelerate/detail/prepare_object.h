@@ -83,7 +83,7 @@ Loader Accelerator::prepare_loader(const Loader& loader, bool place) {
     const bool has_seed =
         loader.options().seed.has_value() || loader.control()->start().seed.has_value();
     return loader.sharded(loader_shard(loader.options(), Loader::kIsBatchStream, place_of_data,
-                                       has_seed, place));
+                                       has_seed, place, loader.sample_digest()));
   });
   follow_loader(detail::follow(prepared));
   return prepared;
