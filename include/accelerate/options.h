@@ -55,6 +55,12 @@ struct AcceleratorOptions {
   ProjectOptions project{};
   // Signals after which the loop should save and stop.
   PreemptionOptions preemption{};
+  // Give every rank its own random numbers from where its loop begins: the first pass over a
+  // prepared loader, forward pass, accumulate() or save_state(). Up to there torch::manual_seed()
+  // makes all ranks draw alike, as weights and random targets need; afterwards rank 0 goes on with
+  // that stream and the others with streams made of its seed and their rank. Off: generators are
+  // left alone.
+  bool separate_random_streams = true;
   // How schedulers move.
   PreparedSchedulerOptions scheduler{};
   ShardingOptions data_loader{};

@@ -35,12 +35,17 @@ TrainingState Accelerator::Impl::training_state() {
 }
 
 SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveOptions& options) {
+  impl_->streams->separate();  // a checkpoint holds the streams that the loop draws from
   return impl_->stamped([&] { return impl_->keeper->save(impl_->training_state(), dir, options); });
 }
 
 std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
                                               const LoadOptions& options) {
-  return impl_->stamped([&] { return impl_->keeper->load(impl_->training_state(), dir, options); });
+  return impl_->stamped([&] {
+    const auto loaded = impl_->keeper->load(impl_->training_state(), dir, options);
+    if (!loaded.empty()) impl_->streams->set_separate();
+    return loaded;
+  });
 }
 
 void Accelerator::register_object(CheckpointFunctions object) {

@@ -13,6 +13,7 @@
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
+#include "core/rank_streams.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 
@@ -29,6 +30,7 @@ struct Accelerator::Impl {
   // Nothing for schedulers of torch of which nobody has a handle any more.
   std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+  std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
   bool joining = false;    // inside join_uneven_inputs
 

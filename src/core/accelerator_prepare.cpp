@@ -67,6 +67,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   }
   return impl_->stamped([&] {
     auto strategy = impl_->strategy->wrap(module);
+    strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
     entries.push_back({module, strategy});
     return strategy;
   });
