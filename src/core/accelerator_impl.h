@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "accelerate/accelerator.h"
@@ -33,6 +34,8 @@ struct Accelerator::Impl {
   std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
   bool joining = false;    // inside join_uneven_inputs
+  bool said_pace = false;  // how schedulers move
+  std::string said_batch;  // how large batches are, as it was told last
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "accelerate/log.h"
 #include "core/accelerator_impl.h"
 #include "data/data_agreement.h"
 #include "optim/optimizer_placement.h"
@@ -45,6 +46,17 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
                       .where = "prepare",
                       .hint = "give all ranks the same data and options"});
   }
+}
+
+// "batch 128 = 64 x 2 ranks"; empty where there is one rank or the size is not known.
+std::string batch_size_text(const LoaderOptions& options, bool is_batch_stream, int world_size,
+                            bool split_batches) {
+  const auto size =
+      options.batch_sampler ? options.batch_sampler->batch_size() : options.batch_size;
+  if (world_size == 1 || is_batch_stream || !size) return {};
+  const int64_t of_rank = split_batches ? *size / world_size : *size;
+  return "batch " + std::to_string(of_rank * world_size) + " = " + std::to_string(of_rank) + " x " +
+         std::to_string(world_size) + " ranks";
 }
 
 }  // namespace
@@ -142,10 +154,12 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
     } else {
       impl_->schedulers.push_back([scheduler] { return std::optional(scheduler); });
     }
+    const bool says_pace = !scheduler.needs_metric() && !std::exchange(impl_->said_pace, true);
     return PreparedScheduler(
         scheduler,
         {.num_processes = impl_->state.world_size(),
          .is_main_process = impl_->state.is_main_process(),
+         .says_pace = says_pace,
          .split_batches = impl_->options.data_loader.split_batches,
          .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
          .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
@@ -185,6 +199,12 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
       require_same_data(*digest, state.size, device(), *impl_->communicator);
     }
     const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
+    if (const std::string size = batch_size_text(options, is_batch_stream,
+                                                 impl_->state.world_size(), sharding.split_batches);
+        is_main_process() && !size.empty() && size != impl_->said_batch) {
+      log(LogLevel::kInfo, size);
+      impl_->said_batch = size;
+    }
     // Rank 0 decides: all ranks must shuffle alike.
     at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);
     impl_->communicator->broadcast(agreed);
