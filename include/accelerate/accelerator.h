@@ -84,8 +84,10 @@ class ACCELERATE_EXPORT Accelerator {
   //              decides when its step() runs. Saved are its number of steps and the rates; a class
   //              with more state offers state_dict() and load_state_dict()
   //   loader     accelerate::DataLoader -> this rank's share of it, on the device
-  //   loader     of torch::data, or a smart pointer to one -> a DataLoader of its batches: rank 0
-  //              reads them and sends every rank its part; an lvalue must outlive the result
+  //   loader     of torch::data, or a smart pointer to one -> a DataLoader: of its dataset, with
+  //              its batch size, where it has no workers and its sampler is RandomSampler or
+  //              SequentialSampler; else of its batches, which rank 0 reads and sends every rank
+  //              its part of. An lvalue must outlive the result
   //   unplaced() any of them, left on its device
   //   pass_through() anything else, as it is: an lvalue as a reference, an rvalue by value
   // Other types do not compile. What is prepared already comes back as it is. Collective: all
@@ -409,6 +411,7 @@ class ACCELERATE_EXPORT Accelerator {
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                       bool place);
   bool reads_data(bool is_batch_stream) const;
+  void say_rank_zero_reads();
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
                            const LoaderState& state, bool has_seed, bool place,
                            const std::optional<detail::SampleDigest>& digest);

@@ -35,6 +35,7 @@ struct Accelerator::Impl {
 
   bool joining = false;    // inside join_uneven_inputs
   bool said_pace = false;  // how schedulers move
+  bool said_rank_zero_reads = false;
   std::string said_batch;  // how large batches are, as it was told last
 
   PrecisionPolicy precision;

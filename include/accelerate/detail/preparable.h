@@ -197,7 +197,16 @@ auto shared_object(T&& object) {
 // A loader of torch::data as a loader of ours.
 template <class T>
 auto adopt_torch_loader(T&& object) {
-  return data_loader(batches_of_torch(shared_object(std::forward<T>(object))));
+  auto loader = shared_object(std::forward<T>(object));
+  using Loader = typename decltype(loader)::element_type;
+  check_dataset(loader.get());
+  if constexpr (reads_torch_by_index<Loader>()) {
+    auto source = std::make_shared<TorchSource<Loader>>(std::move(loader));
+    LoaderOptions options = source->options();
+    return DataLoader<TorchSource<Loader>>(std::move(source), std::move(options));
+  } else {
+    return data_loader(batches_of_torch(std::move(loader)));
+  }
 }
 
 }  // namespace accelerate::detail

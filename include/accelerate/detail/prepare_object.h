@@ -59,7 +59,9 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
     return prepare_torch_scheduler(
         detail::torch_scheduler(detail::shared_object(std::forward<T>(object))));
   } else if constexpr (detail::is_torch_loader<Object>) {
-    return prepare_loader(detail::adopt_torch_loader(std::forward<T>(object)), place);
+    auto adopted = detail::adopt_torch_loader(std::forward<T>(object));
+    if (adopted.is_batch_stream()) say_rank_zero_reads();
+    return prepare_loader(adopted, place);
   } else if constexpr (detail::is_loader<Object>) {
     return prepare_loader(object, place);
   } else if constexpr (detail::is_unplaced<Object>) {
@@ -79,10 +81,10 @@ Loader Accelerator::prepare_loader(const Loader& loader, bool place) {
   Loader prepared = detail::stamped(state(), [&] {
     // A rank that is sent its batches need not have data: nothing is asked of it.
     const LoaderState place_of_data =
-        reads_data(Loader::kIsBatchStream) ? loader.state_dict() : LoaderState{};
+        reads_data(loader.is_batch_stream()) ? loader.state_dict() : LoaderState{};
     const bool has_seed =
         loader.options().seed.has_value() || loader.control()->start().seed.has_value();
-    return loader.sharded(loader_shard(loader.options(), Loader::kIsBatchStream, place_of_data,
+    return loader.sharded(loader_shard(loader.options(), loader.is_batch_stream(), place_of_data,
                                        has_seed, place, loader.sample_digest()));
   });
   follow_loader(detail::follow(prepared));
