@@ -83,7 +83,7 @@ class ACCELERATE_EXPORT Accelerator {
   //              an lvalue is referenced and must outlive the result -> PreparedScheduler, which
   //              decides when its step() runs. Saved are its number of steps and the rates; a class
   //              with more state offers state_dict() and load_state_dict()
-  //   loader     accelerate::DataLoader -> this rank's share of it, on the device
+  //   loader     accelerate::DataLoader or Loader -> this rank's share of it, on the device
   //   loader     of torch::data, or a smart pointer to one -> a DataLoader: of its dataset, with
   //              its batch size, where it has no workers and its sampler is RandomSampler or
   //              SequentialSampler; else of its batches, which rank 0 reads and sends every rank
@@ -204,6 +204,11 @@ class ACCELERATE_EXPORT Accelerator {
   template <class Source, class Collate>
   DataLoader<Source, Collate> skip_first_batches(const DataLoader<Source, Collate>& loader,
                                                  int64_t batches) const {
+    return loader.skip_first_batches(batches);
+  }
+
+  template <class Value>
+  Loader<Value> skip_first_batches(const Loader<Value>& loader, int64_t batches) const {
     return loader.skip_first_batches(batches);
   }
 

@@ -7,6 +7,7 @@
 
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/torch_loader.h"
+#include "accelerate/loader.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
 #include "accelerate/prepared_scheduler.h"
@@ -117,6 +118,8 @@ template <class T>
 inline constexpr bool is_loader = false;
 template <class Source, class Collate>
 inline constexpr bool is_loader<DataLoader<Source, Collate>> = true;
+template <class Value>
+inline constexpr bool is_loader<Loader<Value>> = true;
 
 template <class T>
 concept Model = ModuleHolder<T> || SharedModule<T>;
@@ -161,6 +164,32 @@ inline constexpr bool is_pass_through<PassThrough<T>> = true;
 template <class T>
 inline constexpr bool is_prepared = is_prepared_model<T> || std::is_same_v<T, PreparedOptimizer> ||
                                     std::is_same_v<T, PreparedScheduler>;
+
+template <class T>
+struct PreparedType {
+  static_assert(is_loader<T> || is_prepared<T>,
+                "Prepared<T>: T is a module or its holder, an optimizer, a scheduler or a loader");
+  using type = T;
+};
+template <class T>
+requires is_module<T>
+struct PreparedType<T> {
+  using type = PreparedModel<T>;
+};
+template <ModuleHolder T>
+struct PreparedType<T> {
+  using type = PreparedModel<typename T::ContainedType>;
+};
+template <class T>
+requires is_optimizer<T>
+struct PreparedType<T> {
+  using type = PreparedOptimizer;
+};
+template <class T>
+requires(std::is_same_v<T, Scheduler> ||
+         std::is_base_of_v<torch::optim::LRScheduler, T>) struct PreparedType<T> {
+  using type = PreparedScheduler;
+};
 
 // What prepare() can do something with.
 template <class T>
@@ -210,3 +239,15 @@ auto adopt_torch_loader(T&& object) {
 }
 
 }  // namespace accelerate::detail
+
+namespace accelerate {
+
+// What prepare() makes of a T, to name it in members and functions:
+//   Prepared<Net>                 of a TORCH_MODULE holder or the module itself: PreparedModel
+//   Prepared<torch::optim::SGD>   PreparedOptimizer, whatever the optimizer
+//   Prepared<Scheduler>           PreparedScheduler; also of torch's schedulers
+// Loaders keep their type; see Loader for one that does not name the dataset.
+template <class T>
+using Prepared = typename detail::PreparedType<T>::type;
+
+}  // namespace accelerate
