@@ -280,7 +280,7 @@ class DataLoader {
       throw;
     } catch (...) {
       detail::DispatchChannel(settings_.shard->communicator)
-          .send_failure("an exception that is no std::exception");
+          .send_failure("an exception that is not a std::exception");
       throw;
     }
   }

@@ -22,7 +22,7 @@ int64_t accumulation_steps(const GradientAccumulationOptions& options) {
   const char* end = value->data() + value->size();
   const auto [rest, error] = std::from_chars(value->data(), end, steps);
   if (error == std::errc() && rest == end && steps >= 1) return steps;
-  throw ConfigError({.what = "\"" + *value + "\" is no number of micro-batches",
+  throw ConfigError({.what = "\"" + *value + "\" is not a number of micro-batches",
                      .where = std::string("environment variable ") + kName,
                      .hint = "set it to 1 or more"});
 }
