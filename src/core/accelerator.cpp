@@ -50,6 +50,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
       compat::cuda_plugin()->set_device(impl_->state.device().index());
     }
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
+    impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
+                                                   options.separate_random_streams);
+    impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });
     impl_->strategy = make_strategy(impl_->communicator, options.ddp);
     impl_->precision =
         PrecisionPolicy(resolve_mixed_precision(options.mixed_precision, environment_variable),
