@@ -85,7 +85,7 @@ class ACCELERATE_EXPORT Accelerator {
   //              with more state offers state_dict() and load_state_dict()
   //   loader     accelerate::DataLoader or Loader -> this rank's share of it, on the device
   //   loader     of torch::data, or a smart pointer to one -> a DataLoader: of its dataset, with
-  //              its batch size, where it has no workers and its sampler is RandomSampler or
+  //              its batch size and its workers, where its sampler is RandomSampler or
   //              SequentialSampler; else of its batches, which rank 0 reads and sends every rank
   //              its part of. An lvalue must outlive the result
   //   unplaced() any of them, left on its device

@@ -187,9 +187,11 @@ void Accelerator::say_rank_zero_reads() {
   if (impl_->state.world_size() == 1 || std::exchange(impl_->said_rank_zero_reads, true)) return;
   if (!is_main_process()) return;
   log(LogLevel::kWarning,
-      "rank 0 reads the batches of a torch::data loader for all ranks: it has workers, a sampler "
-      "or a dataset of its own kind; give its dataset to accelerate::data_loader and each rank "
-      "reads its own share");
+      "rank 0 reads the batches of a torch::data loader for all ranks, because their order is "
+      "known "
+      "to the loader alone; give its dataset to accelerate::data_loader and each rank reads its "
+      "own "
+      "share");
 }
 
 bool Accelerator::reads_data(bool is_batch_stream) const {

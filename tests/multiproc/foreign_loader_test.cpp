@@ -106,51 +106,100 @@ struct CountedExamples : torch::data::datasets::Dataset<CountedExamples> {
 
 TEST_F(ForeignLoader, OverRandomAccessIsReadByEachRankForItself) {
   run(2, [](const Rank&) {
-    Accelerator accelerator = sharding_accelerator({.compare_samples = false});
-    const auto reads = std::make_shared<std::atomic<int64_t>>(0);
-    const auto loader = accelerator.prepare(torch::data::make_data_loader(
-        CountedExamples(reads).map(torch::data::transforms::Stack<>()),
-        torch::data::DataLoaderOptions(2).drop_last(true)));
-    EXPECT_EQ(loader.size(), 3);
-    EXPECT_FALSE(loader.shard()->dispatch);
-    EXPECT_FALSE(loader.is_batch_stream());
-    auto first = real_samples(loader, accelerator), second = real_samples(loader, accelerator);
-    EXPECT_EQ(*reads, 12) << "6 of 12 samples in each of two passes";
-    EXPECT_NE(first, second) << "shuffled anew";
-    std::ranges::sort(first);
-    EXPECT_THAT(first, ElementsAreArray(integers_below(12)));
+    for (const size_t workers : {0, 3}) {
+      Accelerator accelerator = sharding_accelerator({.compare_samples = false});
+      const auto reads = std::make_shared<std::atomic<int64_t>>(0);
+      const auto loader = accelerator.prepare(torch::data::make_data_loader(
+          CountedExamples(reads).map(torch::data::transforms::Stack<>()),
+          torch::data::DataLoaderOptions(2).drop_last(workers == 0).workers(workers)));
+      EXPECT_EQ(loader.size(), 3);
+      EXPECT_FALSE(loader.shard()->dispatch);
+      EXPECT_FALSE(loader.is_batch_stream());
+      auto first = real_samples(loader, accelerator), second = real_samples(loader, accelerator);
+      EXPECT_EQ(*reads, 12) << "6 of 12 samples in each of two passes";
+      EXPECT_NE(first, second) << "shuffled anew";
+      std::ranges::sort(first);
+      EXPECT_THAT(first, ElementsAreArray(integers_below(12)));
+    }
   });
 }
 
 TEST_F(ForeignLoader, OverRandomAccessContinuesAtASampleAndReadsNoOther) {
   run(2, [](const Rank&) {
-    Accelerator accelerator = sharding_accelerator({.compare_samples = false});
-    const auto reads = std::make_shared<std::atomic<int64_t>>(0);
-    const auto make = [&] {
-      return accelerator.prepare(torch::data::make_data_loader(
-          CountedExamples(reads).map(torch::data::transforms::Stack<>()), 2));
-    };
-    const auto loader = make();
-    std::vector<int64_t> all;
-    LoaderState state;
-    for (const auto& batch : loader) {
-      if (batch.info().index == 0) {
-        state = loader.state_dict();
-      } else {
-        const auto own = values(batch.data);
-        all.insert(all.end(), own.begin(), own.end());
+    for (const size_t workers : {0, 3}) {
+      Accelerator accelerator = sharding_accelerator({.compare_samples = false});
+      const auto reads = std::make_shared<std::atomic<int64_t>>(0);
+      const auto make = [&] {
+        return accelerator.prepare(torch::data::make_data_loader(
+            CountedExamples(reads).map(torch::data::transforms::Stack<>()),
+            torch::data::DataLoaderOptions(2).workers(workers)));
+      };
+      const auto loader = make();
+      std::vector<int64_t> all;
+      LoaderState state;
+      for (const auto& batch : loader) {
+        if (batch.info().index == 0) {
+          state = loader.state_dict();
+        } else {
+          const auto own = values(batch.data);
+          all.insert(all.end(), own.begin(), own.end());
+        }
       }
+      EXPECT_EQ(state.position, 4);
+      *reads = 0;
+      auto resumed = make();
+      resumed.load_state_dict(state);
+      std::vector<int64_t> rest;
+      for (const auto& batch : batches_of(resumed))
+        rest.insert(rest.end(), batch.begin(), batch.end());
+      EXPECT_EQ(rest, all);
+      EXPECT_EQ(*reads, 4);
     }
-    EXPECT_EQ(state.position, 4);
-    *reads = 0;
-    auto resumed = make();
-    resumed.load_state_dict(state);
-    std::vector<int64_t> rest;
-    for (const auto& batch : batches_of(resumed))
-      rest.insert(rest.end(), batch.begin(), batch.end());
-    EXPECT_EQ(rest, all);
-    EXPECT_EQ(*reads, 4);
   });
+}
+
+TEST_F(ForeignLoader, ThreadsOfTorchTellWhichSamplesTheyCouldNotRead) {
+  struct Broken : torch::data::datasets::Dataset<Broken> {
+    torch::data::Example<> get(size_t index) override {
+      if (index == 5) throw std::runtime_error("no such file");
+      return {torch::tensor(static_cast<int64_t>(index)), torch::tensor(0)};
+    }
+    std::optional<size_t> size() const override { return 12; }
+  };
+  run(2, [](const Rank& rank) {
+    Accelerator accelerator = sharding_accelerator({.compare_samples = false});
+    const auto loader =
+        accelerator.prepare(in_order(Broken().map(torch::data::transforms::Stack<>()), 2, 2));
+    const auto read_all = [&] { return batches_of(loader).size(); };
+    if (rank.rank == 0) {
+      EXPECT_THAT(thrown_by<DataError>([&] { (void)read_all(); }),
+                  testing::AllOf(testing::HasSubstr("no such file"), testing::HasSubstr("5")));
+    } else {
+      EXPECT_EQ(read_all(), 3u);
+    }
+    // A pass that was left goes on from its beginning.
+    EXPECT_THAT(values((*loader.begin()).data), ElementsAre(2 * rank.rank, 2 * rank.rank + 1));
+  });
+}
+
+// An order of its own.
+struct Backwards : torch::data::samplers::Sampler<> {
+  explicit Backwards(size_t size) : size(size), left(size) {}
+  void reset(std::optional<size_t> = std::nullopt) override { left = size; }
+  std::optional<std::vector<size_t>> next(size_t batch_size) override {
+    std::vector<size_t> indices;
+    while (left > 0 && indices.size() < batch_size) indices.push_back(--left);
+    if (indices.empty()) return std::nullopt;
+    return indices;
+  }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+  size_t size, left;
+};
+
+auto backwards(int64_t n, size_t batch_size) {
+  return torch::data::make_data_loader<Backwards>(stacked(n),
+                                                  torch::data::DataLoaderOptions(batch_size));
 }
 
 TEST_F(ForeignLoader, ThatRankZeroReadsForAllIsSaidOnce) {
@@ -159,9 +208,10 @@ TEST_F(ForeignLoader, ThatRankZeroReadsForAllIsSaidOnce) {
       Accelerator accelerator = sharding_accelerator();
       if (sharded) {
         (void)accelerator.prepare(in_order(stacked(4), 1, 0));
+        (void)accelerator.prepare(in_order(stacked(4), 1, 2));
       } else {
-        const auto first = accelerator.prepare(in_order(stacked(4), 1, 1));
-        const auto second = accelerator.prepare(in_order(stacked(4), 1, 1));
+        const auto first = accelerator.prepare(backwards(4, 1));
+        const auto second = accelerator.prepare(backwards(4, 1));
         EXPECT_TRUE(first.shard()->dispatch);
         EXPECT_TRUE(first.is_batch_stream());
       }
@@ -181,16 +231,16 @@ TEST_F(ForeignLoader, ThatRankZeroReadsForAllIsSaidOnce) {
 TEST_F(ForeignLoader, ContinuesPastTheBatchesThatWereUsed) {
   run(2, [](const Rank&) {
     Accelerator accelerator = sharding_accelerator();
-    const auto loader = accelerator.prepare(in_order(stacked(12), 2, 1));
+    const auto loader = accelerator.prepare(backwards(12, 2));
     for (const auto& batch : loader) {
       if (batch.info().index == 0) break;
     }
     const LoaderState state = loader.state_dict();
     EXPECT_TRUE(state.counts_batches);
     EXPECT_EQ(state.position, 2);
-    auto resumed = accelerator.prepare(in_order(stacked(12), 2, 1));
+    auto resumed = accelerator.prepare(backwards(12, 2));
     resumed.load_state_dict(state);
-    EXPECT_THAT(real_samples(resumed, accelerator), ElementsAre(4, 5, 6, 7, 8, 9, 10, 11));
+    EXPECT_THAT(real_samples(resumed, accelerator), ElementsAre(7, 6, 5, 4, 3, 2, 1, 0));
     EXPECT_EQ(real_samples(resumed, accelerator).size(), 12u);
   });
 }

@@ -3,13 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "accelerate/detail/batch_stream_maker.h"
@@ -17,6 +17,7 @@
 #include "accelerate/detail/loader_source.h"
 #include "accelerate/detail/map_maker.h"
 #include "accelerate/detail/sample_digest.h"
+#include "accelerate/errors.h"
 #include "accelerate/export.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/stream.h"
@@ -101,20 +102,143 @@ requires(
   static constexpr bool kShuffles = std::is_same_v<Sampler, torch::data::samplers::RandomSampler>;
 };
 
-// The loader keeps its dataset where only subclasses may name it; a pointer to the member then
-// works on any loader.
+// What a loader keeps where only subclasses may name it; a pointer to such a member then works on
+// any loader.
 template <class Base>
 struct TorchLoaderMembers : Base {
+  using Request = typename Base::BatchRequestType;
+
   static auto& dataset(Base& loader) { return loader.*(&TorchLoaderMembers::main_thread_dataset_); }
+  // Whether nobody has taken batches from it.
+  static bool fresh(Base& loader) { return loader.*(&TorchLoaderMembers::sequence_number_) == 0; }
+  // The next indices of its sampler.
+  static std::optional<Request> next_request(Base& loader) {
+    return (loader.*(&TorchLoaderMembers::get_batch_request))();
+  }
+  // Forgets what its threads were told and have not delivered.
+  static void drain(Base& loader) {
+    (loader.*(&TorchLoaderMembers::shuttle_)).drain();
+    loader.*(&TorchLoaderMembers::sequence_number_) = 0;
+    loader.*(&TorchLoaderMembers::sequencer_) = (loader.*(&TorchLoaderMembers::new_sequencer))();
+  }
+  // Tells its threads to read a batch, and takes the next of those that they were told to read.
+  static void push(Base& loader, Request indices) {
+    (loader.*(&TorchLoaderMembers::template push_job<Request>))(std::move(indices));
+  }
+  static typename Base::BatchType pop(Base& loader) {
+    auto result = (loader.*(&TorchLoaderMembers::pop_result))();
+    if (result->exception) std::rethrow_exception(result->exception);
+    return std::move(*result->batch);
+  }
 };
 template <class Dataset, class Batch, class Request>
-auto& dataset_of_torch(torch::data::DataLoaderBase<Dataset, Batch, Request>& loader) {
-  using Base = torch::data::DataLoaderBase<Dataset, Batch, Request>;
-  return TorchLoaderMembers<Base>::dataset(loader);
-}
+auto torch_loader_members(const torch::data::DataLoaderBase<Dataset, Batch, Request>*)
+    -> TorchLoaderMembers<torch::data::DataLoaderBase<Dataset, Batch, Request>>;
+template <class Loader>
+using MembersOf = decltype(torch_loader_members(static_cast<Loader*>(nullptr)));
 
-// A loader over data with random access: its dataset, where it can be reached, else its batches.
-// With threads of its own it has a copy of the dataset in each of them and none for others.
+// The threads of a loader, each of which has a copy of the dataset, at work on batches that we
+// choose. One pass at a time, one thread at a time.
+template <class Loader>
+class TorchThreads {
+ public:
+  using Members = MembersOf<Loader>;
+
+  // Null where the loader does not tell how many samples there are, or not in which order its
+  // batches come. The sampler knows the size: it is asked for all its indices once, in vain.
+  static std::shared_ptr<TorchThreads> of(const std::shared_ptr<Loader>& loader) {
+    const auto& options = loader->options();
+    const bool hides_samples = options.drop_last && IndexedTorchLoader<Loader>::kShuffles;
+    if (hides_samples || !options.enforce_ordering || options.max_jobs == 0) return nullptr;
+    if (!Members::fresh(*loader)) return nullptr;
+    int64_t size = 0;
+    while (const auto request = Members::next_request(*loader)) {
+      size += static_cast<int64_t>(request->size());
+    }
+    if (size == 0) return nullptr;
+    return std::shared_ptr<TorchThreads>(new TorchThreads(loader, size));
+  }
+
+  int64_t size() const { return size_; }
+  int64_t max_jobs() const { return static_cast<int64_t>(loader_->options().max_jobs); }
+
+  // Ends the pass before; returns the number of the new one.
+  int64_t begin_pass() {
+    Members::drain(*loader_);
+    return ++passes_;
+  }
+  void push(int64_t pass, std::vector<size_t> indices) {
+    if (pass != passes_) throw_overtaken_pass();
+    Members::push(*loader_, std::move(indices));
+  }
+  auto pop(int64_t pass) {
+    if (pass != passes_) throw_overtaken_pass();
+    return Members::pop(*loader_);
+  }
+
+ private:
+  TorchThreads(std::shared_ptr<Loader> loader, int64_t size)
+      : loader_(std::move(loader)), size_(size) {}
+
+  std::shared_ptr<Loader> loader_;
+  int64_t size_;
+  int64_t passes_ = 0;
+};
+
+// Makes the batches of a pass with the threads of a loader: they are told as many batches ahead as
+// they would be by the loader itself.
+template <class Loader, class Collate>
+class TorchThreadsMaker {
+ public:
+  using Value = decltype(adopt_batch(std::declval<typename Loader::BatchType>(),
+                                     std::declval<const Collate&>()));
+  using Draft = int64_t;  // the number of the batch
+
+  TorchThreadsMaker(std::shared_ptr<TorchThreads<Loader>> threads,
+                    std::shared_ptr<const Collate> collate, const PassSpec& spec)
+      : threads_(std::move(threads)),
+        collate_(std::move(collate)),
+        plan_(make_plan(spec)),
+        pass_(threads_->begin_pass()) {}
+
+  bool draw(Draft& number) {
+    if (drawn_ == plan_->rounds()) return false;
+    for (; pushed_ < plan_->rounds() && pushed_ < drawn_ + threads_->max_jobs(); ++pushed_) {
+      PlannedBatch planned;
+      plan_->read(pushed_, planned);
+      threads_->push(pass_, {planned.indices.begin(), planned.indices.end()});
+    }
+    number = drawn_++;
+    return true;
+  }
+
+  Produced<Value> build(Draft number, const StopFlag&) const {
+    PlannedBatch planned;
+    plan_->read(number, planned);
+    return {adopt_batch(read(planned), *collate_), planned.info, planned.position};
+  }
+
+ private:
+  auto read(const PlannedBatch& planned) const {
+    try {
+      return threads_->pop(pass_);
+    } catch (const UsageError&) {
+      throw;
+    } catch (...) {
+      rethrow_for_samples(planned.indices);
+    }
+  }
+
+  std::shared_ptr<TorchThreads<Loader>> threads_;
+  std::shared_ptr<const Collate> collate_;
+  std::shared_ptr<const PassPlan> plan_;
+  int64_t pass_;
+  int64_t drawn_ = 0;
+  int64_t pushed_ = 0;
+};
+
+// A loader over data with random access: its dataset, or its threads, or its batches where neither
+// can be told which samples to read.
 template <class Loader>
 class TorchSource {
  public:
@@ -122,36 +246,52 @@ class TorchSource {
   using Batch = typename Loader::BatchType;
 
   explicit TorchSource(std::shared_ptr<Loader> loader) : loader_(std::move(loader)) {
-    auto& dataset = dataset_of_torch(*loader_);
+    auto& dataset = MembersOf<Loader>::dataset(*loader_);
     if (dataset && dataset->size()) {
       dataset_ = std::shared_ptr<Dataset>(loader_, dataset.get());
-    } else {
-      batches_ = std::make_shared<BatchStream<Batch>>(batches_of_torch(loader_));
+    } else if (!dataset) {
+      threads_ = TorchThreads<Loader>::of(loader_);
     }
+    if (!is_indexed()) batches_ = std::make_shared<BatchStream<Batch>>(batches_of_torch(loader_));
   }
 
-  // Null where the batches are all that can be had.
+  // One of them is not null.
   const std::shared_ptr<Dataset>& dataset() const { return dataset_; }
+  const std::shared_ptr<TorchThreads<Loader>>& threads() const { return threads_; }
   const std::shared_ptr<BatchStream<Batch>>& batches() const { return batches_; }
-  SourceKind kind() const { return dataset_ ? SourceKind::kDataset : SourceKind::kBatchStream; }
+
+  SourceKind kind() const { return is_indexed() ? SourceKind::kDataset : SourceKind::kBatchStream; }
   std::optional<int64_t> size() const {
+    if (threads_) return threads_->size();
     if (!dataset_) return std::nullopt;
     return static_cast<int64_t>(dataset_detail::size_of(*dataset_));
   }
   LoaderOptions options() const {
-    if (!dataset_) return {};
+    if (!is_indexed()) return {};
     return {.batch_size = static_cast<int64_t>(loader_->options().batch_size),
             .shuffle = IndexedTorchLoader<Loader>::kShuffles,
             .drop_last = loader_->options().drop_last};
   }
   std::optional<SampleDigest> digest() const {
-    if (!dataset_) return std::nullopt;
-    return sample_digest(dataset_);
+    if (!is_indexed()) return std::nullopt;
+    if (dataset_) return sample_digest(dataset_);
+    if constexpr (Nested<Batch>) {
+      return [threads = threads_](size_t index) {
+        const int64_t pass = threads->begin_pass();
+        threads->push(pass, {index});
+        return digest_of(pack(threads->pop(pass)));
+      };
+    } else {
+      return SampleDigest();
+    }
   }
 
  private:
+  bool is_indexed() const { return dataset_ != nullptr || threads_ != nullptr; }
+
   std::shared_ptr<Loader> loader_;
   std::shared_ptr<Dataset> dataset_;
+  std::shared_ptr<TorchThreads<Loader>> threads_;
   std::shared_ptr<BatchStream<Batch>> batches_;
 };
 
@@ -160,37 +300,47 @@ inline constexpr bool is_torch_source = false;
 template <class Loader>
 inline constexpr bool is_torch_source<TorchSource<Loader>> = true;
 
-// Makes batches in the one way or in the other.
+// Makes batches in the way that the source allows.
 template <class Loader, class Collate>
 class TorchMaker {
   using Indexed = MapMaker<typename TorchSource<Loader>::Dataset, Collate>;
+  using Threaded = TorchThreadsMaker<Loader, Collate>;
   using Adopting = BatchStreamMaker<typename Loader::BatchType, Collate>;
 
  public:
   using Value = typename Adopting::Value;
-  using Draft = std::variant<typename Indexed::Draft, typename Adopting::Draft>;
-  static_assert(std::is_same_v<Value, typename Indexed::Value>);
+  struct Draft {
+    int64_t number = 0;
+    typename Adopting::Draft adopted{};
+  };
+  static_assert(std::is_same_v<Value, typename Indexed::Value> &&
+                std::is_same_v<Value, typename Threaded::Value>);
 
   TorchMaker(const std::shared_ptr<TorchSource<Loader>>& source,
              std::shared_ptr<const Collate> collate, const PassSpec& spec) {
     if (source->dataset()) {
       indexed_.emplace(source->dataset(), std::move(collate), spec);
+    } else if (source->threads()) {
+      threaded_.emplace(source->threads(), std::move(collate), spec);
     } else {
       adopting_.emplace(source->batches(), std::move(collate), spec);
     }
   }
 
   bool draw(Draft& draft) {
-    if (indexed_) return indexed_->draw(draft.template emplace<0>());
-    return adopting_->draw(draft.template emplace<1>());
+    if (indexed_) return indexed_->draw(draft.number);
+    if (threaded_) return threaded_->draw(draft.number);
+    return adopting_->draw(draft.adopted);
   }
   Produced<Value> build(Draft&& draft, const StopFlag& stop) const {
-    if (indexed_) return indexed_->build(std::get<0>(std::move(draft)), stop);
-    return adopting_->build(std::get<1>(std::move(draft)), stop);
+    if (indexed_) return indexed_->build(draft.number, stop);
+    if (threaded_) return threaded_->build(draft.number, stop);
+    return adopting_->build(std::move(draft.adopted), stop);
   }
 
  private:
   std::optional<Indexed> indexed_;
+  std::optional<Threaded> threaded_;
   std::optional<Adopting> adopting_;
 };
 
