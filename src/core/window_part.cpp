@@ -108,6 +108,19 @@ class WindowPart final : public checkpoint::StatePart {
     check_hooks(reader);
   }
 
+  // Buckets are made while there are no gradients; see ReductionMemory. All ranks have read the
+  // same order.
+  void exchange(const Together& together) override {
+    for (size_t i = 0; i < training_.models.size(); ++i) {
+      const auto& model = training_.models[i];
+      set_gradients(*model.module, {});
+      if (i < order_.size()) model.strategy->set_gradient_order(order_[i]);
+      ReductionMemory* memory = memory_of(model);
+      if (memory == nullptr || i >= followed_.size() || !followed_[i]) continue;
+      together([&] { memory->let_buckets_follow_order(); });
+    }
+  }
+
   void apply() override {
     training_.window->restore(loaded_);
     training_.weights->restore({.losses = own_.losses,
@@ -126,12 +139,6 @@ class WindowPart final : public checkpoint::StatePart {
 
   void apply_to(const detail::PreparedModels::Entry& model, size_t index) const {
     ReductionMemory* memory = memory_of(model);
-    set_gradients(*model.module, {});
-    if (index < order_.size()) model.strategy->set_gradient_order(order_[index]);
-    // All ranks come here, and have read the same.
-    if (memory != nullptr && index < followed_.size() && followed_[index]) {
-      memory->let_buckets_follow_order();
-    }
     if (index < own_.gradients.size()) set_gradients(*model.module, own_.gradients[index]);
     if (index < own_.buffers.size()) set_buffers(*model.module, own_.buffers[index]);
     if (memory != nullptr && index < own_.hooks.size() && own_.hooks[index].size() > 0) {
