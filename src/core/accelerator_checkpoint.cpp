@@ -70,11 +70,12 @@ const std::filesystem::path& Accelerator::logging_dir() const {
 void Accelerator::write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
                               const SaveModelOptions& options) const {
   impl_->stamped([&] {
-    checkpoint::agree(*impl_->communicator, checkpoint::caught([&] {
-      if (impl_->keeper->is_writer()) {
-        accelerate::save_model(module, folder, options);
-      }
-    }));
+    Communicator& ranks = *impl_->communicator;
+    checkpoint::agree(ranks, checkpoint::caught_on_all(ranks, [&] {
+                        if (impl_->keeper->is_writer()) {
+                          accelerate::save_model(module, folder, options);
+                        }
+                      }));
   });
 }
 
