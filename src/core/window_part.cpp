@@ -213,7 +213,8 @@ class WindowPart final : public checkpoint::StatePart {
         continue;
       }
       try {
-        memory->check_hook_state(own_.hooks[i]);
+        const std::string left_out = memory->check_hook_state(own_.hooks[i]);
+        if (!left_out.empty()) reader.note(left_out);
       } catch (const CheckpointError& error) {
         throw CheckpointError({.what = error.message(),
                                .where = reader.where(rank_file(rank_)),

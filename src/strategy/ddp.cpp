@@ -239,8 +239,8 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
   }
   StateDict hook_state() const override { return hook_ != nullptr ? hook_->state() : StateDict{}; }
-  void check_hook_state(const StateDict& state) const override {
-    if (hook_ != nullptr) hook_->check(state);
+  std::string check_hook_state(const StateDict& state) const override {
+    return hook_ != nullptr ? hook_->check(state) : std::string();
   }
   void load_hook_state(const StateDict& state) override {
     if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
