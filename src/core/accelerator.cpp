@@ -7,6 +7,7 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "comm/activity.h"
 #include "compat/cuda_plugin.h"
 #include "core/accelerator_impl.h"
 
@@ -92,11 +93,17 @@ Autocast Accelerator::autocast(const AutocastOptions& options) const {
 std::optional<BatchInfo> Accelerator::current_batch() const { return impl_->passes->current(); }
 void Accelerator::set_trigger() { impl_->trigger.set(); }
 bool Accelerator::check_trigger() {
-  return impl_->stamped([&] { return impl_->trigger.check(*impl_->communicator); });
+  return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "check_trigger");
+    return impl_->trigger.check(*impl_->communicator);
+  });
 }
 
 void Accelerator::wait_for_everyone() const {
-  impl_->stamped([&] { impl_->communicator->barrier(); });
+  impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "wait_for_everyone");
+    impl_->communicator->barrier();
+  });
 }
 
 void Accelerator::print_line(const std::string& text) { write_above_bars(stdout, text + "\n"); }

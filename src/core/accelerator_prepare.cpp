@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "comm/activity.h"
 #include "core/accelerator_impl.h"
 #include "optim/optimizer_placement.h"
 
@@ -64,6 +65,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     if (entry.module == module) return entry.strategy;
   }
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
     entries.push_back({module, strategy});
     return strategy;
@@ -160,6 +162,7 @@ bool Accelerator::reads_data(bool is_batch_stream) const {
 LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
                                       const LoaderState& state, bool has_seed, bool place) {
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
     const ShardingOptions& sharding = impl_->options.data_loader;
     const bool dispatch = sharding.dispatch_batches || is_batch_stream;
     require_same_loader(options, state, dispatch, *impl_->communicator);
