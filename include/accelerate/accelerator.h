@@ -69,6 +69,9 @@ class ACCELERATE_EXPORT Accelerator {
   // "single" or "ddp".
   std::string strategy_name() const;
   Communicator& communicator() const;
+  // Wherever a Communicator is wanted: gather(accelerator, x).
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator Communicator&() const { return communicator(); }
 
   // Prepares any number of objects, in any order, and returns them in that order; one object comes
   // back bare.

@@ -68,6 +68,12 @@ Accelerator::Accelerator(AcceleratorOptions options)
         [impl = impl_.get()] { return impl->gradients(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
+    if (impl_->state.world_size() > 1 && options.ddp.check_replicas) {
+      const auto watch = std::make_shared<ReplicaWatch>(impl_->communicator, impl_->models);
+      impl_->passes->set_watch(
+          {.before_batch = [watch] { watch->require_no_local_pass("loader: next batch"); },
+           .at_end = [watch] { watch->at_end_of_pass(); }});
+    }
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);

@@ -12,6 +12,7 @@
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
+#include "core/replica_watch.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 

@@ -46,6 +46,16 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
   }
 }
 
+// The strategies learn that the gradients of `optimizer` go.
+void drop_gradients(const detail::PreparedModels& models,
+                    const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      for (const auto& model : models.entries) model.strategy->drop_gradient(parameter);
+    }
+  }
+}
+
 }  // namespace
 
 void Accelerator::place_module(const std::shared_ptr<torch::nn::Module>& module) const {
@@ -89,10 +99,11 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
       .require_complete = [window = impl_->window] { window->require_complete(); },
       .accumulates = [window = impl_->window] { return window->steps() > 1; },
       .before_zero_grad =
-          [window = impl_->window,
-           updates = impl_->updates](const torch::optim::Optimizer& emptied) {
+          [window = impl_->window, updates = impl_->updates,
+           models = impl_->models](const torch::optim::Optimizer& emptied) {
             window->require_droppable();
             if (updates) updates->discard(emptied);
+            drop_gradients(*models, emptied);
           }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,

@@ -93,6 +93,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   // serves all evaluation that follows.
   void before_forward() override {
     require_usable("forward");
+    require_no_local_pass("forward");
     if (!options_.broadcast_buffers || buffers_.empty()) return;
     const bool training = module_->is_training() && at::GradMode::is_enabled();
     if (gradient_sync_ && (training || buffers_changed_)) {
@@ -131,6 +132,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
 
   void after_backward() override {
     const bool unreduced = reducer_->holds_unreduced_gradients();
+    if (reduces_) ++reduced_passes_;
     if (postponed_) {
       reducer_->reduce_postponed();
       reducer_->set_holds_unreduced_gradients(false);
@@ -152,6 +154,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     const bool untouched = !reduces_ || reducer_->is_armed();
     reducer_->disarm();
     reducer_->set_holds_unreduced_gradients(untouched && unreduced_before_);
+    if (!reducer_->holds_unreduced_gradients()) local_passes_are_meant_ = false;
     in_backward_ = false;
   }
 
@@ -223,6 +226,31 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
             .where = "optimizer.step()",
             .hint = "call accelerator.backward(loss) instead of loss.backward()"});
   }
+
+  void require_no_local_pass(const char* where) const override {
+    if (!options_.check_replicas || !usable() || !gradient_sync_ || local_passes_are_meant_) return;
+    if (!reducer_->holds_unreduced_gradients()) return;
+    refuse({.what = "a backward pass went past accelerator.backward(loss): its gradients are those "
+                    "of this rank alone, and updates by them would train the ranks apart",
+            .where = where,
+            .hint = "call accelerator.backward(loss) instead of loss.backward() and step the "
+                    "prepared optimizer; for a pass that is meant to stay on this rank, hold "
+                    "accelerator.no_sync(model)"});
+  }
+  void accept_local_passes() override {
+    if (usable() && reducer_->holds_unreduced_gradients()) local_passes_are_meant_ = true;
+  }
+  void drop_gradient(const at::Tensor& parameter) override {
+    if (!usable() || !reducer_->holds_unreduced_gradients()) return;
+    if (identities_.count(parameter.unsafeGetTensorImpl()) == 0) return;
+    reducer_->set_holds_unreduced_gradients(false);
+    local_passes_are_meant_ = false;
+  }
+  // Between two averages of LocalSGD, and in a join, the ranks are not at the same update.
+  bool is_replicated() const override {
+    return options_.check_replicas && usable() && gradient_sync_ && join_ == nullptr;
+  }
+  int64_t reduced_passes() const override { return reduced_passes_; }
 
   std::vector<int64_t> gradient_order() const override {
     return reducer_ ? reducer_->gradient_order() : std::vector<int64_t>{};
@@ -339,7 +367,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   bool gradient_sync_ = true;
   bool sync_next_ = false;
   bool buffers_changed_ = false;
-  bool in_backward_ = false;  // stays where a pass threw
+  bool in_backward_ = false;             // stays where a pass threw
+  bool local_passes_are_meant_ = false;  // those behind gradients that were not reduced
+  int64_t reduced_passes_ = 0;
   int64_t batch_weight_ = 1;
   detail::UnevenJoin* join_ = nullptr;  // while one runs
   size_t join_index_ = 0;
