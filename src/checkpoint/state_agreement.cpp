@@ -52,7 +52,7 @@ std::string cause_text(const std::exception_ptr& error) {
   } catch (const std::exception& other) {
     return other.what();
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that is not a std::exception";
   }
 }
 

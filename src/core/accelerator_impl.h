@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "accelerate/accelerator.h"
@@ -12,6 +14,7 @@
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
+#include "core/rank_streams.h"
 #include "core/replica_watch.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
@@ -26,10 +29,15 @@ struct Accelerator::Impl {
   // A module keeps its strategy however often it is prepared.
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
   std::vector<std::shared_ptr<detail::FollowedLoader>> loaders;  // some may be gone
-  std::vector<Scheduler> schedulers;
+  // Nothing for schedulers of torch of which nobody has a handle any more.
+  std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+  std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
-  bool joining = false;  // inside join_uneven_inputs
+  bool joining = false;    // inside join_uneven_inputs
+  bool said_pace = false;  // how schedulers move
+  bool said_rank_zero_reads = false;
+  std::string said_batch;  // how large batches are, as it was told last
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled

@@ -94,6 +94,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   void before_forward() override {
     require_usable("forward");
     require_no_local_pass("forward");
+    run_before_next_forward();
     if (!options_.broadcast_buffers || buffers_.empty()) return;
     const bool training = module_->is_training() && at::GradMode::is_enabled();
     if (gradient_sync_ && (training || buffers_changed_)) {

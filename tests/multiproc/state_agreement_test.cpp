@@ -166,7 +166,7 @@ TEST_F(StateAgreement, AnyErrorOfOneRankIsTheSameErrorOnAll) {
     EXPECT_THAT(error_of([] { throw std::bad_alloc(); }), HasSubstr("[rank 1 of 2]"));
     EXPECT_THAT(error_of([] { throw CommError({.what = "another group is lost"}); }),
                 AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("another group is lost")));
-    EXPECT_THAT(error_of([] { throw 7; }), HasSubstr("no std::exception"));
+    EXPECT_THAT(error_of([] { throw 7; }), HasSubstr("not a std::exception"));
     EXPECT_THAT(thrown_by<UsageError>([&] {
                   agree(ranks, caught([&] {
                           if (rank.rank == 0) throw UsageError({.what = "wrong order"});

@@ -30,6 +30,11 @@ class ACCELERATE_EXPORT OpenPasses {
   };
   void set_watch(Watch watch) { watch_ = std::move(watch); }
 
+  // Called by before_pass(), which every loop calls before it begins; never at the same time as
+  // another such call. May be empty.
+  void set_before_pass(std::function<void()> call);
+  void before_pass() const;
+
  private:
   friend class OpenPass;
   struct Entry {
@@ -45,6 +50,8 @@ class ACCELERATE_EXPORT OpenPasses {
   int64_t begun_ = 0;
   std::vector<Entry> open_;
   Watch watch_;
+  mutable std::mutex before_pass_mutex_;
+  std::function<void()> before_pass_;
 };
 
 // One loop. Ends with its object: when the loop reached its end or was left.
