@@ -71,6 +71,9 @@ class ACCELERATE_EXPORT Accelerator {
   // "single" or "ddp".
   std::string strategy_name() const;
   Communicator& communicator() const;
+  // Wherever a Communicator is wanted: gather(accelerator, x).
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator Communicator&() const { return communicator(); }
 
   // Prepares any number of objects, in any order, and returns them in that order; one object comes
   // back bare.
@@ -323,8 +326,9 @@ class ACCELERATE_EXPORT Accelerator {
   //
   // Collective: all ranks. All files are read and checked on all ranks first: throws
   // CheckpointError on every rank, with the same text, that lists what does not fit, and nothing
-  // has changed. Returns the directory that was taken; see LoadOptions::if_any for a run that may
-  // have none yet.
+  // has changed. Where a rank fails later, because memory runs out or a disk cannot be read, all
+  // ranks throw its error, which says that the objects are loaded in part. Returns the directory
+  // that was taken; see LoadOptions::if_any for a run that may have none yet.
   std::filesystem::path load_state(const std::filesystem::path& dir = {},
                                    const LoadOptions& options = {});
 

@@ -7,6 +7,7 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "comm/activity.h"
 #include "compat/cuda_plugin.h"
 #include "core/accelerator_impl.h"
 
@@ -70,6 +71,12 @@ Accelerator::Accelerator(AcceleratorOptions options)
         [impl = impl_.get()] { return impl->gradients(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
+    if (impl_->state.world_size() > 1 && options.ddp.check_replicas) {
+      const auto watch = std::make_shared<ReplicaWatch>(impl_->communicator, impl_->models);
+      impl_->passes->set_watch(
+          {.before_batch = [watch] { watch->require_no_local_pass("loader: next batch"); },
+           .at_end = [watch] { watch->at_end_of_pass(); }});
+    }
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
@@ -95,11 +102,17 @@ Autocast Accelerator::autocast(const AutocastOptions& options) const {
 std::optional<BatchInfo> Accelerator::current_batch() const { return impl_->passes->current(); }
 void Accelerator::set_trigger() { impl_->trigger.set(); }
 bool Accelerator::check_trigger() {
-  return impl_->stamped([&] { return impl_->trigger.check(*impl_->communicator); });
+  return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "check_trigger");
+    return impl_->trigger.check(*impl_->communicator);
+  });
 }
 
 void Accelerator::wait_for_everyone() const {
-  impl_->stamped([&] { impl_->communicator->barrier(); });
+  impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "wait_for_everyone");
+    impl_->communicator->barrier();
+  });
 }
 
 void Accelerator::print_line(const std::string& text) { write_above_bars(stdout, text + "\n"); }

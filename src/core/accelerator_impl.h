@@ -15,6 +15,7 @@
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
 #include "core/rank_streams.h"
+#include "core/replica_watch.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 

@@ -9,6 +9,7 @@
 
 #include "accelerate/accelerator.h"
 #include "accelerate/log.h"
+#include "comm/activity.h"
 #include "core/accelerator_impl.h"
 #include "data/data_agreement.h"
 #include "optim/optimizer_placement.h"
@@ -48,6 +49,16 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
   }
 }
 
+// The strategies learn that the gradients of `optimizer` go.
+void drop_gradients(const detail::PreparedModels& models,
+                    const torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      for (const auto& model : models.entries) model.strategy->drop_gradient(parameter);
+    }
+  }
+}
+
 // "batch 128 = 64 x 2 ranks"; empty where there is one rank or the size is not known.
 std::string batch_size_text(const LoaderOptions& options, bool is_batch_stream, int world_size,
                             bool split_batches) {
@@ -78,6 +89,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     if (entry.module == module) return entry.strategy;
   }
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
     entries.push_back({module, strategy});
@@ -102,10 +114,11 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
       .require_complete = [window = impl_->window] { window->require_complete(); },
       .accumulates = [window = impl_->window] { return window->steps() > 1; },
       .before_zero_grad =
-          [window = impl_->window,
-           updates = impl_->updates](const torch::optim::Optimizer& emptied) {
+          [window = impl_->window, updates = impl_->updates,
+           models = impl_->models](const torch::optim::Optimizer& emptied) {
             window->require_droppable();
             if (updates) updates->discard(emptied);
+            drop_gradients(*models, emptied);
           }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
@@ -203,6 +216,7 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
                                       const LoaderState& state, bool has_seed, bool place,
                                       const std::optional<detail::SampleDigest>& digest) {
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
     const ShardingOptions& sharding = impl_->options.data_loader;
     const bool dispatch = sharding.dispatch_batches || is_batch_stream;
     require_same_loader(options, state, dispatch, *impl_->communicator);
