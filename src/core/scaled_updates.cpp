@@ -46,8 +46,9 @@ at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
 
 void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
   if (stepped_.contains(&optimizer) || scaler_.is_unscaled(optimizer)) return;
+  if (!has_gradients(optimizer)) return;  // those that a later pass brings are scaled
   scaler_.unscale_(optimizer);
-  if (has_gradients(optimizer)) unscaled_.insert(&optimizer);
+  unscaled_.insert(&optimizer);
 }
 
 void ScaledUpdates::require_first_step(const torch::optim::Optimizer& optimizer) {

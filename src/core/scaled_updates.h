@@ -36,7 +36,7 @@ class ScaledUpdates {
   explicit ScaledUpdates(const GradScalerOptions& options) : scaler_(options) {}
 
   at::Tensor scale(const at::Tensor& loss);
-  // Does nothing where it is done already.
+  // Does nothing where it is done already, and for an optimizer without gradients.
   void unscale(torch::optim::Optimizer& optimizer);
   // Has the form of OptimizerSurroundings::run_update.
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update);

@@ -194,6 +194,43 @@ TEST_P(ScaledTrainingOn, ClippingLeavesTheScaledGradientsOfOtherOptimizersAlone)
   });
 }
 
+// Both models are named, and only one has gradients so far.
+TEST_P(ScaledTrainingOn, GradientsThatComeAfterClippingAreUnscaledByTheStep) {
+  run_ranks([](const Rank&) {
+    const StepData data = data_of_step(0, kRows);
+    const auto trained = [&](const AcceleratorOptions& options, bool clips) {
+      Accelerator accelerator(options);
+      auto first_net = fresh_net();
+      auto second_net = fresh_net();
+      torch::optim::SGD first_sgd(first_net->parameters(), 0.1);
+      torch::optim::SGD second_sgd(second_net->parameters(), 0.1);
+      auto [first, second, first_optimizer, second_optimizer] =
+          accelerator.prepare(first_net, second_net, first_sgd, second_sgd);
+      std::vector<at::Tensor> all = first.parameters();
+      for (const at::Tensor& parameter : second.parameters()) all.push_back(parameter);
+      for (int step = 0; step < 2; ++step) {
+        accelerator.backward(loss_of(first(data.input), data.target));
+        if (clips) {
+          accelerator.clip_grad_norm_(all, 100);
+        } else {
+          accelerator.unscale_gradients();
+        }
+        accelerator.backward(loss_of(second(data.input), data.target));
+        for (auto* optimizer : {&first_optimizer, &second_optimizer}) {
+          optimizer->step();
+          optimizer->zero_grad();
+        }
+      }
+      auto values = flat(first_net->parameters());
+      for (const double value : flat(second_net->parameters())) values.push_back(value);
+      return values;
+    };
+    for (const bool clips : {true, false}) {
+      EXPECT_TRUE(near(trained(in_fp16(1024), clips), trained(on_cpu(), clips), 5e-3)) << clips;
+    }
+  });
+}
+
 TEST_P(ScaledTrainingOn, RefusesToClipScaledGradientsThatNoPreparedOptimizerHas) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(in_fp16());
