@@ -20,11 +20,11 @@ namespace accelerate {
 
 // What decides from outside about the steps of a prepared optimizer.
 struct OptimizerSurroundings {
-  // False while gradients only accumulate: steps and zero_grad() are then left out. Asked at every
-  // call; empty means always true.
+  // False while gradients only accumulate: steps are then left out. Asked at every call; empty
+  // means always true.
   std::function<bool()> sync_gradients{};
   // Throws where gradients are not what an update needs. May be empty.
-  std::function<void()> require_complete{};
+  std::function<void(const torch::optim::Optimizer& optimizer)> require_complete{};
   // Whether gradients accumulate over several passes, which a closure cannot know. May be empty.
   std::function<bool()> accumulates{};
   // Calls `update`, or leaves it out where the gradients are no good; returns whether it was
@@ -40,9 +40,12 @@ struct OptimizerSurroundings {
       run_update_on_device{};
   // Finds out how all updates ended; may wait for the device. May be empty.
   std::function<void()> settle{};
-  // zero_grad() is about to throw the gradients of this optimizer away; what this throws prevents
-  // it. May be empty.
-  std::function<void(const torch::optim::Optimizer& optimizer)> before_zero_grad{};
+  // zero_grad() is about to throw the gradients of this optimizer away. False: it leaves them
+  // alone. Empty: it does so where sync_gradients is false.
+  std::function<bool(const torch::optim::Optimizer& optimizer)> begin_zero_grad{};
+  // step() has used the gradients of this optimizer, or left out an update because of them. May be
+  // empty.
+  std::function<void(const torch::optim::Optimizer& optimizer)> stepped{};
 };
 
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
@@ -65,8 +68,9 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   // only Accelerator::backward brings those of the ranks together, or for a closure where the loss
   // is scaled.
   at::Tensor step(LossClosure closure = nullptr);
-  // Does nothing while gradients only accumulate. Throws UsageError before the backward pass that
-  // ends a window: the gradients of the earlier ones would be lost.
+  // Throws the gradients away, unless they are of earlier micro-batches of a window of accumulation
+  // and wait for the backward pass that ends it. So it may stand before backward() as well as after
+  // step(). Between that pass and step() it gives up the update.
   void zero_grad(bool set_to_none = true);
   // Whether the latest step() that was due left the parameters as they were. Waits for a GPU under
   // fp16.

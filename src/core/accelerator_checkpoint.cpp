@@ -13,12 +13,18 @@ namespace accelerate {
 
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
+  window->restore_gradients();
   TrainingState training{.models = models->entries,
                          .optimizers = optimizers->live(),
                          .scaler = updates ? &updates->scaler() : nullptr,
                          .window = &window->counter(),
                          .weights = &window->weights(),
                          .trigger = &trigger,
+                         .gradients_replaced =
+                             [this] {
+                               if (updates) updates->abandon();
+                               window->adopt_loaded();
+                             },
                          .buffers_differ = !options.ddp.broadcast_buffers};
   // Those whose optimizers are gone are of no use any more.
   for (const Scheduler& scheduler : schedulers) {
@@ -32,7 +38,16 @@ TrainingState Accelerator::Impl::training_state() {
 }
 
 SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveOptions& options) {
-  return impl_->stamped([&] { return impl_->keeper->save(impl_->training_state(), dir, options); });
+  return impl_->stamped([&] {
+    if (options.gradients.value_or(false) && impl_->updates && impl_->updates->holds_unscaled()) {
+      throw UsageError({.what =
+                            "gradients that were unscaled cannot be saved: load_state() would take "
+                            "them for scaled ones",
+                        .where = "save_state",
+                        .hint = "save before they are clipped or unscaled, or after step()"});
+    }
+    return impl_->keeper->save(impl_->training_state(), dir, options);
+  });
 }
 
 std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,

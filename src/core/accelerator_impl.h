@@ -54,7 +54,7 @@ struct Accelerator::Impl {
   }
 
   // Of their own optimizers alone: the gradients of others may not be there yet.
-  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) {
+  void unscale_gradients_of(at::TensorList parameters, const char* where) {
     if (!updates) return;
     require_complete_gradients(where);
     bool found = false;
@@ -69,8 +69,12 @@ struct Accelerator::Impl {
                       .hint = "give the optimizer of these parameters to prepare()"});
   }
 
+  // Of each prepared model and each prepared optimizer.
+  std::vector<std::vector<at::Tensor>> parameters_of_each() const;
   // Of all that losses may reach, each once.
   std::vector<at::Tensor> gradients() const;
+  // What zero_grad() of prepared models does.
+  detail::ZeroGrad zero_grad_of_models() const;
 
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>

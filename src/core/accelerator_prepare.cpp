@@ -9,6 +9,7 @@
 
 #include "accelerate/accelerator.h"
 #include "core/accelerator_impl.h"
+#include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 
 namespace accelerate {
@@ -70,6 +71,8 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   });
 }
 
+detail::ZeroGrad Accelerator::zero_grad_of_models() const { return impl_->zero_grad_of_models(); }
+
 PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                  bool place) {
   impl_->stamped([&] {
@@ -84,13 +87,21 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   OptimizerSurroundings surroundings{
       .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-      .require_complete = [window = impl_->window] { window->require_complete(); },
+      .require_complete =
+          [window = impl_->window](const torch::optim::Optimizer& stepping) {
+            window->require_complete(parameters_of(stepping));
+          },
       .accumulates = [window = impl_->window] { return window->steps() > 1; },
-      .before_zero_grad =
+      .begin_zero_grad =
           [window = impl_->window,
            updates = impl_->updates](const torch::optim::Optimizer& emptied) {
-            window->require_droppable();
+            if (!window->drop(parameters_of(emptied))) return false;
             if (updates) updates->discard(emptied);
+            return true;
+          },
+      .stepped =
+          [window = impl_->window](const torch::optim::Optimizer& stepped) {
+            window->used(parameters_of(stepped));
           }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,

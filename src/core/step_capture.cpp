@@ -13,6 +13,7 @@
 #include "comm/communicator_impl.h"
 #include "compat/cuda_plugin.h"
 #include "compat/replay_actions.h"
+#include "core/accelerator_impl.h"
 
 namespace accelerate {
 namespace {
@@ -28,7 +29,9 @@ struct Kind {
   };
   std::vector<Input> inputs;
   // Of the window of accumulation that the step ends, in micro-batches: losses are divided by it.
-  // 0: it ends none.
+  // 0: it ends none. kBegins: nor does it, but zero_grad() in it throws the last window's gradients
+  // away, which later micro-batches must not do.
+  static constexpr int64_t kBegins = -1;
   int64_t window = 1;
   friend bool operator==(const Kind&, const Kind&) = default;
 };
@@ -110,9 +113,7 @@ class StepCapture::Impl {
   Tensors run(const Tensors& inputs) {
     if (accelerator_.gradient_accumulation_steps() == 1) return run_micro_batch(inputs, 1);
     const auto window = accelerator_.accumulate();
-    ++in_window_;
-    const bool ends = accelerator_.sync_gradients();
-    return run_micro_batch(inputs, ends ? std::exchange(in_window_, 0) : 0);
+    return run_micro_batch(inputs, place_in_window());
   }
 
   size_t graphs() const {
@@ -125,6 +126,12 @@ class StepCapture::Impl {
   void reset() { recorded_.clear(); }
 
  private:
+  int64_t place_in_window() const {
+    GradientWindow& window = *accelerator_.impl_->window;
+    if (window.sync_gradients()) return window.counter().begun();
+    return window.counter().begun() == 1 && window.drops_at_beginning() ? Kind::kBegins : 0;
+  }
+
   Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
     const compat::KeptGradients kept;
     if (reason_.empty() && std::ranges::any_of(inputs, needs_gradient)) {
@@ -151,6 +158,7 @@ class StepCapture::Impl {
   }
 
   Tensors replay(const Recording& recording, const Tensors& inputs) {
+    accelerator_.impl_->window->restore_gradients();
     put_gradients_back(recording);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i].defined()) recording.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
@@ -185,6 +193,16 @@ class StepCapture::Impl {
     // Nothing of earlier steps may wait for its turn inside of the graph.
     (void)accelerator_.optimizer_step_was_skipped();
     const Gradients before = gradients_now();
+    const WindowGradients held = accelerator_.impl_->window->held_gradients();
+    // What is recorded has not happened: the replays do it, and note it.
+    const auto put_window_back = [&] {
+      accelerator_.impl_->window->held_gradients() = held;
+      accelerator_.impl_->window->held_gradients().refresh();
+    };
+    const auto abandon = [&] {
+      put_back(before);
+      put_window_back();
+    };
     if (accelerator_.gradient_accumulation_steps() == 1) made.actions.mark_gradients(before);
     made.graph = compat::cuda_plugin()->make_graph();
     try {
@@ -194,18 +212,19 @@ class StepCapture::Impl {
         accelerator_.finish_iteration();
       });
     } catch (const Error& error) {
-      abandon(before);
+      abandon();
       fall_back(error.message());
       return std::nullopt;
     } catch (const c10::Error& error) {
-      abandon(before);
+      abandon();
       fall_back(error.what_without_backtrace());
       return std::nullopt;
     } catch (...) {
-      abandon(before);
+      abandon();
       throw;
     }
     made.gradients = gradients_now();
+    put_window_back();
     return made;
   }
 
@@ -218,7 +237,7 @@ class StepCapture::Impl {
   }
 
   // Nothing of what was recorded happens. Gradients that the recording has made hold no values.
-  void abandon(const Gradients& before) const {
+  void put_back(const Gradients& before) const {
     accelerator_.abandon_iteration();
     for (const at::Tensor& parameter : accelerator_.trained_parameters()) {
       parameter.mutable_grad().reset();
@@ -253,7 +272,6 @@ class StepCapture::Impl {
   std::list<Recorded> recorded_;
   std::string reason_;
   int64_t replays_ = 0;
-  int64_t in_window_ = 0;  // micro-batches of the present window
 };
 
 StepCapture::StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options)

@@ -1,7 +1,5 @@
 #include "accelerate/prepared_optimizer.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_zero.h>
 #include <torch/optim/optimizer.h>
 
 #include <utility>
@@ -9,6 +7,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
 #include "compat/replay_actions.h"
+#include "optim/drop_gradients.h"
 #include "optim/optimizer_step.h"
 
 namespace accelerate {
@@ -46,7 +45,7 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
                         .where = "step",
                         .hint = "set gradient_accumulation.steps to 1 for this optimizer"});
     }
-    if (!closure && surroundings.require_complete) surroundings.require_complete();
+    if (!closure && surroundings.require_complete) surroundings.require_complete(*optimizer);
     if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
     if (!surroundings.run_update) {
       at::Tensor loss = step->step(std::move(closure));
@@ -83,6 +82,23 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
+  // A recorded step is made by the replays.
+  void note_step() {
+    if (!surroundings.stepped) return;
+    surroundings.stepped(*optimizer);
+    if (auto* actions = compat::ReplayActions::current()) {
+      actions->add_after([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->surroundings.stepped(*self->optimizer);
+      });
+    }
+  }
+
+  // Whether zero_grad() is to throw gradients away.
+  bool begin_zero_grad() const {
+    if (!surroundings.begin_zero_grad) return gradients_are_complete();
+    return stamped([&] { return surroundings.begin_zero_grad(*optimizer); });
+  }
+
   void update_ended(bool was_skipped) {
     skipped = was_skipped;
     if (!skipped) ++step_count;
@@ -113,47 +129,17 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
   if (!closure && !impl_->gradients_are_complete()) return {};
-  return impl_->stamped([&] { return impl_->update(std::move(closure)); });
+  return impl_->stamped([&] {
+    at::Tensor loss = impl_->update(std::move(closure));
+    impl_->note_step();
+    return loss;
+  });
 }
 
-// Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
-// (DdpOptions::gradient_as_bucket_view) do not allow.
 void PreparedOptimizer::zero_grad(bool set_to_none) {
-  if (!impl_->gradients_are_complete()) return;
-  if (impl_->surroundings.before_zero_grad) {
-    impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
-  }
+  if (!impl_->begin_zero_grad()) return;
   if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
-  if (compat::KeptGradients::active()) {
-    const auto* actions = compat::ReplayActions::current();
-    std::vector<at::Tensor> kept;
-    for (const auto& group : impl_->optimizer->param_groups()) {
-      for (const at::Tensor& parameter : group.params()) {
-        at::Tensor& gradient = parameter.mutable_grad();
-        if (!gradient.defined()) continue;
-        if (actions != nullptr && set_to_none && actions->untouched(gradient)) {
-          gradient.reset();
-        } else {
-          kept.push_back(gradient);
-        }
-      }
-    }
-    const at::NoGradGuard no_grad;
-    if (!kept.empty()) at::_foreach_zero_(kept);
-    return;
-  }
-  for (auto& group : impl_->optimizer->param_groups()) {
-    for (at::Tensor& parameter : group.params()) {
-      at::Tensor& gradient = parameter.mutable_grad();
-      if (!gradient.defined()) continue;
-      if (set_to_none) {
-        gradient.reset();
-      } else {
-        gradient = gradient.detach();
-        gradient.zero_();
-      }
-    }
-  }
+  drop_gradients(parameters_of(*impl_->optimizer), set_to_none);
 }
 
 bool PreparedOptimizer::step_was_skipped() const {
