@@ -16,6 +16,11 @@ namespace accelerate {
 
 class Accelerator;
 
+// For models that keep tensors between steps, which a longer text replaces, say: keeps `tensor`
+// alive as long as the step that this thread is recording can be replayed, because the graph goes
+// on reading it. Does nothing where no step is being recorded.
+ACCELERATE_EXPORT void keep_for_replays(const at::Tensor& tensor);
+
 struct CaptureOptions {
   // Steps of one kind that run as they are before one of that kind is recorded: lazy
   // initialisation and the choice of kernels happen in them. At least 11 where ranks exchange
@@ -56,7 +61,14 @@ struct CaptureOptions {
 // why, and so does one line in the log. Through NCCL the exchange is part of the graph: all ranks
 // then call it alike. Optimizers that can be recorded are SGD, Adam, AdamW and FlatAdamW. What the
 // step throws that is no error of this library or of libtorch is passed on, and the next call tries
-// again. After loading state into the optimizer call reset(). One thread at a time.
+// again.
+//
+// A graph has the addresses of what it reads and the numbers that are not read from the device.
+// After load_state(), where the state of an optimizer was replaced on another way, and where
+// options other than the learning rate or the groups of its parameters have changed, graphs are
+// forgotten, and steps warm up and are recorded anew. Tensors that the model itself keeps and may
+// replace, tables that grow with the text, say, must be given to keep_for_replays(). One thread at
+// a time.
 class ACCELERATE_EXPORT StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;

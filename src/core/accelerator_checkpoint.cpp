@@ -22,6 +22,7 @@ TrainingState Accelerator::Impl::training_state() {
                          .trigger = &trigger,
                          .gradients_replaced =
                              [this] {
+                               ++loads;
                                if (updates) updates->abandon();
                                window->adopt_loaded();
                              },

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -29,6 +30,7 @@ struct Accelerator::Impl {
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
 
   bool joining = false;  // inside join_uneven_inputs
+  int64_t loads = 0;     // how often load_state() has replaced what is trained
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled

@@ -95,7 +95,10 @@ bool exchanges_on_device(Communicator& communicator) {
 class StepCapture::Impl {
  public:
   Impl(Accelerator& accelerator, Step step, const CaptureOptions& options)
-      : accelerator_(accelerator), step_(std::move(step)), options_(options) {
+      : accelerator_(accelerator),
+        step_(std::move(step)),
+        options_(options),
+        loads_(accelerator.impl_->loads) {
     if (options.warmup_steps < 1 || options.most_graphs < 1) {
       throw UsageError({.what = "capture needs at least one step to warm up and one graph",
                         .where = "CaptureOptions"});
@@ -123,7 +126,7 @@ class StepCapture::Impl {
   }
   int64_t replays() const { return replays_; }
   const std::string& fallback_reason() const { return reason_; }
-  void reset() { recorded_.clear(); }
+  void reset() { forget(); }
 
  private:
   int64_t place_in_window() const {
@@ -140,7 +143,10 @@ class StepCapture::Impl {
     }
     if (!reason_.empty()) return step_(inputs);
     accelerator_.finish_iteration();
-    Recorded& recorded = find(kind_of(inputs, window));
+    forget_after_a_load();
+    const Kind kind = kind_of(inputs, window);
+    if (const auto& present = find(kind).recording; present && !present->actions.holds()) forget();
+    Recorded& recorded = find(kind);
     if (!recorded.recording) {
       if (recorded.warm < options_.warmup_steps) {
         ++recorded.warm;
@@ -168,6 +174,18 @@ class StepCapture::Impl {
     ++replays_;
     recording.actions.run_after();
     return recording.outputs;
+  }
+
+  // Graphs of one optimizer have its state in common: what one cannot be replayed with, none can.
+  void forget() {
+    if (graphs() > 0) compat::cuda_plugin()->synchronize();  // their work may still run
+    recorded_.clear();
+  }
+
+  // Optimizer state, buckets of gradients and more may lie elsewhere now.
+  void forget_after_a_load() {
+    const int64_t loads = accelerator_.impl_->loads;
+    if (std::exchange(loads_, loads) != loads) forget();
   }
 
   // The latest first.
@@ -272,7 +290,12 @@ class StepCapture::Impl {
   std::list<Recorded> recorded_;
   std::string reason_;
   int64_t replays_ = 0;
+  int64_t loads_ = 0;  // of the accelerator, when the oldest graph was recorded
 };
+
+void keep_for_replays(const at::Tensor& tensor) {
+  if (auto* actions = compat::ReplayActions::current()) actions->keep(tensor);
+}
 
 StepCapture::StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options)
     : impl_(std::make_unique<Impl>(accelerator, std::move(step), options), "StepCapture") {}

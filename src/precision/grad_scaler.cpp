@@ -17,6 +17,7 @@
 
 #include "accelerate/errors.h"
 #include "compat/gradient_values.h"
+#include "compat/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -203,6 +204,13 @@ void GradScaler::update() {
   at::Tensor found_inf;
   for (const auto& [optimizer, state] : iteration_) {
     found_inf = found_inf.defined() ? found_inf + state.found_inf : state.found_inf;
+  }
+  if (auto* actions = compat::ReplayActions::current()) {
+    actions->add_check([this, recorded = options_] {
+      return recorded.growth_factor == options_.growth_factor &&
+             recorded.backoff_factor == options_.backoff_factor &&
+             recorded.growth_interval == options_.growth_interval;
+    });
   }
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
                          options_.backoff_factor, options_.growth_interval);

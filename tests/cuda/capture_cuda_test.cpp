@@ -202,6 +202,59 @@ TEST_F(CaptureTest, GradientsThatWereLetGoOfComeBackAsZeros) {
   });
 }
 
+// Moments that were loaded lie elsewhere than those that the graphs were recorded with.
+TEST_F(CaptureTest, StepsAfterLoadStateAreThoseOfTheLoadedState) {
+  alone([](const Rank&) {
+    REQUIRE_GPU();
+    std::string pattern = (std::filesystem::temp_directory_path() / "capture-XXXXXX").string();
+    const std::filesystem::path folder = mkdtemp(pattern.data());
+    for (const bool momentum : {false, true}) {
+      Accelerator accelerator;
+      torch::manual_seed(3);
+      Net net;
+      std::shared_ptr<torch::optim::Optimizer> own;
+      if (momentum) {
+        own = std::make_shared<torch::optim::SGD>(net->parameters(),
+                                                  torch::optim::SGDOptions(0.1).momentum(0.9));
+      } else {
+        own = std::make_shared<torch::optim::AdamW>(net->parameters(), 1e-2);
+      }
+      auto [model, optimizer] = accelerator.prepare(net, own);
+      auto step = accelerator.capture(
+          [&, &model = model, &optimizer = optimizer](const Tensors& in) -> Tensors {
+            optimizer.zero_grad();
+            const at::Tensor loss = torch::nn::functional::cross_entropy(model(in[0]), in[1]);
+            accelerator.backward(loss);
+            optimizer.step();
+            return {loss.detach()};
+          });
+      torch::manual_seed(4);
+      const Tensors batch{torch::randn({16, 8}).to(accelerator.device()),
+                          torch::randint(3, {16}).to(accelerator.device())};
+      const auto losses = [&] {
+        std::vector<float> values;
+        for (int i = 0; i < 8; ++i) values.push_back(step(batch)[0].item<float>());
+        return values;
+      };
+      losses();
+      EXPECT_EQ(step.graphs(), 1u);
+      accelerator.save_state(folder / "state");
+      const auto expected = losses();
+      accelerator.load_state(folder / "state");
+      const auto resumed = losses();
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(resumed[i], expected[i], 1e-5) << i;
+      EXPECT_EQ(step.fallback_reason(), "");
+      EXPECT_EQ(step.graphs(), 1u);
+      // On another way, and with other options.
+      load_optimizer_state(*own, optimizer_state(*own));
+      const int64_t replays = step.replays();
+      step(batch);
+      EXPECT_EQ(step.replays(), replays);
+    }
+    std::filesystem::remove_all(folder);
+  });
+}
+
 // Both common orders of the calls, in windows: zero_grad() before backward() throws the gradients
 // of the last window away in the first micro-batch, and none in the others.
 TEST_F(CaptureTest, ZeroGradFirstInWindowsHasTheLossesOfEagerSteps) {
