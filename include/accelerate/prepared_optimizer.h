@@ -15,6 +15,10 @@ namespace torch::optim {
 class Optimizer;
 class OptimizerParamGroup;
 }  // namespace torch::optim
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
 
 namespace accelerate {
 
@@ -48,6 +52,12 @@ struct OptimizerSurroundings {
   std::function<void(const torch::optim::Optimizer& optimizer)> stepped{};
 };
 
+namespace detail {
+// The optimizer that was given to prepare(), if `optimizer` is what a PreparedOptimizer converts
+// to; else `optimizer` itself.
+ACCELERATE_EXPORT torch::optim::Optimizer& own_optimizer(torch::optim::Optimizer& optimizer);
+}  // namespace detail
+
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
 // the training loop. Its parameters, options and state stay in that object; SGD, Adam, AdamW and
 // Adagrad are updated by fused kernels, RMSprop by list operators, others by their own step(). A
@@ -79,6 +89,20 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   int64_t step_count() const;
   void set_step_count(int64_t steps);
 
+  // For code that takes a torch::optim::Optimizer&, get_scheduler() and torch::save() and
+  // torch::load() included. Its step() is that of this handle. It has groups of its own, with
+  // options of the type that the user's optimizer has: what is changed in one is taken over by the
+  // other when the optimizer or a prepared scheduler steps, at this conversion and when state is
+  // saved. A change of both to different values, and add_param_group() on it, is a UsageError at
+  // the next step. It keeps no state(). zero_grad() on it inside a window of accumulation loses
+  // nothing, see zero_grad(); there with set_to_none = false it is a UsageError at the next
+  // backward pass. Valid as long as a handle lives. Throws UsageError if the options are of a type
+  // of the user's own.
+  operator torch::optim::Optimizer&() const&;            // NOLINT(google-explicit-constructor)
+  operator torch::optim::Optimizer&() const&& = delete;  // NOLINT(google-explicit-constructor)
+  // Lets the conversion above and the user's optimizer take over each other's changes now.
+  void agree_groups() const;
+
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
   // The user's own optimizer, for whatever is not offered here.
   torch::optim::Optimizer& optimizer() const;
@@ -87,7 +111,15 @@ class ACCELERATE_EXPORT PreparedOptimizer {
 
  private:
   struct ACCELERATE_HIDDEN Impl;
+  explicit PreparedOptimizer(std::shared_ptr<Impl> impl);
+
   std::shared_ptr<Impl> impl_;
 };
+
+// For torch::save() and torch::load(): those of the user's optimizer.
+ACCELERATE_EXPORT torch::serialize::OutputArchive& operator<<(
+    torch::serialize::OutputArchive& archive, const PreparedOptimizer& optimizer);
+ACCELERATE_EXPORT torch::serialize::InputArchive& operator>>(
+    torch::serialize::InputArchive& archive, const PreparedOptimizer& optimizer);
 
 }  // namespace accelerate

@@ -14,6 +14,7 @@ namespace accelerate {
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
   window->restore_gradients();
+  for (const PreparedOptimizer& prepared : optimizers->live()) prepared.agree_groups();
   TrainingState training{.models = models->entries,
                          .optimizers = optimizers->live(),
                          .scaler = updates ? &updates->scaler() : nullptr,

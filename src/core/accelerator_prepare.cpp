@@ -77,7 +77,8 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
                                                  bool place) {
   impl_->stamped([&] {
     require_not_null(optimizer, "an optimizer");
-    if (impl_->optimizers->find(*optimizer) != nullptr) {
+    const bool is_adapter = &detail::own_optimizer(*optimizer) != optimizer.get();
+    if (is_adapter || impl_->optimizers->find(*optimizer) != nullptr) {
       throw UsageError({.what = "this optimizer was prepared before",
                         .where = "prepare",
                         .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
@@ -158,6 +159,10 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
                throw error;
              },
          .when_updates_are_known = std::move(when_known),
+         .agree_groups =
+             [optimizers = impl_->optimizers, moved] {
+               if (const auto* prepared = optimizers->find(*moved)) prepared->agree_groups();
+             },
          .settle = std::move(settle)},
         impl_->options.scheduler);
   });

@@ -143,6 +143,7 @@ class StepCapture::Impl {
     }
     if (!reason_.empty()) return step_(inputs);
     accelerator_.finish_iteration();
+    for (const auto& prepared : accelerator_.impl_->optimizers->live()) prepared.agree_groups();
     forget_after_a_load();
     const Kind kind = kind_of(inputs, window);
     if (const auto& present = find(kind).recording; present && !present->actions.holds()) forget();

@@ -8,6 +8,7 @@
 #include "accelerate/flat_parameters.h"
 #include "compat/replay_actions.h"
 #include "optim/drop_gradients.h"
+#include "optim/optimizer_adapter.h"
 #include "optim/optimizer_step.h"
 
 namespace accelerate {
@@ -105,6 +106,10 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
     step->ended(was_skipped);
   }
 
+  void agree_groups() const {
+    if (adapter) stamped([&] { adapter->agree(); });
+  }
+
   void settle() const {
     if (surroundings.settle) surroundings.settle();
   }
@@ -113,6 +118,7 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<detail::PreparedModels> models;
   OptimizerSurroundings surroundings;
   std::unique_ptr<OptimizerStep> step;
+  std::unique_ptr<OptimizerAdapter> adapter;  // once somebody asked for it
   bool skipped = false;
   int64_t step_count = 0;
 };
@@ -127,7 +133,10 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
   impl_->step = make_optimizer_step(*impl_->optimizer);
 }
 
+PreparedOptimizer::PreparedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
+  impl_->agree_groups();
   if (!closure && !impl_->gradients_are_complete()) return {};
   return impl_->stamped([&] {
     at::Tensor loss = impl_->update(std::move(closure));
@@ -157,10 +166,38 @@ void PreparedOptimizer::set_step_count(int64_t steps) {
   impl_->step_count = steps;
 }
 
+PreparedOptimizer::operator torch::optim::Optimizer&() const& {
+  if (!impl_->adapter) {
+    // By the handle that the adapter belongs to: it cannot outlive it.
+    const auto step = [impl = impl_.get()](LossClosure closure) {
+      return PreparedOptimizer(impl->shared_from_this()).step(std::move(closure));
+    };
+    impl_->stamped(
+        [&] { impl_->adapter = std::make_unique<OptimizerAdapter>(*impl_->optimizer, step); });
+  }
+  impl_->agree_groups();
+  return *impl_->adapter;
+}
+
+void PreparedOptimizer::agree_groups() const { impl_->agree_groups(); }
+
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
+  impl_->agree_groups();
   return impl_->optimizer->param_groups();
 }
 
 torch::optim::Optimizer& PreparedOptimizer::optimizer() const { return *impl_->optimizer; }
+
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                            const PreparedOptimizer& optimizer) {
+  static_cast<const torch::optim::Optimizer&>(optimizer).save(archive);
+  return archive;
+}
+
+torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                           const PreparedOptimizer& optimizer) {
+  static_cast<torch::optim::Optimizer&>(optimizer).load(archive);
+  return archive;
+}
 
 }  // namespace accelerate

@@ -85,7 +85,7 @@ TEST_P(AccumulationOn, AShortLastWindowEqualsItsRealBatch) {
 
 // Where a loop may call zero_grad(), and whose.
 enum class ZeroGradAt { kBeforeAccumulate, kBeforeBackward, kAfterStep, kEverywhereButBeforeStep };
-enum class ZeroGradOf { kOptimizer, kModel, kOwnModule, kOwnOptimizer };
+enum class ZeroGradOf { kOptimizer, kModel, kOwnModule, kOwnOptimizer, kConverted };
 
 TEST_P(AccumulationOn, ZeroGradAnywhereInAWindowIsHarmless) {
   run_ranks([](const Rank& rank) {
@@ -96,7 +96,7 @@ TEST_P(AccumulationOn, ZeroGradAnywhereInAWindowIsHarmless) {
     for (const auto at : {ZeroGradAt::kBeforeAccumulate, ZeroGradAt::kBeforeBackward,
                           ZeroGradAt::kAfterStep, ZeroGradAt::kEverywhereButBeforeStep}) {
       for (const auto of : {ZeroGradOf::kOptimizer, ZeroGradOf::kModel, ZeroGradOf::kOwnModule,
-                            ZeroGradOf::kOwnOptimizer}) {
+                            ZeroGradOf::kOwnOptimizer, ZeroGradOf::kConverted}) {
         for (const bool set_to_none : {true, false}) {
           const bool prepared = of == ZeroGradOf::kOptimizer || of == ZeroGradOf::kModel;
           if (!prepared && !set_to_none) continue;  // refused
@@ -116,6 +116,8 @@ TEST_P(AccumulationOn, ZeroGradAnywhereInAWindowIsHarmless) {
                 return net->zero_grad(set_to_none);
               case ZeroGradOf::kOwnOptimizer:
                 return sgd.zero_grad(set_to_none);
+              case ZeroGradOf::kConverted:
+                return static_cast<torch::optim::Optimizer&>(optimizer).zero_grad(set_to_none);
             }
           };
           for (auto& batch : loader) {
