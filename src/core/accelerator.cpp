@@ -68,7 +68,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->window = std::make_shared<GradientWindow>(
         accumulation_steps(options.gradient_accumulation),
         options.gradient_accumulation.sync_with_dataloader, impl_->communicator,
-        [impl = impl_.get()] { return impl->gradients(); });
+        [impl = impl_.get()] { return impl->gradients(); },
+        [impl = impl_.get()] { return impl->parameters_of_each(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
     if (impl_->state.world_size() > 1 && options.ddp.check_replicas) {

@@ -14,12 +14,20 @@ namespace accelerate {
 
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
+  window->restore_gradients();
+  for (const PreparedOptimizer& prepared : optimizers->live()) prepared.agree_groups();
   TrainingState training{.models = models->entries,
                          .optimizers = optimizers->live(),
                          .scaler = updates ? &updates->scaler() : nullptr,
                          .window = &window->counter(),
                          .weights = &window->weights(),
                          .trigger = &trigger,
+                         .gradients_replaced =
+                             [this] {
+                               ++loads;
+                               if (updates) updates->abandon();
+                               window->adopt_loaded();
+                             },
                          .buffers_differ = !options.ddp.broadcast_buffers};
   // Schedulers whose optimizer was destroyed are dropped.
   for (const auto& find : schedulers) {
@@ -39,6 +47,13 @@ SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveO
   impl_->streams->separate();  // a checkpoint holds the streams that the loop draws from
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "save_state");
+    if (options.gradients.value_or(false) && impl_->updates && impl_->updates->holds_unscaled()) {
+      throw UsageError({.what =
+                            "gradients that were unscaled cannot be saved: load_state() would take "
+                            "them for scaled ones",
+                        .where = "save_state",
+                        .hint = "save before they are clipped or unscaled, or after step()"});
+    }
     return impl_->keeper->save(impl_->training_state(), dir, options);
   });
 }

@@ -12,6 +12,7 @@
 #include "comm/activity.h"
 #include "core/accelerator_impl.h"
 #include "data/data_agreement.h"
+#include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"
 
@@ -46,16 +47,6 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
                               std::to_string(rank) + " has " + all[rank],
                       .where = "prepare",
                       .hint = "give all ranks the same data and options"});
-  }
-}
-
-// The strategies learn that the gradients of `optimizer` go.
-void drop_gradients(const detail::PreparedModels& models,
-                    const torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      for (const auto& model : models.entries) model.strategy->drop_gradient(parameter);
-    }
   }
 }
 
@@ -97,11 +88,14 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   });
 }
 
+detail::ZeroGrad Accelerator::zero_grad_of_models() const { return impl_->zero_grad_of_models(); }
+
 PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                  bool place) {
   impl_->stamped([&] {
     require_not_null(optimizer, "an optimizer");
-    if (impl_->optimizers->find(*optimizer) != nullptr) {
+    const bool is_adapter = &detail::own_optimizer(*optimizer) != optimizer.get();
+    if (is_adapter || impl_->optimizers->find(*optimizer) != nullptr) {
       throw UsageError({.what = "this optimizer was prepared before",
                         .where = "prepare",
                         .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
@@ -111,14 +105,23 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   OptimizerSurroundings surroundings{
       .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-      .require_complete = [window = impl_->window] { window->require_complete(); },
+      .require_complete =
+          [window = impl_->window](const torch::optim::Optimizer& stepping) {
+            window->require_complete(parameters_of(stepping));
+          },
       .accumulates = [window = impl_->window] { return window->steps() > 1; },
-      .before_zero_grad =
+      .begin_zero_grad =
           [window = impl_->window, updates = impl_->updates,
            models = impl_->models](const torch::optim::Optimizer& emptied) {
-            window->require_droppable();
+            const std::vector<at::Tensor> parameters = parameters_of(emptied);
+            if (!window->drop(parameters)) return false;
             if (updates) updates->discard(emptied);
-            drop_gradients(*models, emptied);
+            models->drop_gradients(parameters);
+            return true;
+          },
+      .stepped =
+          [window = impl_->window](const torch::optim::Optimizer& stepped) {
+            window->used(parameters_of(stepped));
           }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
@@ -191,6 +194,13 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
                throw error;
              },
          .when_updates_are_known = std::move(when_known),
+         .agree_groups =
+             [optimizers = impl_->optimizers, scheduler] {
+               const auto* moved = scheduler.optimizer_if_known();
+               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
+                 prepared->agree_groups();
+               }
+             },
          .settle = std::move(settle)},
         impl_->options.scheduler);
   });

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <string>
@@ -128,7 +129,14 @@ class WindowPart final : public checkpoint::StatePart {
                                 .sum = own_.sum_of_weights,
                                 .unit = weight_unit_});
     if (own_.trigger) training_.trigger->set();
+    // Those of parameters outside of models too: what is left of the old run counts no more.
+    for (const PreparedOptimizer& prepared : training_.optimizers) {
+      for (const auto& group : prepared.optimizer().param_groups()) {
+        for (const at::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
+      }
+    }
     for (size_t i = 0; i < training_.models.size(); ++i) apply_to(training_.models[i], i);
+    if (training_.gradients_replaced) training_.gradients_replaced();
   }
 
  private:
