@@ -1,16 +1,18 @@
-# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, single, asan-ubsan, tsan, gcc or clang16
+# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, single, asan-ubsan, tsan, gcc, gcc-single or clang16
 # selects another build than the default, PREFIX where `make install` puts things, LIBTORCH the torch to build with.
 PRESET ?= release
 PREFIX ?= /usr/local
 BUILD := $(if $(filter release,$(PRESET)),build,$(if $(filter asan-ubsan,$(PRESET)),build-asan,build-$(PRESET)))
-# Places for tests: those that mostly wait take one, those that compute on several ranks as many as a machine of two cores has
-# (docs/testing.md). One more than cores keeps them busy.
-PLACES := $(shell expr $$(nproc) + 1)
+# Tests that mostly wait count as one job, those that compute on several ranks as two (docs/testing.md). One job more than
+# there are cores keeps the cores busy.
+TEST_JOBS := $(shell expr $$(nproc) + 1)
 LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 
 .DEFAULT_GOAL := help
+# Targets share build folders.
+.NOTPARALLEL:
 .PHONY: help quickstart transformers deps build test test-full test-fuzz test-interop test-packages test-sanitizers \
-        test-gcc test-single bench fuzz lint times format install clean
+        test-gcc test-single test-tidy bench fuzz lint times format install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -36,23 +38,33 @@ build: deps ## build the library, the program, the examples and the tests
 	@cmake --preset $(PRESET) -DACCELERATE_BUILD_TESTS=ON
 	@cmake --build --preset $(PRESET)
 
-test: build ## build and run the default tests
-	@ctest --preset $(PRESET) -j $(PLACES)
+# For what reads build/ and no other.
+.PHONY: release-build
+release-build:
+	@[ "$(PRESET)" = release ] || { echo "error: this target works on the preset release alone" >&2; exit 2; }
+	@$(MAKE) build
 
-lint: build ## check format, include directions, names, headers and sources alone, clang-tidy
-	@ctest --preset release-lint -j $(PLACES)
+test: build ## build and run the default tests
+	@ctest --preset $(PRESET) -j $(TEST_JOBS)
+
+lint: release-build ## check format, include directions, names, headers and sources alone, clang-tidy
+	@ctest --preset release-lint -j $(TEST_JOBS)
 
 # The long groups: docs/testing.md says what each holds and when it was last green.
-test-full: test lint test-fuzz test-interop test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
+test-full: test lint test-tidy test-fuzz test-interop test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
 
-test-fuzz: build ## fuzz every reader of files for a minute each
-	@ctest --preset release-long -L '^fuzz_long$$'
+test-fuzz: release-build ## fuzz every reader of files for a minute each
+	@scripts/run_group.sh fuzz_long
 
-test-interop: build ## exchange files with Python's torch, accelerate and transformers (installs 5 GB)
-	@ctest --preset release-long -L '^interop$$'
+test-interop: release-build ## exchange files with Python's torch, accelerate and transformers (installs 5 GB)
+	@scripts/run_group.sh interop
 
-test-packages: build ## build the packages, install them in clean places, build README's program there
-	@ctest --preset release-long -L '^packages$$'
+test-packages: release-build ## build the packages, install them in clean places, build README's program there
+	@scripts/setup.sh packages
+	@scripts/run_group.sh packages
+
+test-tidy: release-build ## clang-tidy and clang's analyzer over every file of src
+	@scripts/run_group.sh tidy
 
 test-sanitizers: ## the default tests with the address, undefined-behaviour and thread sanitizers
 	@$(MAKE) test PRESET=asan-ubsan
@@ -61,8 +73,9 @@ test-sanitizers: ## the default tests with the address, undefined-behaviour and 
 test-gcc: ## the default tests, compiled by g++
 	@$(MAKE) test PRESET=gcc
 
-test-single: ## everything compiled file by file, without unity builds
+test-single: ## everything compiled file by file, without unity builds, by clang and by g++
 	@$(MAKE) build PRESET=single
+	@$(MAKE) build PRESET=gcc-single
 
 times: ## where the time of the last build and test run went
 	@scripts/times.py $(BUILD)

@@ -1,7 +1,7 @@
 # Debian packages: `cpack` in the build folder writes accelerate, libaccelerate0 and libaccelerate-dev. Configure with
 # -DCMAKE_INSTALL_PREFIX=/usr to have the library in Debian's folder of its architecture (scripts/build_deb.sh does).
 #
-# libtorch is no Debian package at the versions that we support, so no package depends on it. libaccelerate0 has a link
+# libtorch is not a Debian package at the versions that we support, so no package depends on it. libaccelerate0 has a link
 # to /etc/accelerate/libtorch, itself a link that its postinst makes if it can and the administrator sets otherwise.
 
 find_program(DPKG_PROGRAM dpkg)
@@ -20,13 +20,16 @@ set(debian_maintainer "The Accelerate for C++ authors <nobody@accelerate.invalid
 
 # --- Files that only these packages have -----------------------------------------------------------------------------
 
-# Headers of these are compiled into the library or the program: their notices belong to the copies of the package.
+# Code of these is compiled or linked into the library or the program: their notices belong to the copies of the package.
 set(embedded_notices "")
-foreach(package IN ITEMS libcli11-dev nlohmann-json3-dev libxxhash-dev)
+foreach(package IN ITEMS libcli11-dev nlohmann-json3-dev libxxhash-dev libyaml-cpp-dev)
   if(EXISTS "/usr/share/doc/${package}/copyright")
     file(READ "/usr/share/doc/${package}/copyright" notice)
-    string(APPEND embedded_notices "\n---- ${package} ----\n\n${notice}")
+  else()
+    message(STATUS "The licence notice of ${package} is not installed: packages made here lack it")
+    set(notice "not found when this package was made\n")
   endif()
+  string(APPEND embedded_notices "\n---- ${package} ----\n\n${notice}")
 endforeach()
 string(TIMESTAMP debian_date "%a, %d %b %Y %H:%M:%S +0000" UTC) # that of SOURCE_DATE_EPOCH where it is set
 configure_file("${debian_source}/copyright.in" "${debian_dir}/copyright" @ONLY)
@@ -53,7 +56,7 @@ accelerate_compress("${debian_dir}/changelog" "${debian_dir}/changelog.Debian.gz
 accelerate_compress("${PROJECT_SOURCE_DIR}/CHANGELOG.md" "${debian_dir}/changelog.gz")
 accelerate_compress("${generated}/accelerate.1" "${debian_dir}/accelerate.1.gz" accelerate_cli_docs)
 accelerate_compress("${debian_dir}/accelerate-selftest.1" "${debian_dir}/accelerate-selftest.1.gz")
-add_custom_target(accelerate_debian_files DEPENDS ${compressed})
+add_custom_target(accelerate_debian_files ALL DEPENDS ${compressed})
 list(APPEND installable accelerate_debian_files)
 
 # Installed by cpack alone, as components of the same groups.

@@ -5,14 +5,11 @@ compiles only in company, and breaks when batches change.
 usage: check_alone.py build-folder [folder ...]      default: src
 """
 
-import os
-import subprocess
 import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import compile_database
+from many_checks import Check, failures_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,28 +17,17 @@ ROOT = Path(__file__).resolve().parent.parent
 def main():
     build = Path(sys.argv[1]).resolve()
     folders = [ROOT / name for name in sys.argv[2:] or ["src"]]
-    commands = {
-        source: variants[0]
-        for source, variants in compile_database.load(build).items()
-        if any(source.is_relative_to(folder) for folder in folders)
-    }
-    if not commands:
+    checks = [
+        Check(str(source.relative_to(ROOT)), compile_database.checked_only(words), folder)
+        for source, [(words, folder), *_] in compile_database.load(build).items()
+        if any(source.is_relative_to(wanted) for wanted in folders)
+    ]
+    if not checks:
         sys.exit("no source was found to check")
-
-    def read_alone(item):
-        source, (words, folder) = item
-        command = compile_database.checked_only(words)
-        return source, subprocess.run(command, cwd=folder, capture_output=True, text=True)
-
-    start, failed = time.monotonic(), 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for source, result in pool.map(read_alone, commands.items()):
-            if result.returncode != 0:
-                failed += 1
-                print(f"{source.relative_to(ROOT)} does not compile alone:\n{result.stderr}", flush=True)
+    failed = failures_of(checks)
     if failed:
-        sys.exit(f"{failed} of {len(commands)} sources do not compile alone")
-    print(f"{len(commands)} sources compile alone ({time.monotonic() - start:.0f} s)")
+        sys.exit(f"{failed} of {len(checks)} sources do not compile alone")
+    print(f"{len(checks)} sources compile alone")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,20 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the library with the checks of .clang-tidy.
 
-usage: run_tidy.py build-folder [--scope quick|changed|all]
-    quick    the files that do not see libtorch: seconds each
-    changed  also those others that differ from the last commit: half a minute each
-    all      every file of src, and clang's analyzer as well
+usage: run_tidy.py build-folder [--all]
+
+Reads the files of src that do not see libtorch, seconds each; with --all every file of src, half a minute each, and with
+clang's analyzer as well.
 """
 
 import argparse
 import json
-import os
 import shutil
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import compile_database
+from many_checks import Check, failures_of
 
 ROOT = Path(__file__).resolve().parent.parent
 ANALYZER = ",".join(f"clang-analyzer-{part}.*" for part in ("core", "cplusplus", "deadcode", "unix"))
@@ -30,20 +28,12 @@ def find_tidy():
     sys.exit("clang-tidy is missing: run 'make deps'")
 
 
-def changed_files():
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "status", "--porcelain", "--untracked-files=all"], capture_output=True, text=True, check=True
-    )
-    return {ROOT / line[3:].split(" -> ")[-1] for line in listed.stdout.splitlines()}
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=Path)
-    parser.add_argument("--scope", choices=["quick", "changed", "all"], default="quick")
+    parser.add_argument("--all", action="store_true")
     arguments = parser.parse_args()
     tidy = find_tidy()
-    changed = changed_files() if arguments.scope == "changed" else set()
 
     # A file that is compiled both with and without libtorch is read without: that is the faster way.
     database = []
@@ -51,7 +41,7 @@ def main():
         if not source.is_relative_to(ROOT / "src"):
             continue
         words, folder = min(variants, key=lambda variant: compile_database.uses_torch(variant[0]))
-        if compile_database.uses_torch(words) and arguments.scope != "all" and source not in changed:
+        if compile_database.uses_torch(words) and not arguments.all:
             continue
         command = [*compile_database.without_output(words), "-c", str(source)]
         database.append({"file": str(source), "directory": str(folder), "arguments": command})
@@ -62,18 +52,12 @@ def main():
     (folder / "compile_commands.json").write_text(json.dumps(database, indent=1))
 
     command = [tidy, "--quiet", "-p", folder]
-    if arguments.scope == "all":
+    if arguments.all:
         command.append(f"--checks={ANALYZER}")
 
-    def check(entry):
-        return entry["file"], subprocess.run([*command, entry["file"]], capture_output=True, text=True)
-
-    failed = 0
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for source, result in pool.map(check, database):
-            if result.returncode != 0:
-                failed += 1
-                print(f"{Path(source).relative_to(ROOT)}:\n{result.stdout or result.stderr}", flush=True)
+    failed = failures_of(
+        [Check(str(Path(entry["file"]).relative_to(ROOT)), [*command, entry["file"]]) for entry in database]
+    )
     if failed:
         sys.exit(f"clang-tidy objects to {failed} of {len(database)} files")
     print(f"clang-tidy has nothing against {len(database)} files")

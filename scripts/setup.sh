@@ -2,10 +2,11 @@
 # Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
 # packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
 #
-# usage: scripts/setup.sh quickstart|transformers|test
+# usage: scripts/setup.sh quickstart|transformers|test|packages
 #   quickstart     what the library, the program and the examples need
 #   transformers   also the pretrained model and the texts of examples/transformers
 #   test           also what the tests, the benchmarks and the linters need
+#   packages       also what making Debian packages, and trying them in a fresh Debian, needs
 #
 # libtorch is searched as cmake/FindLibTorch.cmake describes (Torch_DIR or LIBTORCH, then Python's torch); if there is
 # none, the wheel is unpacked into .deps/python. ACCELERATE_GPU=1 or 0 overrides the look for an NVIDIA driver.
@@ -58,7 +59,8 @@ missing_packages() {
   fi
   # Texts for examples/transformers.
   [[ "$1" == quickstart ]] || packages+=(fortunes)
-  if [[ "$1" == test ]]; then
+  [[ "$1" == packages ]] && packages+=(debootstrap dpkg-dev file lintian)
+  if [[ "$1" == test || "$1" == packages ]]; then
     packages+=(clang-format-14 g++ git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, a server of ssh, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin openssh-client openssh-server slurm-client slurmctld slurmd)
@@ -149,9 +151,12 @@ has_any_torch() {
 fetching= # the process that fetches torch, if one does
 
 start_fetching_torch() {
-  fetch_torch &
+  # A session of its own can be stopped as a whole, pip included.
+  export -f say die has_gpu python_with_pip fetch_torch
+  export torch_version
+  setsid bash -c "$(declare -p cpu_companions); set -euo pipefail; fetch_torch" &
   fetching=$!
-  trap 'pkill -P "$fetching" || true; kill "$fetching" 2>/dev/null || true' EXIT
+  trap 'kill -- "-$fetching" 2>/dev/null || true' EXIT
 }
 
 # Unpacks the wheel into .deps/python. The wheel is only unpacked, never imported, so one built for Python 3.11 serves
@@ -215,8 +220,8 @@ provide_torch() {
 # ---------------------------------------------------------------------------------------------------------------------
 
 case "${1:-}" in
-  quickstart | transformers | test) ;;
-  *) die "usage: scripts/setup.sh quickstart|transformers|test" ;;
+  quickstart | transformers | test | packages) ;;
+  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages" ;;
 esac
 install_packages "$1"
 check_cmake

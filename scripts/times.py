@@ -11,6 +11,7 @@ import argparse
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 
 def group_of(output: str) -> str:
@@ -29,16 +30,23 @@ def group_of(output: str) -> str:
 
 
 def build_jobs(build: Path):
-    """Yields (seconds, output) of each job that the log knows, the latest of an output."""
+    """Returns {output: seconds of the job that made it} for the outputs that are there."""
     latest = {}
     for line in (build / ".ninja_log").read_text().splitlines()[1:]:
         start, end, _, output, _ = line.split("\t")
-        latest[output] = (int(end) - int(start)) / 1000
+        if (build / output).exists():
+            latest[output] = (int(end) - int(start)) / 1000
     return latest
 
 
-def test_seconds(build: Path):
-    """Returns {test: (seconds, outcome)} of the last run."""
+class Test(NamedTuple):
+    group: str  # the folder where it is defined
+    seconds: float
+    outcome: str
+
+
+def tests_of_last_run(build: Path):
+    """Returns {name: Test}."""
     log = build / "Testing/Temporary/LastTest.log"
     if not log.exists():
         return {}
@@ -47,8 +55,12 @@ def test_seconds(build: Path):
         name = re.search(r"^\d+/\d+ Test(?:ing)?: (.+)$", block, re.M)
         seconds = re.search(r"^Test time = +([\d.]+) sec$", block, re.M)
         outcome = re.search(r"^Test (Passed|Failed|Skipped)\.$", block, re.M)
-        if name and seconds:
-            tests[name.group(1)] = (float(seconds.group(1)), outcome.group(1) if outcome else "other")
+        folder = re.search(r"^Directory: (.+)$", block, re.M)
+        # CTest's log calls a test passed that its exit code calls skipped; such tests say so themselves.
+        skipped = re.search(r"^(all tests were skipped$|SKIPPED: )", block, re.M)
+        if name and seconds and folder:
+            group = Path(folder.group(1)).relative_to(build.resolve())
+            tests[name.group(1)] = Test(str(group), float(seconds.group(1)), "skipped" if skipped else outcome.group(1) if outcome else "other")
     return tests
 
 
@@ -80,15 +92,20 @@ def main():
     rows = sorted(groups.items(), key=lambda item: -item[1][1])
     print_table(["group", "files", "seconds"], [(name, count, f"{seconds:.0f}") for name, (count, seconds) in rows])
 
-    tests = test_seconds(arguments.build)
+    tests = tests_of_last_run(arguments.build)
     if tests:
         outcomes = defaultdict(int)
-        for _, outcome in tests.values():
-            outcomes[outcome.lower()] += 1
+        test_groups = defaultdict(lambda: [0, 0.0])
+        for test in tests.values():
+            outcomes[test.outcome.lower()] += 1
+            test_groups[test.group][0] += 1
+            test_groups[test.group][1] += test.seconds
         summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-        print(f"Tests: {len(tests)} entries ({summary}), {sum(seconds for seconds, _ in tests.values()):.0f} s together\n")
-        slowest = sorted(tests.items(), key=lambda item: -item[1][0])[: arguments.most]
-        print_table(["test", "seconds"], [(name, f"{seconds:.0f}") for name, (seconds, _) in slowest])
+        print(f"Tests: {len(tests)} entries ({summary}), {sum(test.seconds for test in tests.values()):.0f} s together\n")
+        rows = sorted(test_groups.items(), key=lambda item: -item[1][1])
+        print_table(["group", "tests", "seconds"], [(name, count, f"{seconds:.0f}") for name, (count, seconds) in rows])
+        slowest = sorted(tests.items(), key=lambda item: -item[1].seconds)[: arguments.most]
+        print_table(["test", "seconds"], [(name, f"{test.seconds:.0f}") for name, test in slowest])
 
     for name in ("lib/libaccelerate.so", "lib/libaccelerate_transformers.so", "bin/accelerate"):
         if (arguments.build / name).exists():

@@ -20,6 +20,7 @@
 #include "accelerate/idx.h"
 #include "accelerate/join.h"
 #include "accelerate/json_lines.h"
+#include "accelerate/loader.h"
 #include "accelerate/loader_iterator.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/local_sgd.h"

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -23,6 +24,7 @@
 #include "accelerate/detail/followed_loader.h"
 #include "accelerate/detail/owned_impl.h"
 #include "accelerate/detail/preparable.h"
+#include "accelerate/detail/torch_scheduler.h"
 #include "accelerate/export.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
@@ -77,13 +79,20 @@ class ACCELERATE_EXPORT Accelerator {
   //              outlive the result, an rvalue is moved in -> PreparedOptimizer
   //   scheduler  accelerate::Scheduler -> PreparedScheduler; its optimizer is prepared too, before
   //              its first step
-  //   loader     accelerate::DataLoader -> this rank's share of it, on the device
-  //   loader     of torch::data, or a smart pointer to one -> a DataLoader of its batches: rank 0
-  //              reads them and sends every rank its part; an lvalue must outlive the result
+  //   scheduler  torch::optim::LRScheduler or a class derived from it, or a smart pointer to one:
+  //              an lvalue is referenced and must outlive the result -> PreparedScheduler, which
+  //              decides when its step() runs. Saved are its number of steps and the rates; a class
+  //              with more state offers state_dict() and load_state_dict()
+  //   loader     accelerate::DataLoader or Loader -> this rank's share of it, on the device
+  //   loader     of torch::data, or a smart pointer to one -> a DataLoader: of its dataset, with
+  //              its batch size, where it has no workers and its sampler is RandomSampler or
+  //              SequentialSampler; else of its batches, which rank 0 reads and sends every rank
+  //              its part of. An lvalue must outlive the result
   //   unplaced() any of them, left on its device
-  //   others     pass through: an lvalue as a reference, an rvalue by value
-  // What is prepared already comes back as it is. Collective: all ranks, same objects. Models are
-  // moved to the device in place, before the optimizers are looked at.
+  //   pass_through() anything else, as it is: an lvalue as a reference, an rvalue by value
+  // Other types do not compile. What is prepared already comes back as it is. Collective: all
+  // ranks, same objects. Models are moved to the device in place, before the optimizers are looked
+  // at.
   template <class... Ts>
   decltype(auto) prepare(Ts&&... objects) {
     static_assert(sizeof...(Ts) > 0, "prepare() needs at least one object");
@@ -197,6 +206,11 @@ class ACCELERATE_EXPORT Accelerator {
   template <class Source, class Collate>
   DataLoader<Source, Collate> skip_first_batches(const DataLoader<Source, Collate>& loader,
                                                  int64_t batches) const {
+    return loader.skip_first_batches(batches);
+  }
+
+  template <class Value>
+  Loader<Value> skip_first_batches(const Loader<Value>& loader, int64_t batches) const {
     return loader.skip_first_batches(batches);
   }
 
@@ -405,8 +419,10 @@ class ACCELERATE_EXPORT Accelerator {
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                       bool place);
   bool reads_data(bool is_batch_stream) const;
+  void say_rank_zero_reads();
   LoaderShard loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                           const LoaderState& state, bool has_seed, bool place);
+                           const LoaderState& state, bool has_seed, bool place,
+                           const std::optional<detail::SampleDigest>& digest);
   void follow_loader(std::unique_ptr<detail::FollowedLoader> loader);
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
@@ -416,6 +432,7 @@ class ACCELERATE_EXPORT Accelerator {
                    const SaveModelOptions& options) const;
 
   PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
+  PreparedScheduler prepare_torch_scheduler(detail::TorchScheduler adapted);
   const PrecisionPolicy& precision() const;
   Accumulation begin_micro_batch(std::vector<std::shared_ptr<ModelStrategy>> models);
   std::optional<BatchInfo> current_batch() const;

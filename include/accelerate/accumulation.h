@@ -48,8 +48,8 @@ class LossTargets {
  public:
   // All that the loss reaches.
   LossTargets() = default;
-  // NOLINTNEXTLINE(google-explicit-constructor): {.only = generator}
   template <detail::HasParameters First, detail::HasParameters... Others>
+  // NOLINTNEXTLINE(google-explicit-constructor): {.only = generator}
   LossTargets(const First& first, const Others&... others) : parameters_(first->parameters()) {
     (add(others->parameters()), ...);
   }

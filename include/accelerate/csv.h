@@ -50,7 +50,7 @@ struct CsvTable {
 // Lines end with LF or CRLF; empty ones are skipped; there are no comments. A number may stand in
 // double quotes and between blanks, and be "nan" or "inf" unless it is to be an int64. Columns that
 // are not asked for may hold anything, but no line break. Throws DataError, which names the file,
-// line and column, for a field that is no number of the wanted type and for a line with more or
+// line and column, for a field that is not a number of the wanted type and for a line with more or
 // fewer fields than the first; UsageError for columns that do not exist or are named twice, for a
 // name that several columns have and for other options that make no sense.
 ACCELERATE_EXPORT CsvTable read_csv(const std::filesystem::path& path,

@@ -24,6 +24,8 @@
 #include "accelerate/detail/loader_pass.h"
 #include "accelerate/detail/loader_source.h"
 #include "accelerate/detail/placing_feed.h"
+#include "accelerate/detail/sample_digest.h"
+#include "accelerate/detail/torch_loader.h"
 #include "accelerate/detail/worker_feed.h"
 #include "accelerate/loader_iterator.h"
 #include "accelerate/loader_options.h"
@@ -61,7 +63,6 @@ class DataLoader {
 
  public:
   using Value = typename Maker::Value;
-  static constexpr bool kIsBatchStream = Traits::kKind == detail::SourceKind::kBatchStream;
   using Iterator = LoaderIterator<Value>;
 
   // Throws UsageError if there is no source or the options do not go together.
@@ -69,10 +70,10 @@ class DataLoader {
       : source_(std::move(source)),
         collate_(std::make_shared<const Collate>(std::move(collate))),
         control_(std::make_shared<detail::LoaderControl>()) {
-    settings_.kind = Traits::kKind;
     settings_.options = std::move(options);
     detail::check_dataset(source_.get());
-    detail::check_options(settings_.options, Traits::kKind);
+    settings_.kind = kind_of(*source_);
+    detail::check_options(settings_.options, settings_.kind);
   }
   DataLoader(const DataLoader&) = default;
   DataLoader& operator=(const DataLoader&) = default;
@@ -143,7 +144,7 @@ class DataLoader {
   // nobody to be even with. With `dispatch` only rank 0 reads the data.
   // Throws UsageError if this loader is sharded already or the values do not go together.
   DataLoader sharded(const LoaderShard& shard) const {
-    detail::check_shard(settings_.options, shard, Traits::kKind, is_sharded());
+    detail::check_shard(settings_.options, shard, settings_.kind, is_sharded());
     if constexpr (!Nested<Value>) detail::refuse_to_dispatch(shard, typeid(Value));
     DataLoader result = *this;
     result.settings_.shard = shard;
@@ -164,6 +165,19 @@ class DataLoader {
     detail::check_state(settings_, source_size(), state);
   }
 
+  // Nothing for users: how an accelerator compares the samples of the ranks. Unset for streams,
+  // which can be read only once.
+  std::optional<detail::SampleDigest> sample_digest() const {
+    if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
+      return detail::sample_digest(source_);
+    } else if constexpr (detail::is_torch_source<Source>) {
+      return source_->digest();
+    } else {
+      return std::nullopt;
+    }
+  }
+  // Nothing for users: whether the batches are made by somebody else.
+  bool is_batch_stream() const { return settings_.kind == detail::SourceKind::kBatchStream; }
   // Nothing for users: how an accelerator follows the loader.
   const std::shared_ptr<detail::LoaderControl>& control() const { return control_; }
   // Finds this handle again for as long as one like it lives.
@@ -178,6 +192,14 @@ class DataLoader {
   }
 
  private:
+  static detail::SourceKind kind_of([[maybe_unused]] const Source& source) {
+    if constexpr (detail::is_torch_source<Source>) {
+      return source.kind();
+    } else {
+      return Traits::kKind;
+    }
+  }
+
   DataLoader(std::shared_ptr<Source> source, std::shared_ptr<const Collate> collate,
              detail::LoaderSettings settings, std::shared_ptr<detail::LoaderControl> control,
              detail::SliceFunction<Value> slice)
@@ -258,7 +280,7 @@ class DataLoader {
       throw;
     } catch (...) {
       detail::DispatchChannel(settings_.shard->communicator)
-          .send_failure("an exception that is no std::exception");
+          .send_failure("an exception that is not a std::exception");
       throw;
     }
   }

@@ -43,7 +43,7 @@ class ACCELERATE_EXPORT ShardSize {
   // NOLINTBEGIN(google-explicit-constructor): a size is what it is given as
   template <std::integral Integer>
   ShardSize(Integer bytes) : bytes_(checked(static_cast<int64_t>(bytes))) {}
-  // Throws UsageError for a text that is no size.
+  // Throws UsageError for a text that is not a size.
   ShardSize(const char* text);
   ShardSize(const std::string& text);
   // NOLINTEND(google-explicit-constructor)

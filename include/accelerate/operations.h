@@ -224,7 +224,7 @@ template <Nested V>
     if constexpr (detail::is_reducible_number<T>) {
       numbers.add(path, leaf);
     } else {
-      operands.refuse(path, "is no number and cannot be reduced", "leave it out of the value");
+      operands.refuse(path, "is not a number and cannot be reduced", "leave it out of the value");
     }
   });
   detail::reduce_operands(ranks, operands, *by.op(), scale);

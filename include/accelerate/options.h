@@ -27,6 +27,10 @@ struct ShardingOptions {
   // Rank 0 alone reads and sends every rank its part: for data that only one process can read. The
   // default, also for streams, is that every rank reads its own share.
   bool dispatch_batches = false;
+  // Read a few samples of a dataset when it is prepared and refuse data that differ between the
+  // ranks. What every reading changes (augmentation) is found out and left alone, and so are
+  // streams. libtorch's generators stay as they are.
+  bool compare_samples = true;
   // Generators that rank 0 gives to all ranks when a pass begins; begin() is then collective.
   std::vector<RngType> rng_types{};
   // Seed of the order of loaders that have none of their own; unset: the seed of torch's CPU
@@ -51,6 +55,12 @@ struct AcceleratorOptions {
   ProjectOptions project{};
   // Signals after which the loop should save and stop.
   PreemptionOptions preemption{};
+  // Give every rank its own random numbers from where its loop begins: the first pass over a
+  // prepared loader, forward pass, accumulate() or save_state(). Up to there torch::manual_seed()
+  // makes all ranks draw alike, as weights and random targets need; afterwards rank 0 goes on with
+  // that stream and the others with streams made of its seed and their rank. Off: generators are
+  // left alone.
+  bool separate_random_streams = true;
   // How schedulers move.
   PreparedSchedulerOptions scheduler{};
   ShardingOptions data_loader{};

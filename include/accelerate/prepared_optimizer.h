@@ -98,8 +98,12 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   // nothing, see zero_grad(); there with set_to_none = false it is a UsageError at the next
   // backward pass. Valid as long as a handle lives. Throws UsageError if the options are of a type
   // of the user's own.
-  operator torch::optim::Optimizer&() const&;            // NOLINT(google-explicit-constructor)
-  operator torch::optim::Optimizer&() const&& = delete;  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): functions that take one stay as they are
+  operator torch::optim::Optimizer&() const&;
+  operator torch::optim::Optimizer&() const&& = delete;
+  // NOLINTEND(google-explicit-constructor)
+  // What it was converted to; null if nobody has asked for that yet.
+  torch::optim::Optimizer* converted() const;
   // Lets the conversion above and the user's optimizer take over each other's changes now.
   void agree_groups() const;
 

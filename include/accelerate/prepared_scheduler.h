@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "accelerate/export.h"
@@ -23,7 +24,8 @@ enum class SchedulerPace {
 // `optimizer_step_was_skipped` are asked at every step; empty ones mean always and never.
 struct SchedulerSurroundings {
   int num_processes = 1;
-  bool is_main_process = true;  // whether to say in the log how many steps a call is
+  bool is_main_process = true;
+  bool says_pace = true;  // whether the main process says in the log how many steps a call is
   bool split_batches = false;
   // Count micro-batches in which gradients only accumulate, as torch counts steps.
   bool adjust_scheduler = true;
@@ -42,7 +44,8 @@ struct SchedulerSurroundings {
 struct PreparedSchedulerOptions {
   // Without it every call is one step of the schedule, whatever the optimizer did.
   bool step_with_optimizer = true;
-  SchedulerPace pace = SchedulerPace::kPerProcess;
+  // Unset: kPerProcess, and a warning on several processes that says so.
+  std::optional<SchedulerPace> pace{};
 };
 
 // What Accelerator::prepare makes of a Scheduler: the same schedule behind a step() that the
@@ -51,7 +54,8 @@ struct PreparedSchedulerOptions {
 // train alike.
 class ACCELERATE_EXPORT PreparedScheduler {
  public:
-  // Says once, on the main process, at level info, how many steps a call will be.
+  // Says on the main process how many steps a call will be: as a warning where it is several and
+  // nobody has asked for it, else at level info.
   PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
                     PreparedSchedulerOptions options = {});
   PreparedScheduler(const PreparedScheduler&) = default;

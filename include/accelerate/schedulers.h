@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "accelerate/export.h"
@@ -18,6 +20,10 @@ class Optimizer;
 }
 
 namespace accelerate {
+
+namespace detail {
+struct TorchScheduler;
+}
 
 // Moves the learning rates of an optimizer along a schedule. A handle: copies share the schedule.
 // One thread at a time. The optimizer must outlive it.
@@ -59,11 +65,27 @@ class ACCELERATE_EXPORT Scheduler {
   // Throws what load_state_dict() would throw. Changes nothing.
   void check_state_dict(const StateDict& state) const;
 
+  // Throws UsageError where the scheduler adapts one of torch whose optimizer is not prepared.
   torch::optim::Optimizer& optimizer() const;
 
+  // Whether prepare() made it of a scheduler of torch::optim, which may refuse a state that
+  // check_state_dict() takes: load_state_dict() then throws and has changed nothing.
+  bool is_adapted() const { return adapted_; }
+  // Nothing for users: as optimizer(), null where that throws.
+  torch::optim::Optimizer* optimizer_if_known() const;
+  // Nothing for users: finds this scheduler again for as long as a handle of it lives.
+  std::function<std::optional<Scheduler>()> weak_handle() const;
+
  private:
+  friend Scheduler adapt_torch_scheduler(
+      detail::TorchScheduler adapted,
+      std::function<torch::optim::Optimizer*(const std::function<std::vector<double>()>&)> find);
   struct ACCELERATE_HIDDEN Impl;
+  Scheduler(std::function<torch::optim::Optimizer*()> find_optimizer, Schedule adapted);
+  Scheduler(std::shared_ptr<Impl> impl, bool adapted) : impl_(std::move(impl)), adapted_(adapted) {}
+
   std::shared_ptr<Impl> impl_;
+  bool adapted_ = false;
 };
 
 // What get_scheduler can be told. Which options a schedule takes stands at its name below; another

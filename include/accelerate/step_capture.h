@@ -16,9 +16,9 @@ namespace accelerate {
 
 class Accelerator;
 
-// For models that keep tensors between steps, which a longer text replaces, say: keeps `tensor`
-// alive as long as the step that this thread is recording can be replayed, because the graph goes
-// on reading it. Does nothing where no step is being recorded.
+// For models that cache tensors between steps and may replace them, when a longer text comes, say.
+// Keeps `tensor` alive for as long as the step that this thread is recording can be replayed,
+// because the graph goes on reading it. Does nothing outside of a recording.
 ACCELERATE_EXPORT void keep_for_replays(const at::Tensor& tensor);
 
 struct CaptureOptions {
@@ -63,12 +63,11 @@ struct CaptureOptions {
 // step throws that is no error of this library or of libtorch is passed on, and the next call tries
 // again.
 //
-// A graph has the addresses of what it reads and the numbers that are not read from the device.
-// After load_state(), where the state of an optimizer was replaced on another way, and where
-// options other than the learning rate or the groups of its parameters have changed, graphs are
-// forgotten, and steps warm up and are recorded anew. Tensors that the model itself keeps and may
-// replace, tables that grow with the text, say, must be given to keep_for_replays(). One thread at
-// a time.
+// A graph holds the addresses of what it reads, and every number that is not read from the device.
+// All graphs are dropped, and steps warm up and are recorded again, after load_state(), when the
+// state of an optimizer was replaced in any other way, and when its parameter groups or an option
+// other than the learning rate have changed. Pass tensors that the model caches and may replace,
+// such as tables that grow with the text, to keep_for_replays(). One thread at a time.
 class ACCELERATE_EXPORT StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;

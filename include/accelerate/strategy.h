@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "accelerate/comm_hook.h"
@@ -49,6 +50,11 @@ class ACCELERATE_EXPORT ModelStrategy {
  public:
   virtual ~ModelStrategy() = default;
 
+  // What is called once, right before the next forward pass, where the strategy has several ranks.
+  void set_before_next_forward(std::function<void()> call) {
+    before_next_forward_ = std::move(call);
+  }
+
   // Before each forward pass. Collective where the strategy has something to exchange.
   virtual void before_forward() = 0;
   // Right before and right after the backward pass of `loss`, in which this model may or may not
@@ -85,6 +91,15 @@ class ACCELERATE_EXPORT ModelStrategy {
   virtual void release() = 0;
   // False once the model was released or a backward pass of it threw: it must be prepared again.
   virtual bool usable() const = 0;
+
+ protected:
+  // For before_forward().
+  void run_before_next_forward() {
+    if (before_next_forward_) std::exchange(before_next_forward_, nullptr)();
+  }
+
+ private:
+  std::function<void()> before_next_forward_;
 };
 
 class ACCELERATE_EXPORT Strategy {

@@ -42,8 +42,8 @@ class Accelerate(ConanFile):
 
     def system_requirements(self):
         Apt(self).install(
-            ["libcli11-dev", "libgloo-dev", "libpcre2-dev", "libutf8proc-dev", "libxxhash-dev", "nlohmann-json3-dev",
-             "pkg-config", "zlib1g-dev"],
+            ["libcli11-dev", "libgloo-dev", "libpcre2-dev", "libutf8proc-dev", "libxxhash-dev", "libyaml-cpp-dev",
+             "nlohmann-json3-dev", "pkg-config", "zlib1g-dev"],
             check=True,
         )
 

@@ -106,7 +106,7 @@ std::string error_bytes(const std::exception_ptr& error) {
   } catch (const std::exception& other) {
     return bytes_of(kCheckpoint, {.what = other.what()});
   } catch (...) {
-    return bytes_of(kCheckpoint, {.what = "an exception that is no std::exception"});
+    return bytes_of(kCheckpoint, {.what = "an exception that is not a std::exception"});
   }
 }
 

@@ -4,6 +4,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "checkpoint/state_parts.h"
+#include "checkpoint/state_value_copy.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -11,28 +12,6 @@ namespace {
 // Numbered from 0 on, unlike other files.
 std::string object_file(size_t number) {
   return "custom_checkpoint_" + std::to_string(number) + ".pkl";
-}
-
-// With memory of its own.
-StateValue cloned(const StateValue& value);
-
-StateDict cloned(const StateDict& state) {
-  StateDict copy;
-  for (const auto& [key, value] : state.entries()) copy.set(key, cloned(value));
-  return copy;
-}
-
-StateValue cloned(const StateValue& value) {
-  if (const auto* tensor = std::get_if<at::Tensor>(&value.variant())) {
-    return tensor->defined() ? tensor->detach().clone() : *tensor;
-  }
-  if (const auto* dict = std::get_if<StateDict>(&value.variant())) return cloned(*dict);
-  if (const auto* list = std::get_if<StateValue::List>(&value.variant())) {
-    StateValue::List copy;
-    for (const StateValue& item : *list) copy.push_back(cloned(item));
-    return copy;
-  }
-  return value;
 }
 
 class ObjectsPart final : public StatePart {

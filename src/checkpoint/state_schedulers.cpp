@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
 #include "checkpoint/state_parts.h"
+#include "checkpoint/state_value_copy.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -35,16 +37,49 @@ class SchedulersPart final : public StatePart {
             {.what = error.message(), .where = reader.where(name), .hint = error.hint()});
       }
       states_.push_back(std::move(state));
+      files_.push_back(reader.where(name));
     }
   }
 
+  // A class of the user tells only now whether it takes its state.
+  void try_apply() override {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (!schedulers_[i].is_adapted()) continue;
+      before_.emplace_back(i, cloned(schedulers_[i].state_dict()));
+      try {
+        schedulers_[i].load_state_dict(states_[i]);
+      } catch (const std::exception& error) {
+        throw CheckpointError(
+            {.what = "scheduler " + std::to_string(i) + " refuses its state: " + error.what(),
+             .where = files_[i],
+             .hint = "prepare the schedulers that were saved, in the same order"});
+      }
+    }
+  }
+
+  void undo() override {
+    for (const auto& [index, state] : before_) {
+      try {
+        schedulers_[index].load_state_dict(state);
+      } catch (const std::exception& error) {
+        log(LogLevel::kError, "scheduler " + std::to_string(index) +
+                                  " does not take back the state it had: " + error.what());
+      }
+    }
+    before_.clear();
+  }
+
   void apply() override {
-    for (size_t i = 0; i < states_.size(); ++i) schedulers_[i].load_state_dict(states_[i]);
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (!schedulers_[i].is_adapted()) schedulers_[i].load_state_dict(states_[i]);
+    }
   }
 
  private:
   std::vector<Scheduler> schedulers_;
   std::vector<StateDict> states_;
+  std::vector<std::string> files_;
+  std::vector<std::pair<size_t, StateDict>> before_;  // by the number of the scheduler
 };
 
 }  // namespace

@@ -168,7 +168,7 @@ class ValueBuilder {
   }
 
   TorchValue convert(const files::PickleNumpyType& /*type*/, PickleIndex /*index*/) const {
-    refuse("a type of NumPy's numbers is no value");
+    refuse("a type of NumPy's numbers is not a value");
   }
   TorchValue convert(const PickleBox<files::PickleStorage>& /*storage*/,
                      PickleIndex /*index*/) const {
@@ -176,7 +176,7 @@ class ValueBuilder {
   }
   TorchValue convert(const PickleBox<files::PickleGlobal>& /*global*/,
                      PickleIndex /*index*/) const {
-    refuse("a class or a function is no value");
+    refuse("a class or a function is not a value");
   }
 
   static std::vector<int64_t> reversed_dimensions(size_t count) {

@@ -46,7 +46,7 @@ class ValuePickler {
   void put(int64_t value) { writer_.integer(value); }
   void put(double value) { writer_.number(value); }
   void put(const std::string& value) {
-    if (!writer_.text(value)) refuse("a text that is not UTF-8, or is longer than 4 GiB");
+    if (!writer_.text(value)) refuse("a text that is not valid UTF-8, or is longer than 4 GiB");
   }
   void put(const TorchBytes& value) {
     constexpr size_t kLongest = size_t{1} << 31U;  // each byte may become two

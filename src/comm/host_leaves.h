@@ -1,4 +1,4 @@
-// The leaves of a nested value that are no tensors, as one message.
+// The leaves of a nested value that are not tensors, as one message.
 #pragma once
 
 #include <string>

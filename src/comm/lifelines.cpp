@@ -20,6 +20,7 @@ namespace {
 constexpr const char* kLifelineKey = "lifeline";  // "port token" of rank 0; port 0: there is none
 constexpr std::chrono::seconds kLifelineKeyTimeout{1};
 constexpr int kLifelineConnectMs = 500;
+constexpr std::chrono::seconds kLifelineRetry{1};
 
 // A message of rank 0: a rank that has gone, or the complement of one that is back.
 constexpr int32_t back_again(int rank) { return ~static_cast<int32_t>(rank); }
@@ -86,17 +87,17 @@ int connect_to(const std::string& host, uint16_t port) {
   return fd;
 }
 
-enum class Heard { kNothing, kBytes, kEnd };
+enum class ReadResult { kNothing, kBytes, kEnd };
 
 // Reads up to `size` bytes without waiting; `count` is how many came.
-Heard hear(int fd, void* into, size_t size, size_t& count) {
+ReadResult read_available(int fd, void* into, size_t size, size_t& count) {
   while (true) {
     const ssize_t result = recv(fd, into, size, MSG_DONTWAIT);
     count = result > 0 ? static_cast<size_t>(result) : 0;
-    if (result > 0) return Heard::kBytes;
-    if (result == 0) return Heard::kEnd;
+    if (result > 0) return ReadResult::kBytes;
+    if (result == 0) return ReadResult::kEnd;
     if (errno == EINTR) continue;
-    return errno == EAGAIN || errno == EWOULDBLOCK ? Heard::kNothing : Heard::kEnd;
+    return errno == EAGAIN || errno == EWOULDBLOCK ? ReadResult::kNothing : ReadResult::kEnd;
   }
 }
 
@@ -109,7 +110,7 @@ Lifelines::Lifelines(c10::intrusive_ptr<c10d::Store> store, const RankEnvironmen
 
 Lifelines::~Lifelines() {
   for (const auto& [rank, fd] : lines_) close(fd);
-  for (const Caller& caller : callers_) close(caller.fd);
+  for (const PendingPeer& peer : pending_) close(peer.fd);
   if (listener_ >= 0) close(listener_);
 }
 
@@ -117,21 +118,28 @@ void Lifelines::listen() {
   std::random_device random;
   token_ = static_cast<uint64_t>(random()) << 32 | random();
   listener_ = listen_anywhere(ranks_.master_address);
-  if (listener_ >= 0) port_ = port_of(listener_);
-  store_->set(kLifelineKey, std::to_string(port_) + " " + std::to_string(token_));
+  port_ = listener_ >= 0 ? port_of(listener_) : 0;
+  store_->set(kLifelineKey, std::to_string(*port_) + " " + std::to_string(token_));
 }
 
 void Lifelines::open() {
   if (ranks_.rank == 0) return;
   store_->wait({kLifelineKey}, kLifelineKeyTimeout);
-  const std::vector<uint8_t> bytes = store_->get(kLifelineKey);
-  std::istringstream in(std::string(bytes.begin(), bytes.end()));
-  in >> port_ >> token_;
+  learn_port();
   connect();
 }
 
+void Lifelines::learn_port() {
+  const std::vector<uint8_t> bytes = store_->get(kLifelineKey);
+  std::istringstream in(std::string(bytes.begin(), bytes.end()));
+  uint16_t port = 0;
+  in >> port >> token_;
+  port_ = port;
+}
+
 void Lifelines::connect() {
-  const int fd = connect_to(ranks_.master_address, port_);
+  if (port_.value_or(0) == 0) return;
+  const int fd = connect_to(ranks_.master_address, *port_);
   if (fd < 0) return;
   const Greeting greeting{.token = token_, .rank = static_cast<int32_t>(ranks_.rank)};
   if (send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
@@ -140,48 +148,59 @@ void Lifelines::connect() {
   }
   lines_[0] = fd;
   unread_.clear();
-  // Rank 0 says anew who is gone. If it was, it is back.
+  // Rank 0 repeats who is gone. If it was gone itself, it is back.
   gone_since_.clear();
 }
 
-void Lifelines::look() {
-  if (port_ == 0) return;
-  if (ranks_.rank != 0) {
-    hear_rank_zero();
-    return;
+void Lifelines::try_to_connect() {
+  if (Clock::now() < next_attempt_) return;
+  try {
+    if (!port_ && store_->check({kLifelineKey})) learn_port();
+    connect();
+  } catch (const std::exception&) {  // NOLINT: without the store there is nobody to connect to
   }
-  accept_callers();
-  check_lines();
-  hear_callers();
+  if (lines_.empty()) next_attempt_ = Clock::now() + kLifelineRetry;
 }
 
-void Lifelines::accept_callers() {
+void Lifelines::look() {
+  if (ranks_.rank != 0) {
+    read_rank_zero();
+    return;
+  }
+  if (*port_ == 0) return;
+  accept_peers();
+  check_lines();
+  read_greetings();
+}
+
+void Lifelines::accept_peers() {
   while (true) {
     pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, 0) != 1) return;
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) return;
-    callers_.push_back({.fd = fd});
+    pending_.push_back({.fd = fd});
   }
 }
 
-void Lifelines::hear_callers() {
-  std::erase_if(callers_, [this](Caller& caller) {
+void Lifelines::read_greetings() {
+  std::erase_if(pending_, [this](PendingPeer& peer) {
     size_t count = 0;
-    const Heard heard = hear(caller.fd, reinterpret_cast<char*>(&caller.greeting) + caller.received,
-                             sizeof(Greeting) - caller.received, count);
-    if (heard == Heard::kNothing) return false;
-    caller.received += count;
-    if (heard == Heard::kBytes && caller.received < sizeof(Greeting)) return false;
-    const int rank = caller.greeting.rank;
-    const bool is_peer = heard == Heard::kBytes && caller.greeting.token == token_ && rank > 0 &&
-                         rank < ranks_.world_size;
+    const ReadResult result =
+        read_available(peer.fd, reinterpret_cast<char*>(&peer.greeting) + peer.received,
+                       sizeof(Greeting) - peer.received, count);
+    if (result == ReadResult::kNothing) return false;
+    peer.received += count;
+    if (result == ReadResult::kBytes && peer.received < sizeof(Greeting)) return false;
+    const int rank = peer.greeting.rank;
+    const bool is_peer = result == ReadResult::kBytes && peer.greeting.token == token_ &&
+                         rank > 0 && rank < ranks_.world_size;
     if (!is_peer) {
-      close(caller.fd);
+      close(peer.fd);
       return true;
     }
     if (const auto old = lines_.find(rank); old != lines_.end()) close(old->second);
-    lines_[rank] = caller.fd;
+    lines_[rank] = peer.fd;
     note_open(rank);
     for (const auto& [gone, since] : gone_since_) tell(rank, gone);
     return true;
@@ -193,7 +212,7 @@ void Lifelines::check_lines() {
   for (const auto& [rank, fd] : lines_) {
     char byte = 0;
     size_t count = 0;
-    if (hear(fd, &byte, sizeof byte, count) == Heard::kEnd) closed.push_back(rank);
+    if (read_available(fd, &byte, sizeof byte, count) == ReadResult::kEnd) closed.push_back(rank);
   }
   for (const int rank : closed) {
     close(lines_[rank]);
@@ -202,15 +221,15 @@ void Lifelines::check_lines() {
   }
 }
 
-void Lifelines::hear_rank_zero() {
+void Lifelines::read_rank_zero() {
   if (lines_.empty()) {
-    if (is_gone(0)) connect();  // there was a line: perhaps only that is gone
+    try_to_connect();
     return;
   }
   char bytes[256];
   size_t count = 0;
-  Heard heard = Heard::kNothing;
-  while ((heard = hear(lines_[0], bytes, sizeof bytes, count)) == Heard::kBytes) {
+  ReadResult result = ReadResult::kNothing;
+  while ((result = read_available(lines_[0], bytes, sizeof bytes, count)) == ReadResult::kBytes) {
     unread_.insert(unread_.end(), bytes, bytes + count);
   }
   size_t used = 0;
@@ -224,7 +243,7 @@ void Lifelines::hear_rank_zero() {
     }
   }
   unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(used));
-  if (heard != Heard::kEnd) return;
+  if (result != ReadResult::kEnd) return;
   close(lines_[0]);
   lines_.clear();
   note_closed(0);

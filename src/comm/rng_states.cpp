@@ -41,7 +41,7 @@ RngType::RngType(std::string_view name) {
   } else if (name == "generator") {
     value_ = kGenerator;
   } else {
-    throw UsageError({.what = "'" + std::string(name) + "' is no type of random state",
+    throw UsageError({.what = "'" + std::string(name) + "' is not a type of random state",
                       .where = "rng_types",
                       .hint = "one of torch, cuda, generator"});
   }
@@ -53,7 +53,7 @@ void synchronize_rng_states(Communicator& communicator, const std::vector<RngTyp
   generators.reserve(types.size());
   detail::stamped(communicator, [&] {
     if (!gpu.is_cuda()) {
-      throw UsageError({.what = gpu.str() + " is no GPU",
+      throw UsageError({.what = gpu.str() + " is not a GPU",
                         .where = "synchronize_rng_states",
                         .hint = "pass the device whose random state 'cuda' means"});
     }

@@ -78,7 +78,9 @@ class PendingWorks {
       pending_.emplace(work.get(), work);
       why = why_;
     }
-    if (why) work->fail(why);  // it rang while the work was being started
+    if (!why) return;
+    abort();  // the alarm rang while the work was being started, and may not have come that far
+    work->fail(why);
   }
 
   void remove(const WatchedWorkPtr& work) {

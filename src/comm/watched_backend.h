@@ -11,7 +11,8 @@ namespace accelerate::comm {
 
 // A backend that starts its collectives on `backend` and hands out works that end with the work
 // there or with `alarm`, whichever comes first. Work::wait() and the future of a work both do, so
-// whoever waits is woken: a Communicator, a join, and c10d's reducer inside of a backward pass.
+// whoever waits is woken: a Communicator, a join, and c10d's reducer inside of a backward pass. The
+// output of a reduce-scatter is there only after wait(): its future does not write it.
 // Once the alarm has rung, a collective throws instead of starting.
 //
 // `abort` makes `backend` stop sending and receiving. It is called when the alarm rings, before

@@ -102,7 +102,7 @@ FileNode parse_config_text(const std::string& text, const std::filesystem::path&
     refuse_second_document(text, path);
     return Converter(path).convert(YAML::Load(text));
   } catch (const YAML::Exception& error) {
-    throw ConfigError({.what = "the file is no YAML: " + printable_text(error.msg),
+    throw ConfigError({.what = "the file is not valid YAML: " + printable_text(error.msg),
                        .where = place_in_file(path, error.mark.line + 1)});
   }
 }

@@ -22,7 +22,7 @@ int64_t accumulation_steps(const GradientAccumulationOptions& options) {
   const char* end = value->data() + value->size();
   const auto [rest, error] = std::from_chars(value->data(), end, steps);
   if (error == std::errc() && rest == end && steps >= 1) return steps;
-  throw ConfigError({.what = "\"" + *value + "\" is no number of micro-batches",
+  throw ConfigError({.what = "\"" + *value + "\" is not a number of micro-batches",
                      .where = std::string("environment variable ") + kName,
                      .hint = "set it to 1 or more"});
 }
@@ -50,6 +50,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
       compat::cuda_plugin()->set_device(impl_->state.device().index());
     }
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
+    impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
+                                                   options.separate_random_streams);
+    impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });
     impl_->strategy = make_strategy(impl_->communicator, options.ddp);
     impl_->precision =
         PrecisionPolicy(resolve_mixed_precision(options.mixed_precision, environment_variable),

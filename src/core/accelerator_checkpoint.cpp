@@ -28,10 +28,13 @@ TrainingState Accelerator::Impl::training_state() {
                                window->adopt_loaded();
                              },
                          .buffers_differ = !options.ddp.broadcast_buffers};
-  // Those whose optimizers are gone are of no use any more.
-  for (const Scheduler& scheduler : schedulers) {
-    if (optimizers->find(scheduler.optimizer()) != nullptr)
-      training.schedulers.push_back(scheduler);
+  // Schedulers whose optimizer was destroyed are dropped.
+  for (const auto& find : schedulers) {
+    const auto scheduler = find();
+    const auto* moved = scheduler ? scheduler->optimizer_if_known() : nullptr;
+    if (moved != nullptr && optimizers->find(*moved) != nullptr) {
+      training.schedulers.push_back(*scheduler);
+    }
   }
   for (const auto& loader : loaders) {
     if (loader->control()) training.loaders.push_back(loader);
@@ -40,6 +43,7 @@ TrainingState Accelerator::Impl::training_state() {
 }
 
 SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveOptions& options) {
+  impl_->streams->separate();  // a checkpoint holds the streams that the loop draws from
   return impl_->stamped([&] {
     if (options.gradients.value_or(false) && impl_->updates && impl_->updates->holds_unscaled()) {
       throw UsageError({.what =
@@ -54,7 +58,11 @@ SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveO
 
 std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
                                               const LoadOptions& options) {
-  return impl_->stamped([&] { return impl_->keeper->load(impl_->training_state(), dir, options); });
+  return impl_->stamped([&] {
+    const auto loaded = impl_->keeper->load(impl_->training_state(), dir, options);
+    if (!loaded.empty()) impl_->streams->set_separate();
+    return loaded;
+  });
 }
 
 void Accelerator::register_object(CheckpointFunctions object) {

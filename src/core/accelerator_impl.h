@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "accelerate/accelerator.h"
@@ -13,6 +15,7 @@
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
+#include "core/rank_streams.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 
@@ -26,11 +29,16 @@ struct Accelerator::Impl {
   // A module keeps its strategy however often it is prepared.
   std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
   std::vector<std::shared_ptr<detail::FollowedLoader>> loaders;  // some may be gone
-  std::vector<Scheduler> schedulers;
+  // Nothing for schedulers of torch of which nobody has a handle any more.
+  std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+  std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
-  bool joining = false;  // inside join_uneven_inputs
-  int64_t loads = 0;     // how often load_state() has replaced what is trained
+  bool joining = false;    // inside join_uneven_inputs
+  bool said_pace = false;  // how schedulers move
+  bool said_rank_zero_reads = false;
+  std::string said_batch;  // how large batches are, as it was told last
+  int64_t loads = 0;       // how often load_state() has replaced what is trained
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled

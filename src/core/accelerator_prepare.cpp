@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "accelerate/log.h"
 #include "core/accelerator_impl.h"
+#include "data/data_agreement.h"
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
+#include "optim/torch_schedule.h"
 
 namespace accelerate {
 namespace {
@@ -46,6 +49,17 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
   }
 }
 
+// "batch 128 = 64 x 2 ranks"; empty where there is one rank or the size is not known.
+std::string batch_size_text(const LoaderOptions& options, bool is_batch_stream, int world_size,
+                            bool split_batches) {
+  const auto size =
+      options.batch_sampler ? options.batch_sampler->batch_size() : options.batch_size;
+  if (world_size == 1 || is_batch_stream || !size) return {};
+  const int64_t of_rank = split_batches ? *size / world_size : *size;
+  return "batch " + std::to_string(of_rank * world_size) + " = " + std::to_string(of_rank) + " x " +
+         std::to_string(world_size) + " ranks";
+}
+
 }  // namespace
 
 void Accelerator::place_module(const std::shared_ptr<torch::nn::Module>& module) const {
@@ -66,6 +80,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   }
   return impl_->stamped([&] {
     auto strategy = impl_->strategy->wrap(module);
+    strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
     entries.push_back({module, strategy});
     return strategy;
   });
@@ -122,9 +137,17 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   return prepared;
 }
 
+PreparedScheduler Accelerator::prepare_torch_scheduler(detail::TorchScheduler adapted) {
+  impl_->stamped([&] { require_not_null(adapted.scheduler, "a scheduler"); });
+  return prepare_scheduler(adapt_torch_scheduler(
+      std::move(adapted),
+      [optimizers = impl_->optimizers](const std::function<std::vector<double>()>& rates) {
+        return optimizers->find_read_by(rates);
+      }));
+}
+
 PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
   return impl_->stamped([&] {
-    const torch::optim::Optimizer* moved = &scheduler.optimizer();
     std::function<void(std::function<void()>)> when_known;
     std::function<void()> settle;
     if (impl_->updates) {
@@ -137,18 +160,26 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
         if (const auto updates = weak.lock()) updates->settle();
       };
     }
-    impl_->schedulers.push_back(scheduler);
+    if (scheduler.is_adapted()) {
+      // The user's object may be gone as soon as the last handle is.
+      impl_->schedulers.push_back(scheduler.weak_handle());
+    } else {
+      impl_->schedulers.push_back([scheduler] { return std::optional(scheduler); });
+    }
+    const bool says_pace = !scheduler.needs_metric() && !std::exchange(impl_->said_pace, true);
     return PreparedScheduler(
         scheduler,
         {.num_processes = impl_->state.world_size(),
          .is_main_process = impl_->state.is_main_process(),
+         .says_pace = says_pace,
          .split_batches = impl_->options.data_loader.split_batches,
          .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
          .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
          .optimizer_step_was_skipped =
-             [optimizers = impl_->optimizers, moved, rank = impl_->state.rank(),
+             [optimizers = impl_->optimizers, scheduler, rank = impl_->state.rank(),
               world_size = impl_->state.world_size()] {
-               if (const auto* prepared = optimizers->find(*moved)) {
+               const auto* moved = scheduler.optimizer_if_known();
+               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
                  return prepared->step_was_skipped();
                }
                UsageError error({.what = "a scheduler moves an optimizer that is not prepared",
@@ -160,12 +191,24 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
              },
          .when_updates_are_known = std::move(when_known),
          .agree_groups =
-             [optimizers = impl_->optimizers, moved] {
-               if (const auto* prepared = optimizers->find(*moved)) prepared->agree_groups();
+             [optimizers = impl_->optimizers, scheduler] {
+               const auto* moved = scheduler.optimizer_if_known();
+               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
+                 prepared->agree_groups();
+               }
              },
          .settle = std::move(settle)},
         impl_->options.scheduler);
   });
+}
+
+void Accelerator::say_rank_zero_reads() {
+  if (impl_->state.world_size() == 1 || std::exchange(impl_->said_rank_zero_reads, true)) return;
+  if (!is_main_process()) return;
+  log(LogLevel::kWarning,
+      "rank 0 reads the batches of a torch::data loader for all ranks: it has workers, a sampler "
+      "or a dataset of its own kind; give its dataset to accelerate::data_loader and each rank "
+      "reads its own share");
 }
 
 bool Accelerator::reads_data(bool is_batch_stream) const {
@@ -174,12 +217,22 @@ bool Accelerator::reads_data(bool is_batch_stream) const {
 }
 
 LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batch_stream,
-                                      const LoaderState& state, bool has_seed, bool place) {
+                                      const LoaderState& state, bool has_seed, bool place,
+                                      const std::optional<detail::SampleDigest>& digest) {
   return impl_->stamped([&] {
     const ShardingOptions& sharding = impl_->options.data_loader;
     const bool dispatch = sharding.dispatch_batches || is_batch_stream;
     require_same_loader(options, state, dispatch, *impl_->communicator);
+    if (digest && !dispatch && sharding.compare_samples && impl_->state.world_size() > 1) {
+      require_same_data(*digest, state.size, device(), *impl_->communicator);
+    }
     const uint64_t own_seed = has_seed ? state.seed : sharding.data_seed.value_or(state.seed);
+    if (const std::string size = batch_size_text(options, is_batch_stream,
+                                                 impl_->state.world_size(), sharding.split_batches);
+        is_main_process() && !size.empty() && size != impl_->said_batch) {
+      log(LogLevel::kInfo, size);
+      impl_->said_batch = size;
+    }
     // Rank 0 decides: all ranks must shuffle alike.
     at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);
     impl_->communicator->broadcast(agreed);

@@ -130,6 +130,7 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
                         .where = "accumulate",
                         .hint = "name the models that prepare() returned, or none"});
     }
+    impl_->streams->separate();
     const auto batch = impl_->passes->current();
     impl_->window->begin_micro_batch(batch && batch->is_last);
     const bool averages =

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "optim/torch_schedule.h"
+
 namespace accelerate {
 
 const std::vector<PreparedOptimizer>& PreparedOptimizers::live() {
@@ -18,6 +20,16 @@ const PreparedOptimizer* PreparedOptimizers::find(const torch::optim::Optimizer&
     return &prepared.optimizer() == &optimizer;
   });
   return found == prepared_.end() ? nullptr : &*found;
+}
+
+torch::optim::Optimizer* PreparedOptimizers::find_read_by(
+    const std::function<std::vector<double>()>& rates) {
+  for (const PreparedOptimizer& prepared : live()) {
+    if (reads_rates_of(rates, prepared.optimizer())) return &prepared.optimizer();
+    auto* converted = prepared.converted();
+    if (converted != nullptr && reads_rates_of(rates, *converted)) return &prepared.optimizer();
+  }
+  return nullptr;
 }
 
 void PreparedOptimizers::clear() {

@@ -22,6 +22,9 @@ class PreparedOptimizers {
   const std::vector<PreparedOptimizer>& live();
   // Null if it was not prepared or is let go of; valid until the next call.
   const PreparedOptimizer* find(const torch::optim::Optimizer& optimizer);
+  // The one whose learning rates `rates` reads; null if there is none. Changes one of them for a
+  // moment to see.
+  torch::optim::Optimizer* find_read_by(const std::function<std::vector<double>()>& rates);
   void clear();
 
  private:

@@ -40,7 +40,7 @@ bool GradientMarks::changed() const {
 }
 
 at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
-  // Somebody let go of these gradients without a word: net->zero_grad() of the user's own module.
+  // Dropped without the library being asked, by net->zero_grad() on the user's own module.
   const auto waiting = unscaled_;
   for (const torch::optim::Optimizer* optimizer : waiting) {
     if (!has_gradients(*optimizer)) discard(*optimizer);

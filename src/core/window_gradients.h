@@ -12,9 +12,10 @@
 
 namespace accelerate {
 
-// Knows which parameters hold gradients of earlier micro-batches, so that zero_grad() can leave
-// them alone, and keeps these gradients so that they come back where somebody let go of them on
-// another way: `net->zero_grad()` on the user's own module, say. One thread at a time.
+// Tracks which parameters hold gradients of earlier micro-batches, so that zero_grad() leaves them
+// alone. It also keeps a reference to these gradients and puts them back if they were dropped
+// without the library being asked, for example by `net->zero_grad()` on the user's own module. One
+// thread at a time.
 class WindowGradients {
  public:
   using Parameters = std::vector<at::Tensor>;
@@ -23,7 +24,7 @@ class WindowGradients {
 
   explicit WindowGradients(Owners owners) : owners_(std::move(owners)) {}
 
-  // Puts gradients back that were let go of. Throws UsageError if all those of a model or an
+  // Puts back gradients that were dropped. Throws UsageError if all those of a model or an
   // optimizer were set to zero: their values are gone.
   void restore();
   // Around each backward pass. The pass of the micro-batch that `ends` the window makes the
@@ -35,7 +36,7 @@ class WindowGradients {
   void refresh();
 
   // Whether zero_grad() must leave these gradients alone: some are of earlier micro-batches, and
-  // the pass that makes them complete was not yet.
+  // the pass that makes them complete is still to come.
   bool holds(const Parameters& parameters) const;
   // zero_grad() throws these gradients away.
   void dropped(const Parameters& parameters);
@@ -65,8 +66,8 @@ class WindowGradients {
   Owners owners_;
   // All by parameter.
   std::unordered_map<const void*, Kept> kept_;
-  std::unordered_map<const void*, bool>
-      complete_;                                 // whether with gradients of earlier micro-batches
+  // Whether these gradients include some of earlier micro-batches.
+  std::unordered_map<const void*, bool> complete_;
   std::unordered_set<const void*> thrown_away_;  // such gradients, in the present micro-batch
   std::vector<Seen> seen_;                       // before the pass that runs
 };

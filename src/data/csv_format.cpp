@@ -52,8 +52,9 @@ bool parse_whole(std::string_view text, Number& value) {
   std::string shown(field.substr(0, kMostShown));
   for (char& c : shown) c = static_cast<unsigned char>(c) < ' ' ? '?' : c;
   refuse_csv(file, line, ", column " + std::to_string(column + 1),
-             field.empty() ? "the field is empty, a number is needed"
-                           : "'" + shown + "' is no " + (wants_integer ? "integer" : "number"),
+             field.empty()
+                 ? "the field is empty, a number is needed"
+                 : "'" + shown + "' is not " + (wants_integer ? "an integer" : "a number"),
              "correct the field, or name the columns that hold numbers (CsvOptions::data)");
 }
 

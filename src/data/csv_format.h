@@ -53,7 +53,7 @@ struct CsvSelection {
 
 // Appends the selected columns of every line to their arrays; returns the number of rows. Memory
 // follows the size of the text. Throws DataError, which names `file`, line and column, for a field
-// that is no number and for a line that has not `width` fields.
+// that is not a number and for a line that has not `width` fields.
 size_t parse_csv_rows(CsvLines lines, char delimiter, size_t width, const std::string& file,
                       std::vector<CsvSelection>& selections);
 

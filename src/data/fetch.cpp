@@ -25,9 +25,9 @@ namespace {
   } catch (const std::exception& error) {
     std::throw_with_nested(DataError({.what = subject + " could not be read: " + error.what()}));
   } catch (...) {
-    std::throw_with_nested(
-        DataError({.what = subject + " could not be read: the dataset threw something that is no "
-                                     "std::exception"}));
+    std::throw_with_nested(DataError(
+        {.what = subject + " could not be read: the dataset threw something that is not a "
+                           "std::exception"}));
   }
 }
 

@@ -238,6 +238,7 @@ void load_state(const LoaderSettings& settings, LoaderControl& control, std::opt
 }
 
 void synchronise_generators(const LoaderSettings& settings, LoaderControl& control) {
+  control.passes()->before_pass();
   if (!settings.shard || settings.shard->world_size == 1) return;
   const LoaderShard& shard = *settings.shard;
   for (const RngType type : shard.rng_types) {

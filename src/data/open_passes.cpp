@@ -1,6 +1,7 @@
 #include "accelerate/detail/open_passes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace accelerate::detail {
 
@@ -24,6 +25,16 @@ void OpenPasses::deliver(int64_t number, const BatchInfo& batch) {
 void OpenPasses::end(int64_t number) {
   const std::lock_guard lock(mutex_);
   std::erase_if(open_, [&](const Entry& entry) { return entry.number == number; });
+}
+
+void OpenPasses::set_before_pass(std::function<void()> call) {
+  const std::lock_guard lock(before_pass_mutex_);
+  before_pass_ = std::move(call);
+}
+
+void OpenPasses::before_pass() const {
+  const std::lock_guard lock(before_pass_mutex_);
+  if (before_pass_) before_pass_();
 }
 
 }  // namespace accelerate::detail

@@ -33,9 +33,10 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   try {
     values = json::parse(text, keep_shallow);
   } catch (const json::parse_error& error) {
-    throw ConfigError({.what = "the file is no JSON: " + files::json_complaint(error, error.byte),
-                       .where = where,
-                       .hint = "name the config.json of a model, or its .safetensors files"});
+    throw ConfigError(
+        {.what = "the file is not valid JSON: " + files::json_complaint(error, error.byte),
+         .where = where,
+         .hint = "name the config.json of a model, or its .safetensors files"});
   } catch (const std::runtime_error& error) {
     throw ConfigError(
         {.what = "the file is no configuration of a model: " + std::string(error.what()),

@@ -13,7 +13,7 @@ namespace accelerate::estimate {
 // out is in range: everything else is a ConfigError that names the key and the file.
 class ModelConfig {
  public:
-  // `where` is the place for messages. Throws ConfigError for a text that is no JSON object.
+  // `where` is the place for messages. Throws ConfigError for a text that is not a JSON object.
   static ModelConfig parse(const std::string& text, const std::string& where);
   // Throws ConfigError if the file cannot be read or is larger than such a file can be.
   static ModelConfig read(const std::filesystem::path& path);

@@ -110,7 +110,7 @@ json parse_json(std::string_view text, const std::string& where) {
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& error) {
-    refuse_manifest(std::string("this is not JSON: ") + error.what(), where);
+    refuse_manifest(std::string("this is not valid JSON: ") + error.what(), where);
   }
 }
 

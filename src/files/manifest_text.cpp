@@ -11,7 +11,8 @@
 namespace accelerate::files {
 namespace {
 
-// Numbers and strings as JSON. Throws nlohmann::json::exception for strings that are not UTF-8.
+// Numbers and strings as JSON. Throws nlohmann::json::exception for strings that are not valid
+// UTF-8.
 template <typename T>
 std::string json_of(const T& value) {
   return nlohmann::json(value).dump();

@@ -109,7 +109,7 @@ class Machine {
   }
 
   void push_text(std::string_view text) {
-    if (!is_utf8(text)) calls_.refuse("a text is not UTF-8");
+    if (!is_utf8(text)) calls_.refuse("a text is not valid UTF-8");
     push_new(PickleText{.text = std::string(text)});
   }
 
@@ -144,7 +144,7 @@ class Machine {
   void append(PickleIndex target, const std::vector<PickleIndex>& items, Kind kind) {
     auto* sequence = std::get_if<PickleSequence>(&document_.values[target]);
     if (sequence == nullptr || sequence->kind != kind) {
-      calls_.refuse("values are added to something that is no list");
+      calls_.refuse("values are added to something that is not a list");
     }
     sequence->items.insert(sequence->items.end(), items.begin(), items.end());
   }

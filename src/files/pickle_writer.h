@@ -27,7 +27,7 @@ class PickleWriter {
   // a number.
   [[nodiscard]] bool big_integer(std::string_view digits);
   void number(double value);
-  // False, and nothing is written, if it is not UTF-8 or longer than 4 GiB.
+  // False, and nothing is written, if it is not valid UTF-8 or longer than 4 GiB.
   [[nodiscard]] bool text(std::string_view text);
   void bytes(std::string_view bytes);
   void size(std::span<const int64_t> sizes);

@@ -20,7 +20,7 @@ constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMostOfInt64 = std::numeric_limits<int64_t>::max();
 
 [[noreturn]] void refuse_header(const std::string& where, const std::string& what) {
-  throw CheckpointError({.what = "this is no valid safetensors file: " + what,
+  throw CheckpointError({.what = "this is not a valid safetensors file: " + what,
                          .where = where,
                          .hint = "save or download the file again"});
 }
@@ -146,7 +146,7 @@ std::string json_string(const std::string& text) {
     return nlohmann::json(text).dump();
   } catch (const nlohmann::json::type_error&) {
     throw UsageError({.what = "the name or metadata text " + in_quotes(text) +
-                              " is not UTF-8, which safetensors files need",
+                              " is not valid UTF-8, which safetensors files need",
                       .hint = "rename it"});
   }
 }

@@ -65,7 +65,7 @@ struct SafetensorsLayout {
 // given entries do not matter.
 //
 // Throws UsageError if two tensors have one name, one is called "__metadata__", a name or a text of
-// the metadata is not UTF-8, or the header would be too long to be read.
+// the metadata is not valid UTF-8, or the header would be too long to be read.
 SafetensorsLayout lay_out_safetensors(std::vector<SafetensorsEntry> entries,
                                       const std::map<std::string, std::string>& metadata);
 

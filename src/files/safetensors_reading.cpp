@@ -161,7 +161,7 @@ bool SafetensorsEvents::end_array() {
 
 bool SafetensorsEvents::parse_error(size_t position, const std::string& /*token*/,
                                     const std::exception& error) {
-  refuse("its header is no JSON: " + json_complaint(error, position));
+  refuse("its header is not valid JSON: " + json_complaint(error, position));
 }
 
 void SafetensorsEvents::begin_field(bool& seen, Place place, const char* field) {
@@ -225,7 +225,7 @@ void SafetensorsEvents::refuse_value(const std::string& kind) const {
 }
 
 void SafetensorsEvents::refuse(const std::string& what) const {
-  throw CheckpointError({.what = "this is no valid safetensors file: " + what,
+  throw CheckpointError({.what = "this is not a valid safetensors file: " + what,
                          .where = where_,
                          .hint = "save or download the file again"});
 }

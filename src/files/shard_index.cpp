@@ -28,7 +28,7 @@ constexpr uint64_t kMaxIndexBytes = 100'000'000;
 ShardIndex parse_shard_index(std::string_view text, const std::string& where) {
   // The parser would take it for the end of the text.
   if (text.find('\0') != text.npos) {
-    refuse_index(where, "this is no valid index of model files: it has a byte 0",
+    refuse_index(where, "this is not a valid index of model files: it has a byte 0",
                  "save or download the model again");
   }
   ShardIndexEvents events(where);
@@ -87,9 +87,10 @@ std::string shard_index_text(const ShardIndex& index) {
     constexpr bool kAscii = true;
     return json.dump(kIndent, ' ', kAscii) + '\n';
   } catch (const nlohmann::json::type_error& error) {
-    throw UsageError({.what = "the name of a tensor is not UTF-8, which an index of files needs: " +
-                              shortened(error.what()),
-                      .hint = "rename it"});
+    throw UsageError(
+        {.what = "the name of a tensor is not valid UTF-8, which an index of files needs: " +
+                 shortened(error.what()),
+         .hint = "rename it"});
   }
 }
 

@@ -41,7 +41,7 @@ void check_model_file(const std::filesystem::path& folder, const std::string& fi
 ShardIndex read_shard_index(const std::filesystem::path& path, Links links = Links::kInside);
 
 // The text of an index as Python writes it: sorted, indented by two, ASCII, with a newline at the
-// end. Throws UsageError for a name that is not UTF-8.
+// end. Throws UsageError for a name that is not valid UTF-8.
 std::string shard_index_text(const ShardIndex& index);
 
 struct ShardedTensor {

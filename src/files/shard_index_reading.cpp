@@ -105,7 +105,7 @@ bool ShardIndexEvents::start_array(size_t /*size*/) {
 
 bool ShardIndexEvents::parse_error(size_t position, const std::string& /*token*/,
                                    const std::exception& error) {
-  refuse("it is no JSON: " + json_complaint(error, position));
+  refuse("it is not valid JSON: " + json_complaint(error, position));
 }
 
 bool ShardIndexEvents::value(const char* kind) {
@@ -127,7 +127,7 @@ void ShardIndexEvents::add(std::string& file) {
 }
 
 void ShardIndexEvents::refuse(const std::string& what) const {
-  throw CheckpointError({.what = "this is no valid index of model files: " + what,
+  throw CheckpointError({.what = "this is not a valid index of model files: " + what,
                          .where = where_,
                          .hint = "save or download the model again"});
 }

@@ -42,7 +42,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-// Whole bytes, rounded down; none for a text that is no number, and for one that is negative or
+// Whole bytes, rounded down; none for a text that is not a number, and for one that is negative or
 // beyond what can be counted.
 std::optional<uint64_t> scaled(std::string_view number, double unit) {
   number = trimmed(number);

@@ -100,7 +100,7 @@ WorkerReport WorkerReport::of_exception(const std::exception_ptr& exception) {
   } catch (const std::exception& error) {
     report.text = name_of(typeid(error)) + ": " + error.what();
   } catch (...) {
-    report.text = "an exception that is no std::exception";
+    report.text = "an exception that is not a std::exception";
   }
   return report;
 }

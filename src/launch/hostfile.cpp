@@ -28,7 +28,7 @@ int slots_in(const std::string& text, const std::filesystem::path& path, int lin
   return slots;
 }
 
-// What ssh and mpirun could take for a flag or a shell word is no name.
+// What ssh and mpirun could take for a flag or a shell word is not a name.
 bool is_name(const std::string& text) {
   return !text.empty() && text.front() != '-' &&
          std::all_of(text.begin(), text.end(), [](unsigned char c) {

@@ -18,9 +18,9 @@ namespace accelerate::launch {
 class MainControl : public JobControl {
  public:
   // On several machines listens at plan.main_port, for the other launchers; throws ConfigError if
-  // that cannot be, or if plan.same_network and plan.main_address is no address of this machine. On
-  // one, reserves plan.main_port (0: any) for rank 0: throws ConfigError if it is in use, CommError
-  // if there is none. `workers` names them in reports. `plan` outlives this object.
+  // that cannot be, or if plan.same_network and plan.main_address is not an address of this
+  // machine. On one, reserves plan.main_port (0: any) for rank 0: throws ConfigError if it is in
+  // use, CommError if there is none. `workers` names them in reports. `plan` outlives this object.
   MainControl(const LaunchPlan& plan, const std::string& workers);
 
   void report(const Event& event) override;

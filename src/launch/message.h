@@ -30,7 +30,7 @@ class Message {
   Message& set(const std::string& key, const std::vector<std::string>& values);
 
   bool has(const std::string& key) const { return values_.count(key) != 0; }
-  // "" or 0 where the key is missing; 0 where the value is no number.
+  // "" or 0 where the key is missing; 0 where the value is not a number.
   std::string text(const std::string& key) const;
   int64_t number(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;

@@ -100,7 +100,8 @@ struct LinearCrossEntropy : FirstOrderFunction<LinearCrossEntropy> {
     // The division comes last, in float32: gradients of logits divided by many rows would leave the
     // range of float16.
     const at::Tensor count = target.ne(ignore_index).sum().to(wide);
-    // Where all rows are ignored the loss is no number, but the gradients are zero, as torch's are.
+    // Where all rows are ignored the loss is not a number, but the gradients are zero, as torch's
+    // are.
     const at::Tensor share = count.reciprocal().nan_to_num_(0, /*posinf=*/0);
     context->save_for_backward({weight, grad_rows, grad_weight, share});
     return loss.sum() / count;

@@ -131,7 +131,7 @@ at::Tensor norm_of(const std::vector<GradientList>& lists, const ClipNormOptions
 
 void scale_on_cpu(const std::vector<GradientList>& lists, const at::Tensor& factor) {
   const auto value = factor.item<double>();
-  if (value >= 1.0) return;  // not so for a factor that is no number
+  if (value >= 1.0) return;  // not so for a factor that is not a number
   for (const GradientList& list : lists) {
     std::vector<at::Tensor> small;
     const std::vector<at::Tensor> large = take_large(list.gradients, small);

@@ -19,13 +19,18 @@ bool is_over(const Scheduler& scheduler) {
 PreparedScheduler::PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
                                      PreparedSchedulerOptions options)
     : scheduler_(std::move(scheduler)), surroundings_(std::move(surroundings)), options_(options) {
-  if (!surroundings_.is_main_process || surroundings_.num_processes == 1) return;
+  if (!surroundings_.is_main_process || !surroundings_.says_pace) return;
+  if (surroundings_.num_processes == 1) return;
   if (scheduler_.needs_metric() || !options_.step_with_optimizer) return;
   const bool several = steps_a_call() > 1;
-  log(LogLevel::kInfo,
+  const bool unasked = several && !options_.pace;
+  log(unasked ? LogLevel::kWarning : LogLevel::kInfo,
       "the scheduler moves " + std::to_string(steps_a_call()) + (several ? " steps" : " step") +
           " a call on " + std::to_string(surroundings_.num_processes) + " processes" +
-          (several ? "; for one a call use SchedulerPace::kPerOptimizerStep" : ""));
+          (unasked ? ", as a schedule for the data of one process needs; for one a call set "
+                     ".scheduler = {.pace = SchedulerPace::kPerOptimizerStep}, to keep it "
+                     "SchedulerPace::kPerProcess"
+                   : ""));
 }
 
 int64_t PreparedScheduler::steps_a_call() const {

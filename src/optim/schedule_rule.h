@@ -84,6 +84,9 @@ class ScheduleRule {
   // checked before it counts: reading stops at the first field that is missing.
   virtual void visit(StateFields& fields) = 0;
   virtual Schedule copy() const = 0;
+  // Called on a copy that has read a state when it becomes the rule of its scheduler. What it
+  // throws prevents that; nothing has changed then.
+  virtual void take_effect() {}
   // Throws UsageError or CheckpointError where what was read makes no schedule for an optimizer
   // with that many groups.
   void check(size_t groups) const {

@@ -40,19 +40,28 @@ Schedule loaded_copy(const ScheduleRule& rule, const StateDict& state, size_t gr
 
 struct Scheduler::Impl {
   Impl(torch::optim::Optimizer& scheduled, Schedule schedule)
-      : optimizer(scheduled), rule(std::move(schedule)) {
+      : find_optimizer([&scheduled] { return &scheduled; }), rule(std::move(schedule)) {
     if (rule == nullptr) refuse_schedule("an empty schedule");
     rule->take();
-    rates.groups.resize(optimizer.param_groups().size());
     read_options();
     for (GroupRate& group : rates.groups) group.initial_lr = group.lr;
     rule->start(rates);
     write_options();
   }
+  Impl(std::function<torch::optim::Optimizer*()> find, Schedule adapted)
+      : find_optimizer(std::move(find)), rule(std::move(adapted)) {}
+
+  torch::optim::Optimizer& optimizer() const {
+    if (auto* found = find_optimizer()) return *found;
+    throw UsageError({.what = "a scheduler moves an optimizer that is not prepared",
+                      .where = "learning-rate schedule",
+                      .hint = "give the optimizer to prepare() too, and keep what comes back"});
+  }
 
   // What the groups have now: the user may have changed it since the last step.
   void read_options() {
-    const auto& groups = std::as_const(optimizer).param_groups();
+    const auto& groups = std::as_const(optimizer()).param_groups();
+    if (rates.groups.empty()) rates.groups.resize(groups.size());
     require_groups(groups.size(), rates.groups.size());
     for (size_t i = 0; i < groups.size(); ++i) {
       const auto& options = groups[i].options();
@@ -65,7 +74,7 @@ struct Scheduler::Impl {
   }
 
   void write_options() {
-    auto& groups = optimizer.param_groups();
+    auto& groups = optimizer().param_groups();
     for (size_t i = 0; i < groups.size(); ++i) {
       auto& options = groups[i].options();
       options.set_lr(rates.groups[i].lr);
@@ -76,8 +85,8 @@ struct Scheduler::Impl {
 
   // The rule with another state, which fits the optimizer.
   Schedule loaded(const StateDict& state) const {
-    const size_t groups = rates.groups.size();
-    require_groups(std::as_const(optimizer).param_groups().size(), groups);
+    const size_t groups = std::as_const(optimizer()).param_groups().size();
+    if (!rates.groups.empty()) require_groups(groups, rates.groups.size());
     if (const size_t saved = saved_rates(state).size(); saved != groups) {
       refuse_state("the saved schedule is of " + std::to_string(saved) +
                        " parameter groups, the optimizer has " + std::to_string(groups),
@@ -94,7 +103,7 @@ struct Scheduler::Impl {
     write_options();
   }
 
-  torch::optim::Optimizer& optimizer;
+  std::function<torch::optim::Optimizer*()> find_optimizer;
   Schedule rule;
   GroupRates rates;
 };
@@ -103,6 +112,10 @@ Scheduler::Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule)
     : impl_(std::make_shared<Impl>(detail::own_optimizer(optimizer), std::move(schedule))) {
   (void)detail::own_optimizer(optimizer);  // learns the rates that the schedule begins with
 }
+
+Scheduler::Scheduler(std::function<torch::optim::Optimizer*()> find_optimizer, Schedule adapted)
+    : impl_(std::make_shared<Impl>(std::move(find_optimizer), std::move(adapted))),
+      adapted_(true) {}
 
 void Scheduler::step() {
   impl_->move([&] { impl_->rule->step(impl_->rates); });
@@ -133,12 +146,23 @@ void Scheduler::check_state_dict(const StateDict& state) const {
 void Scheduler::load_state_dict(const StateDict& state) {
   Schedule loaded = impl_->loaded(state);
   const std::vector<double> saved = saved_rates(state);
+  loaded->take_effect();
   impl_->move([&] {
     for (size_t i = 0; i < saved.size(); ++i) impl_->rates.groups[i].lr = saved[i];
   });
   impl_->rule = std::move(loaded);
 }
 
-torch::optim::Optimizer& Scheduler::optimizer() const { return impl_->optimizer; }
+torch::optim::Optimizer& Scheduler::optimizer() const { return impl_->optimizer(); }
+
+torch::optim::Optimizer* Scheduler::optimizer_if_known() const { return impl_->find_optimizer(); }
+
+std::function<std::optional<Scheduler>()> Scheduler::weak_handle() const {
+  return [weak = std::weak_ptr(impl_), adapted = adapted_]() -> std::optional<Scheduler> {
+    auto impl = weak.lock();
+    if (!impl) return std::nullopt;
+    return Scheduler(std::move(impl), adapted);
+  };
+}
 
 }  // namespace accelerate

@@ -15,7 +15,7 @@ std::chrono::seconds seconds_of(const std::string& text) {
   int seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   if (error != std::errc() || end != text.data() + text.size() || seconds < 1) {
-    refuse("'" + text + "' is no number of seconds", "--timeout");
+    refuse("'" + text + "' is not a number of seconds", "--timeout");
   }
   return std::chrono::seconds(seconds);
 }

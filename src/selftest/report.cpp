@@ -129,7 +129,7 @@ std::string to_json(const ProcessState& state, const std::vector<CheckResult>& r
                                          {"world_size", state.world_size()},
                                          {"device", state.device().str()},
                                          {"checks", checks}};
-  // Messages of libraries may hold bytes that are no UTF-8.
+  // Messages of libraries may hold bytes that are not valid UTF-8.
   return report.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -39,7 +39,7 @@ Verdict verdict_of(const Check& check, GetAccelerator accelerator) {
   } catch (const std::exception& error) {
     return failed(without_stack(error.what()));
   } catch (...) {
-    return failed("an exception that is no std::exception");
+    return failed("an exception that is not a std::exception");
   }
 }
 

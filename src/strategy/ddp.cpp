@@ -93,6 +93,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   // serves all evaluation that follows.
   void before_forward() override {
     require_usable("forward");
+    run_before_next_forward();
     if (!options_.broadcast_buffers || buffers_.empty()) return;
     const bool training = module_->is_training() && at::GradMode::is_enabled();
     if (gradient_sync_ && (training || buffers_changed_)) {

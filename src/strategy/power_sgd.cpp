@@ -105,7 +105,7 @@ void PowerSgdHook::draw_directions(const std::vector<at::Tensor>& matrices, Memo
   const bool reuse = options_.warm_start && std::ranges::equal(matrices, memory.directions, fits);
   if (reuse) {
     for (size_t i = 0; i < matrices.size(); ++i) {
-      // A direction vanishes where the gradient was zero, and is no number after an overflow: it
+      // A direction vanishes where the gradient was zero, and is not a number after an overflow: it
       // would never come back. Lengths in float: half precision does not hold them.
       at::Tensor& directions = memory.directions[i];
       const at::Tensor length =

@@ -245,7 +245,7 @@ TEST_F(CaptureTest, StepsAfterLoadStateAreThoseOfTheLoadedState) {
       for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(resumed[i], expected[i], 1e-5) << i;
       EXPECT_EQ(step.fallback_reason(), "");
       EXPECT_EQ(step.graphs(), 1u);
-      // On another way, and with other options.
+      // A state that was loaded without the accelerator.
       load_optimizer_state(*own, optimizer_state(*own));
       const int64_t replays = step.replays();
       step(batch);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes small valid files of each format for the fuzz targets to begin with.
+"""Writes small valid files of each format for the fuzz targets to begin with, and a list of them as libFuzzer reads it.
 
 usage: make_seeds.py folder
 """
 
 import io
 import json
+import shutil
 import struct
 import sys
 import zipfile
@@ -283,10 +284,13 @@ SEEDS["tokenizer"] = [json.dumps(tokenizer).encode() + b"\0" + TEXT for tokenize
 
 def main():
     folder = Path(sys.argv[1])
+    shutil.rmtree(folder, ignore_errors=True)
     for name, files in SEEDS.items():
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for number, content in enumerate(files):
-            (folder / name / f"seed_{number}").write_bytes(content)
+        (folder / name).mkdir(parents=True)
+        paths = [folder / name / f"seed_{number}" for number in range(len(files))]
+        for path, content in zip(paths, files):
+            path.write_bytes(content)
+        (folder / f"{name}.list").write_text(",".join(map(str, paths)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ constexpr double kRoundingOfTotal = 1e-2;
 // bfloat16 has eight bits.
 constexpr double kRoundingOfBfloat16 = 1e-2;
 
-// Of [batch, positions, ...] the rows that are no padding; everything if it is of another shape.
+// Of [batch, positions, ...] the rows that are not padding; everything if it is of another shape.
 at::Tensor without_padding(const at::Tensor& values, const at::Tensor& mask) {
   if (!mask.defined() || values.dim() < 3 || values.size(0) != mask.size(0) ||
       values.size(1) != mask.size(1)) {

@@ -142,7 +142,7 @@ def problems_of(library: str, symbols, names: PublicNames, tier_two):
         if name.split("::")[0] == "accelerate":
             header = names.header_of(name)
             if header is None:
-                yield symbol, "is no part of the public API"
+                yield symbol, "is not part of the public API"
             elif kind not in SHARED_KINDS and library_of(header) != library:
                 yield symbol, f"belongs to {library_of(header)}"
             continue
@@ -152,7 +152,7 @@ def problems_of(library: str, symbols, names: PublicNames, tier_two):
         if not named or namespaces - FOREIGN - {"accelerate"}:
             yield symbol, "is of a namespace that this library does not export"
         elif any(names.header_of(ours) is None for ours in re.findall(r"\baccelerate::[\w:]+", symbol)):
-            yield symbol, "names a type that is no part of the public API"
+            yield symbol, "names a type that is not part of the public API"
         elif kind not in SHARED_KINDS:
             yield symbol, "is defined here, but belongs to another library"
     for name in sorted(unused):

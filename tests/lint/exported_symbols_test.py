@@ -88,7 +88,7 @@ class ExportedSymbolsTest(unittest.TestCase):
             ("T", "accelerate::Errors::count()"),
         ]:
             with self.subTest(leak):
-                self.assertEqual(self.problems([*PUBLIC, (kind, leak)]), [(leak, "is no part of the public API")])
+                self.assertEqual(self.problems([*PUBLIC, (kind, leak)]), [(leak, "is not part of the public API")])
 
     def test_symbols_of_other_projects_are_found(self):
         for kind, leak, why in [
@@ -96,7 +96,7 @@ class ExportedSymbolsTest(unittest.TestCase):
             ("W", "YAML::Node::Node()", "is of a namespace that this library does not export"),
             ("T", "some_c_function", "is of a namespace that this library does not export"),
             ("W", "std::vector<nlohmann::json>::~vector()", "is of a namespace that this library does not export"),
-            ("W", "std::vector<accelerate::Plain>::~vector()", "names a type that is no part of the public API"),
+            ("W", "std::vector<accelerate::Plain>::~vector()", "names a type that is not part of the public API"),
             ("T", "at::add(at::Tensor const&)", "is defined here, but belongs to another library"),
         ]:
             with self.subTest(leak):

@@ -196,5 +196,37 @@ TEST_F(AcceleratorCalls, PowerSgdRefusesANegativeEpsilon) {
   });
 }
 
+size_t times_said(const std::string& output, const std::string& text) {
+  size_t times = 0;
+  for (size_t at = output.find(text); at != std::string::npos; at = output.find(text, at + 1)) {
+    ++times;
+  }
+  return times;
+}
+
+TEST_F(AcceleratorCalls, PrepareSaysOnceHowLargeBatchesAreAndHowSchedulesMove) {
+  spawn(2,
+        [](const Rank&) {
+          Accelerator accelerator(on_cpu());
+          const auto numbers = data_loader(Integers{256}, {.batch_size = 64});
+          const auto train = accelerator.prepare(numbers);
+          const auto eval = accelerator.prepare(numbers);
+          auto net = std::make_shared<Mlp>();
+          torch::optim::SGD sgd(net->parameters(), 0.1);
+          auto [model, optimizer, first, second] = accelerator.prepare(
+              net, sgd, get_scheduler("constant", sgd), get_scheduler("constant", sgd));
+          AcceleratorOptions splitting = on_cpu();
+          splitting.data_loader.split_batches = true;
+          Accelerator other(splitting);
+          const auto split = other.prepare(numbers);
+        },
+        {.environment = {{"ACCELERATE_LOG_LEVEL", "info"}}});
+  for (const int rank : {0, 1}) EXPECT_EQ(exit_code_of(rank), 0);
+  EXPECT_EQ(times_said(output_of(0), "info: batch 128 = 64 x 2 ranks\n"), 1u) << output_of(0);
+  EXPECT_EQ(times_said(output_of(0), "info: batch 64 = 32 x 2 ranks\n"), 1u);
+  EXPECT_EQ(times_said(output_of(0), "warning: the scheduler moves 2 steps a call"), 1u);
+  EXPECT_EQ(times_said(output_of(1), "ranks") + times_said(output_of(1), "scheduler"), 0u);
+}
+
 }  // namespace
 }  // namespace accelerate::test

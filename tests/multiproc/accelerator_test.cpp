@@ -118,12 +118,12 @@ TEST_P(AcceleratorOn, AnRvalueIsMovedInAndLives) {
   });
 }
 
-TEST_P(AcceleratorOn, UnknownObjectsPassThrough) {
+TEST_P(AcceleratorOn, ObjectsPassThroughWhereThatIsAskedFor) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(on_cpu());
     std::string name = "unchanged";
-    auto [text, number, pointer, model] =
-        accelerator.prepare(name, 42, std::make_unique<int>(5), Pair());
+    auto [text, number, pointer, model] = accelerator.prepare(
+        pass_through(name), pass_through(42), pass_through(std::make_unique<int>(5)), Pair());
     static_assert(std::is_same_v<decltype(text), std::string&>);
     static_assert(std::is_same_v<decltype(number), int>);
     EXPECT_EQ(&text, &name);

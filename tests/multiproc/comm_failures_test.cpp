@@ -3,8 +3,11 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "comm/rendezvous.h"
@@ -143,6 +146,24 @@ TEST_F(StuckRank, EndsItsProcessSoonAfterwards) {
   kill_rank(1, SIGKILL);
 }
 
+// Whether a connection of this machine has bytes that its other end does not take in.
+bool is_any_socket_stuck() {
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream in(table);
+    std::string line;
+    std::getline(in, line);  // the heading
+    while (std::getline(in, line)) {
+      // number: local remote state unsent:unread ...
+      std::istringstream words(line);
+      std::string skipped, queues;
+      words >> skipped >> skipped >> skipped >> skipped >> queues;
+      constexpr unsigned long kManyBytes = 1 << 16;
+      if (std::stoul(queues.substr(0, queues.find(':')), nullptr, 16) > kManyBytes) return true;
+    }
+  }
+  return false;
+}
+
 // A send that is under way when its connection breaks: Gloo forgets to tell whoever waits for it,
 // and no other rank is left to raise the alarm.
 TEST_F(CommFailures, AHalfSentMessageToAKilledPeerEndsInAnError) {
@@ -150,13 +171,21 @@ TEST_F(CommFailures, AHalfSentMessageToAKilledPeerEndsInAnError) {
     Group group(with_timeout(kTimeout));
     at::Tensor tensor = torch::ones({1 << 25}, test_device());
     for (int round = 0;; ++round) {
-      group.comm.broadcast(tensor, 0);
+      group.comm.broadcast(tensor, 0);  // far more than the buffers between them hold
       if (round == 1) rank.reach(1);
     }
   });
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
-  stop_rank(1);  // most likely while it reads, and rank 0 fills what is left of the buffers between
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  // Stopped between two messages rank 1 has asked for nothing, and rank 0 sends nothing.
+  bool half_sent = false;
+  for (int attempt = 0; attempt < 100 && !half_sent; ++attempt) {
+    if (attempt > 0) continue_rank(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(attempt % 10));
+    stop_rank(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    half_sent = is_any_socket_stuck();
+  }
+  ASSERT_TRUE(half_sent);
   kill_rank(1, SIGKILL);
   EXPECT_EQ(exit_code_of(0), kExitCommError);
   EXPECT_THAT(error_of(0),

@@ -1,4 +1,6 @@
 // Loaders of other libraries on several ranks: rank 0 reads them and every rank gets its part.
+#include <atomic>
+
 #include "multiproc/loading.h"
 
 namespace accelerate::test {
@@ -91,17 +93,102 @@ TEST_F(ForeignLoader, LeftEarlyBeginsAnew) {
   });
 }
 
+// Counts the samples that were read on this rank, in all copies.
+struct CountedExamples : torch::data::datasets::Dataset<CountedExamples> {
+  explicit CountedExamples(std::shared_ptr<std::atomic<int64_t>> reads) : reads(std::move(reads)) {}
+  torch::data::Example<> get(size_t index) override {
+    ++*reads;
+    return {torch::tensor(static_cast<int64_t>(index)), torch::tensor(0)};
+  }
+  std::optional<size_t> size() const override { return 12; }
+  std::shared_ptr<std::atomic<int64_t>> reads;
+};
+
+TEST_F(ForeignLoader, OverRandomAccessIsReadByEachRankForItself) {
+  run(2, [](const Rank&) {
+    Accelerator accelerator = sharding_accelerator({.compare_samples = false});
+    const auto reads = std::make_shared<std::atomic<int64_t>>(0);
+    const auto loader = accelerator.prepare(torch::data::make_data_loader(
+        CountedExamples(reads).map(torch::data::transforms::Stack<>()),
+        torch::data::DataLoaderOptions(2).drop_last(true)));
+    EXPECT_EQ(loader.size(), 3);
+    EXPECT_FALSE(loader.shard()->dispatch);
+    EXPECT_FALSE(loader.is_batch_stream());
+    auto first = real_samples(loader, accelerator), second = real_samples(loader, accelerator);
+    EXPECT_EQ(*reads, 12) << "6 of 12 samples in each of two passes";
+    EXPECT_NE(first, second) << "shuffled anew";
+    std::ranges::sort(first);
+    EXPECT_THAT(first, ElementsAreArray(integers_below(12)));
+  });
+}
+
+TEST_F(ForeignLoader, OverRandomAccessContinuesAtASampleAndReadsNoOther) {
+  run(2, [](const Rank&) {
+    Accelerator accelerator = sharding_accelerator({.compare_samples = false});
+    const auto reads = std::make_shared<std::atomic<int64_t>>(0);
+    const auto make = [&] {
+      return accelerator.prepare(torch::data::make_data_loader(
+          CountedExamples(reads).map(torch::data::transforms::Stack<>()), 2));
+    };
+    const auto loader = make();
+    std::vector<int64_t> all;
+    LoaderState state;
+    for (const auto& batch : loader) {
+      if (batch.info().index == 0) {
+        state = loader.state_dict();
+      } else {
+        const auto own = values(batch.data);
+        all.insert(all.end(), own.begin(), own.end());
+      }
+    }
+    EXPECT_EQ(state.position, 4);
+    *reads = 0;
+    auto resumed = make();
+    resumed.load_state_dict(state);
+    std::vector<int64_t> rest;
+    for (const auto& batch : batches_of(resumed))
+      rest.insert(rest.end(), batch.begin(), batch.end());
+    EXPECT_EQ(rest, all);
+    EXPECT_EQ(*reads, 4);
+  });
+}
+
+TEST_F(ForeignLoader, ThatRankZeroReadsForAllIsSaidOnce) {
+  const auto output = [&](bool sharded) {
+    spawn(2, [&](const Rank&) {
+      Accelerator accelerator = sharding_accelerator();
+      if (sharded) {
+        (void)accelerator.prepare(in_order(stacked(4), 1, 0));
+      } else {
+        const auto first = accelerator.prepare(in_order(stacked(4), 1, 1));
+        const auto second = accelerator.prepare(in_order(stacked(4), 1, 1));
+        EXPECT_TRUE(first.shard()->dispatch);
+        EXPECT_TRUE(first.is_batch_stream());
+      }
+    });
+    for (const int rank : {0, 1}) EXPECT_EQ(exit_code_of(rank), 0);
+    wait_all();
+    return output_of(0) + output_of(1);
+  };
+  const std::string said = "rank 0 reads the batches of a torch::data loader for all ranks";
+  EXPECT_THAT(output(true), testing::Not(testing::HasSubstr(said)));
+  const std::string text = output(false);
+  const size_t at = text.find(said);
+  ASSERT_NE(at, std::string::npos) << text;
+  EXPECT_EQ(text.find(said, at + 1), std::string::npos) << text;
+}
+
 TEST_F(ForeignLoader, ContinuesPastTheBatchesThatWereUsed) {
   run(2, [](const Rank&) {
     Accelerator accelerator = sharding_accelerator();
-    const auto loader = accelerator.prepare(in_order(stacked(12), 2, 0));
+    const auto loader = accelerator.prepare(in_order(stacked(12), 2, 1));
     for (const auto& batch : loader) {
       if (batch.info().index == 0) break;
     }
     const LoaderState state = loader.state_dict();
     EXPECT_TRUE(state.counts_batches);
     EXPECT_EQ(state.position, 2);
-    auto resumed = accelerator.prepare(in_order(stacked(12), 2, 0));
+    auto resumed = accelerator.prepare(in_order(stacked(12), 2, 1));
     resumed.load_state_dict(state);
     EXPECT_THAT(real_samples(resumed, accelerator), ElementsAre(4, 5, 6, 7, 8, 9, 10, 11));
     EXPECT_EQ(real_samples(resumed, accelerator).size(), 12u);

@@ -47,6 +47,31 @@ TEST_F(LifelineTest, TellsAPeerThatHasGoneFromOneThatIsStopped) {
   EXPECT_LT(elapsed(), kLongBeforeAnyTimeout);
 }
 
+// As on a machine so busy that rank 0 comes after all patience is spent.
+TEST_F(LifelineTest, ConnectsLaterWhereRankZeroIsLate) {
+  run(1, [](const Rank&) {
+    RankEnvironment ranks;
+    ranks.world_size = 2;
+    ranks.master_address = "127.0.0.1";
+    ranks.rank = 1;
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    comm::Lifelines rank_1(store, ranks);
+    EXPECT_ANY_THROW(rank_1.open());
+    rank_1.look();
+    ranks.rank = 0;
+    auto rank_0 = std::make_unique<comm::Lifelines>(store, ranks);
+    // The line is there when its end is noticed.
+    const auto give_up = std::chrono::steady_clock::now() + seconds(60);
+    while (!rank_1.is_gone(0) && std::chrono::steady_clock::now() < give_up) {
+      rank_1.look();
+      if (rank_0) rank_0->look();
+      if (rank_0 && rank_1.is_connected()) rank_0.reset();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    EXPECT_TRUE(rank_1.is_gone(0));
+  });
+}
+
 // Three ends in one process: a line that breaks though both of its ends live looks like this.
 TEST_F(LifelineTest, BringsItsPeerBackWhenItIsMadeAgain) {
   run(1, [](const Rank&) {

@@ -119,7 +119,7 @@ TEST_F(OneRank, RefusesWhatSeveralRanksRefuse) {
         group_usage_error([&] { (void)reduce(group.comm, torch::ones({2}, at::kComplexFloat)); }),
         HasSubstr("can be moved between ranks but not reduced"));
     EXPECT_THAT(group_usage_error([&] { (void)reduce(group.comm, std::string("text")); }),
-                HasSubstr("is no number"));
+                HasSubstr("is not a number"));
     EXPECT_THAT(
         group_usage_error([&] { (void)reduce(group.comm, std::numeric_limits<uint64_t>::max()); }),
         HasSubstr("more than 63 bits"));

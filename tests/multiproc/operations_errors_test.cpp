@@ -203,7 +203,7 @@ TEST_F(OperationErrors, ReductionsThatHaveNoResultAreRefusedWithTheirPlace) {
                         [](int, Communicator& comm) {
                           (void)reduce(comm, std::tuple(1.0, std::string("text")));
                         }),
-                HasSubstr("`[1]` is no number and cannot be reduced"));
+                HasSubstr("`[1]` is not a number and cannot be reduced"));
     EXPECT_THAT(
         refusal(ranks,
                 [](int, Communicator& comm) { (void)reduce(comm, torch::ones({2}, at::kShort)); }),

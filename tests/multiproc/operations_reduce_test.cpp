@@ -105,7 +105,7 @@ TEST_P(Broadcast, GivesAllRanksTheWholeValueOfOne) {
     Group group;
     for (int from = 0; from < rank.world_size; ++from) {
       Everything own = everything(rank.rank, 2);
-      // What is no tensor may have any length elsewhere.
+      // What is not a tensor may have any length elsewhere.
       if (rank.rank != from) own.output.text.resize(5);
       expect_same(broadcast(group.comm, own, from), everything(from, 2));
       const std::tuple<int, std::string, at::Tensor> constants{

@@ -127,8 +127,8 @@ TEST(SelftestArguments, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal({"--jason"}), "accelerate-selftest does not know this argument at --jason");
   EXPECT_EQ(refusal({"--json=1"}), "accelerate-selftest does not know this argument at --json=1");
   EXPECT_EQ(refusal({"--timeout"}), "it needs a value at --timeout");
-  EXPECT_EQ(refusal({"--timeout", "0"}), "'0' is no number of seconds at --timeout");
-  EXPECT_EQ(refusal({"--timeout=2m"}), "'2m' is no number of seconds at --timeout");
+  EXPECT_EQ(refusal({"--timeout", "0"}), "'0' is not a number of seconds at --timeout");
+  EXPECT_EQ(refusal({"--timeout=2m"}), "'2m' is not a number of seconds at --timeout");
 }
 
 TEST(SelftestExpect, AMismatchShowsBothSides) {

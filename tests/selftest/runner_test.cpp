@@ -145,7 +145,7 @@ TEST_F(SelftestRunner, WhatIsNoStdExceptionIsAFailureToo) {
   run(2, [](const Rank&) {
     const CheckResult result = Bench().run([](Accelerator&) -> Findings { throw 7; });
     EXPECT_THAT(failing_ranks(result), ElementsAre(0, 1));
-    EXPECT_EQ(result.failures[1].text, "an exception that is no std::exception");
+    EXPECT_EQ(result.failures[1].text, "an exception that is not a std::exception");
   });
 }
 

@@ -82,7 +82,7 @@ int run_body(const Rank& rank, uint64_t seed, const RankBody& body, ReportWriter
     return ended_by((std::string(typeid(error).name()) + ": " + error.what()).c_str(),
                     kExitOtherException);
   } catch (...) {
-    return ended_by("an exception that is no std::exception", kExitOtherException);
+    return ended_by("an exception that is not a std::exception", kExitOtherException);
   }
 }
 

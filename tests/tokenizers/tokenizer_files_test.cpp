@@ -84,8 +84,8 @@ TEST(TokenizerFile, RefusesWhatIsNestedTooDeep) {
 }
 
 TEST(TokenizerFile, RefusesWhatIsNoJson) {
-  EXPECT_THAT(complaint(std::string("{")), HasSubstr("the file is no JSON"));
-  EXPECT_THAT(complaint(std::string("")), HasSubstr("the file is no JSON"));
+  EXPECT_THAT(complaint(std::string("{")), HasSubstr("the file is not valid JSON"));
+  EXPECT_THAT(complaint(std::string("")), HasSubstr("the file is not valid JSON"));
   EXPECT_THAT(complaint(std::string("[]")), HasSubstr("an object was expected"));
   EXPECT_THROW(Tokenizer::from_file("/no/such/tokenizer.json"), DataError);
 }

@@ -125,7 +125,7 @@ TEST(Tokenizer, ThrowsTheErrorOfTheFirstTextOfABatchThatCannotBeEncoded) {
     static_cast<void>(tokenizer.encode_batch(views, {.threads = 4}));
     FAIL() << "no error";
   } catch (const DataError& error) {
-    EXPECT_EQ(error.message(), "a text is not UTF-8 at byte 0");
+    EXPECT_EQ(error.message(), "a text is not valid UTF-8 at byte 0");
   }
 }
 

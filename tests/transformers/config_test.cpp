@@ -208,18 +208,18 @@ TEST(ModelConfig, NamesTheKeyItsValueAndWhatItShouldBe) {
 }
 
 TEST(ModelConfig, RefusesTextsThatAreNoConfiguration) {
-  EXPECT_THAT(data_error(""), HasSubstr("the file is no JSON"));
+  EXPECT_THAT(data_error(""), HasSubstr("the file is not valid JSON"));
   EXPECT_THAT(data_error("{\"a\": 1"), HasSubstr("at   some.json"));
-  EXPECT_THAT(data_error("{\"a\": 1} x"), HasSubstr("the file is no JSON"));
+  EXPECT_THAT(data_error("{\"a\": 1} x"), HasSubstr("the file is not valid JSON"));
   EXPECT_THAT(data_error("[1]"), HasSubstr("it is a list, not an object"));
   EXPECT_THAT(data_error("3"), HasSubstr("it is no object"));
-  EXPECT_THAT(data_error("{\"a\": \"\xff\"}"), HasSubstr("the file is no JSON"));
-  EXPECT_THAT(data_error("{\"a\": NaN}"), HasSubstr("the file is no JSON"));
+  EXPECT_THAT(data_error("{\"a\": \"\xff\"}"), HasSubstr("the file is not valid JSON"));
+  EXPECT_THAT(data_error("{\"a\": NaN}"), HasSubstr("the file is not valid JSON"));
 }
 
 TEST(ModelConfig, RefusesAKeyThatIsThereTwice) {
   EXPECT_EQ(data_error(R"({"hidden_size": 4, "x": {"y": 1}, "hidden_size": 5})"),
-            "DataError: this is no valid configuration: it has the key \"hidden_size\" twice\n"
+            "DataError: this is not a valid configuration: it has the key \"hidden_size\" twice\n"
             "  at   some.json");
   EXPECT_THAT(data_error(R"({"x": {"y": 1, "y": 1}})"), HasSubstr("\"y\" twice"));
 }

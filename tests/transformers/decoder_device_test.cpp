@@ -7,7 +7,7 @@
 
 #include <limits>
 
-#include "support/device_environment.h"
+#include "support/test_device.h"
 #include "transformers/decoder_models.h"
 
 namespace accelerate::test {

@@ -119,7 +119,7 @@ TEST_F(HubCache, RefusesNamesThatAreNone) {
   for (const char* name :
        {"", "a/../b", "../x", "a/b/c", "a//b", "/nowhere/at/all", "a b", "org/na\nme", "a/."}) {
     EXPECT_THAT(error_from<DataError>([&] { find_pretrained(name); }),
-                HasSubstr("is no folder, and cannot be a name on the Hugging Face hub"))
+                HasSubstr("is not a folder, and cannot be a name on the Hugging Face hub"))
         << name;
   }
   for (const char* revision : {"", "..", "a/../b", "/etc/passwd", "a b"}) {

@@ -117,7 +117,7 @@ TEST_F(FromPretrainedOnRanks, AnErrorOfTheReaderIsAnErrorOnAllAndTheGroupGoesOn)
     Accelerator accelerator(on_cpu());
     const PretrainedOptions options{.broadcast = &accelerator.communicator()};
     EXPECT_THAT(error_from<DataError>([&] { AutoModel::from_pretrained(folder / "x", options); }),
-                HasSubstr("is no folder"));
+                HasSubstr("is not a folder"));
     save_on_first(rank, folder, ModelTask::kBase, small_bert());
     if (rank.rank == 0) {
       for (const std::string& name : names_in(folder)) {

@@ -128,7 +128,7 @@ TEST(SavePretrained, RefusesAFunctionThatWritesAnotherFormatUnderThatName) {
                                   save_torch_archive(path, TorchValue("an archive"));
                                 }});
               }),
-              HasSubstr("what save_function has written is no safetensors file"));
+              HasSubstr("what save_function has written is not a safetensors file"));
 }
 
 TEST(SavePretrained, SaysWhatCannotBeReplaced) {

@@ -6,7 +6,7 @@
 
 #include <limits>
 
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate {
 namespace {

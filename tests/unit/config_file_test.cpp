@@ -100,7 +100,7 @@ TEST(ConfigFiles, WrongValuesAreRefusedWithLineAndNearestName) {
 }
 
 TEST(ConfigFiles, WhatIsNoConfigurationIsRefused) {
-  EXPECT_THAT(file_refusal("distributed_type: [NO\n"), HasSubstr("the file is no YAML"));
+  EXPECT_THAT(file_refusal("distributed_type: [NO\n"), HasSubstr("the file is not valid YAML"));
   EXPECT_THAT(file_refusal("- 1\n- 2\n"), HasSubstr("the file holds no settings | c.yaml"));
   EXPECT_THAT(file_refusal(""), HasSubstr("the file holds no settings"));
   EXPECT_THAT(file_refusal("num_processes: 1\n"), HasSubstr("must name a distributed_type"));

@@ -72,11 +72,11 @@ TEST_F(CsvFiles, IntegersMayBeWrittenAsOtherNumbersDo) {
   const CsvTable table = read("3.0\n-2e3\n+7\n", {.data_dtype = at::kLong});
   EXPECT_THAT(values(table.data), ElementsAre(3, -2000, 7));
   EXPECT_EQ(refusal("3.5\n", {.data_dtype = at::kLong}),
-            "a.csv, line 1, column 1: '3.5' is no integer");
+            "a.csv, line 1, column 1: '3.5' is not an integer");
   EXPECT_EQ(refusal("1\nnan\n", {.header = CsvHeader::kAbsent, .data_dtype = at::kLong}),
-            "a.csv, line 2, column 1: 'nan' is no integer");
+            "a.csv, line 2, column 1: 'nan' is not an integer");
   EXPECT_EQ(refusal("1e30\n", {.data_dtype = at::kLong}),
-            "a.csv, line 1, column 1: '1e30' is no integer");
+            "a.csv, line 1, column 1: '1e30' is not an integer");
 }
 
 TEST_F(CsvFiles, QuotesBlanksSignsAndSpecialNumbersAreRead) {
@@ -106,7 +106,7 @@ TEST_F(CsvFiles, AHeaderIsFoundWhereAFieldIsNoNumber) {
   EXPECT_THAT(read("1,2\n3,4\n").names, IsEmpty());
   EXPECT_THAT(values(read("1,2\n3,4\n", {.header = CsvHeader::kPresent}).data), ElementsAre(3, 4));
   EXPECT_EQ(refusal("a,b\n3,4\n", {.header = CsvHeader::kAbsent}),
-            "a.csv, line 1, column 1: 'a' is no number");
+            "a.csv, line 1, column 1: 'a' is not a number");
 }
 
 TEST_F(CsvFiles, QuotedNamesMayHoldDelimitersAndQuotes) {
@@ -127,12 +127,12 @@ TEST_F(CsvFiles, AHeaderAloneGivesNoRows) {
 }
 
 TEST_F(CsvFiles, ErrorsNameLineAndColumn) {
-  EXPECT_EQ(refusal("a,b\n1,2\n\n3,x1\n"), "a.csv, line 4, column 2: 'x1' is no number");
+  EXPECT_EQ(refusal("a,b\n1,2\n\n3,x1\n"), "a.csv, line 4, column 2: 'x1' is not a number");
   EXPECT_EQ(refusal("1,2\n3,\n"),
             "a.csv, line 2, column 2: the field is empty, a number is needed");
-  EXPECT_EQ(refusal("1,2\n3,1.5abc\n"), "a.csv, line 2, column 2: '1.5abc' is no number");
-  EXPECT_EQ(refusal("1,2\n+-3,1\n"), "a.csv, line 2, column 1: '+-3' is no number");
-  EXPECT_EQ(refusal("1,2\n1e999,1\n"), "a.csv, line 2, column 1: '1e999' is no number");
+  EXPECT_EQ(refusal("1,2\n3,1.5abc\n"), "a.csv, line 2, column 2: '1.5abc' is not a number");
+  EXPECT_EQ(refusal("1,2\n+-3,1\n"), "a.csv, line 2, column 1: '+-3' is not a number");
+  EXPECT_EQ(refusal("1,2\n1e999,1\n"), "a.csv, line 2, column 1: '1e999' is not a number");
   EXPECT_EQ(refusal("1,2\n3\n"), "a.csv, line 2: the line has 1 fields, the first one has 2");
   EXPECT_EQ(refusal("1,2\n3,4,5\n"), "a.csv, line 2: the line has 3 fields, the first one has 2");
   const std::string quote =

@@ -108,7 +108,7 @@ TEST(EstimateArchitecture, ModelsForNoMachineAreRefused) {
 
 TEST(EstimateArchitecture, OtherTextsAreRefused) {
   EXPECT_THAT(refusal_of("[1]"), HasSubstr("it holds no JSON object"));
-  EXPECT_THAT(refusal_of("{"), HasSubstr("the file is no JSON"));
+  EXPECT_THAT(refusal_of("{"), HasSubstr("the file is not valid JSON"));
   std::string deep = R"({"model_type": )";
   for (int i = 0; i < 100'000; ++i) deep += "[";
   EXPECT_THAT(refusal_of(deep), HasSubstr("nested too deeply"));

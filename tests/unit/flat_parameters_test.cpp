@@ -10,7 +10,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/schedulers.h"
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate {
 namespace {
@@ -377,7 +377,7 @@ TEST_F(FlatTest, OptionsThatMeanNothingAreRefused) {
   }
 }
 
-// As clip_grad_norm_ of torch has it: a norm that is no number makes all parameters so.
+// As clip_grad_norm_ of torch has it: a norm that is not a number makes all parameters so.
 TEST_F(FlatTest, ANormThatIsNoNumberIsNotPassedOver) {
   Linears net = a_net();
   auto parameters = std::make_shared<FlatParameters>(*net);

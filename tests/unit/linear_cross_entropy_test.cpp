@@ -8,7 +8,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate::ops {
 namespace {

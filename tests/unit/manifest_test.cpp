@@ -152,7 +152,7 @@ TEST(ManifestTest, WhatIsUnknownMissingTwiceOrOfTheWrongTypeIsRefused) {
             "\"format\" of the manifest is unknown");
   EXPECT_EQ(refusal(altered("\"version\": 1", "\"version\": 2")),
             "the checkpoint has format version 2, this library reads version 1");
-  EXPECT_THAT(refusal(altered("{\n", "{{\n")), StartsWith("this is not JSON: "));
+  EXPECT_THAT(refusal(altered("{\n", "{{\n")), StartsWith("this is not valid JSON: "));
   EXPECT_EQ(refusal(altered("\"shape\": [3,4]", "\"shape\": [3,-4]")),
             "\"shape\" of a part of model.safetensors holds something that is not a size");
   EXPECT_EQ(refusal(altered("\"start\": [3,0]", "\"start\": [4,0]")),

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 std::string index_refusal(std::string_view text) {
   const auto error = error_of<CheckpointError>([&] { parse_shard_index(text, "i.json"); });
   EXPECT_EQ(error.where(), "i.json");
-  constexpr std::string_view kBegin = "this is no valid index of model files: ";
+  constexpr std::string_view kBegin = "this is not a valid index of model files: ";
   EXPECT_TRUE(error.message().starts_with(kBegin)) << error.message();
   return error.message().substr(kBegin.size());
 }
@@ -71,9 +71,10 @@ TEST(ShardIndex, RefusesEverythingThatIsNoMapOfTexts) {
   EXPECT_EQ(index_refusal(R"({"a":"x","b":3})"), "the value of \"b\" is not the name of a file");
   EXPECT_THAT(index_refusal(R"({"a":"x"})"
                             "x"),
-              HasSubstr("it is no JSON"));
+              HasSubstr("it is not valid JSON"));
   EXPECT_EQ(index_refusal(std::string_view("{\"a\":\"x\"}\0", 10)), "it has a byte 0");
-  EXPECT_THAT(index_refusal("{\"a\":" + std::string(1'000'000, '[')), HasSubstr("it is no JSON"));
+  EXPECT_THAT(index_refusal("{\"a\":" + std::string(1'000'000, '[')),
+              HasSubstr("it is not valid JSON"));
 }
 
 TEST(ShardIndex, RefusesATextThatIsCutAtWhateverByte) {
@@ -100,7 +101,7 @@ TEST(ShardIndex, IsWrittenAsPythonWritesIt) {
   EXPECT_THAT(error_of<UsageError>([] {
                 shard_index_text({.weight_map = {{"\xff", "x"}}});
               }).message(),
-              HasSubstr("is not UTF-8"));
+              HasSubstr("is not valid UTF-8"));
 }
 
 using ShardIndexFile = test::ScratchFolder;

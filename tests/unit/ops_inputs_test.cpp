@@ -9,7 +9,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate::ops {
 namespace {
@@ -147,7 +147,7 @@ TEST_F(OpsInputsTest, OptionsOfTheLossThatMeanNothingAreRefused) {
       HasSubstr("the weight has the shape [4, 9]"));
 }
 
-// As torch has it: the loss is no number, but nothing is learned from it.
+// As torch has it: the loss is not a number, but nothing is learned from it.
 TEST_F(OpsInputsTest, ABatchOfIgnoredRowsHasGradientsOfZero) {
   for (const double z_loss : {0.0, 0.1}) {
     at::Tensor rows = random_input({5, 8}).requires_grad_();

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "accelerate/errors.h"
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate::ops {
 namespace {

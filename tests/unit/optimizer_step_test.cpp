@@ -7,7 +7,7 @@
 
 #include <sstream>
 
-#include "support/device_environment.h"
+#include "support/test_device.h"
 
 namespace accelerate {
 namespace {

@@ -61,7 +61,7 @@ TEST(RngTypeTest, IsWrittenAsEnumeratorOrAsTheReferenceSpellsIt) {
     FAIL() << "accepted";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "UsageError: 'numpy' is no type of random state\n"
+                 "UsageError: 'numpy' is not a type of random state\n"
                  "  at   rng_types\n"
                  "  try  one of torch, cuda, generator");
   }

@@ -23,7 +23,7 @@ std::string refusal(std::string_view header, size_t data_bytes = 0) {
   const std::string file = safetensors_file(header, data_bytes);
   const auto error = error_of<CheckpointError>([&] { parse(file); });
   EXPECT_EQ(error.where(), "w.safetensors");
-  constexpr std::string_view kBegin = "this is no valid safetensors file: ";
+  constexpr std::string_view kBegin = "this is not a valid safetensors file: ";
   EXPECT_TRUE(error.message().starts_with(kBegin)) << error.message();
   return error.message().substr(kBegin.size());
 }
@@ -144,9 +144,9 @@ TEST(SafetensorsHeader, RefusesLengthsAndPaddingThatTheFormatDoesNotAllow) {
   EXPECT_EQ(refusal("\xef\xbb\xbf{}"), "its header does not begin with {");
   EXPECT_EQ(refusal(""), "its header does not begin with {");
   EXPECT_EQ(refusal(std::string_view("{}\0\0", 4)), "its header has a byte 0");
-  EXPECT_THAT(refusal("{}{}"), HasSubstr("its header is no JSON"));
-  EXPECT_THAT(refusal(R"({"\ud800":{}})"), HasSubstr("its header is no JSON"));
-  EXPECT_THAT(refusal("{/**/}"), HasSubstr("its header is no JSON"));
+  EXPECT_THAT(refusal("{}{}"), HasSubstr("its header is not valid JSON"));
+  EXPECT_THAT(refusal(R"({"\ud800":{}})"), HasSubstr("its header is not valid JSON"));
+  EXPECT_THAT(refusal("{/**/}"), HasSubstr("its header is not valid JSON"));
   EXPECT_TRUE(parse(safetensors_file("{} \n\t\r")).entries.empty());
 }
 
@@ -167,7 +167,8 @@ TEST(SafetensorsHeader, RefusesAFileThatIsCutAtWhateverByte) {
 TEST(SafetensorsHeader, RefusesDeepNestingWithoutRunningOutOfStack) {
   EXPECT_THAT(refusal(tensor(R"("dtype":)" + std::string(1'000'000, '['))),
               HasSubstr("is an array"));
-  EXPECT_THAT(refusal(R"({"a":{"x":)" + std::string(1'000'000, '[')), HasSubstr("is no JSON"));
+  EXPECT_THAT(refusal(R"({"a":{"x":)" + std::string(1'000'000, '[')),
+              HasSubstr("is not valid JSON"));
 }
 
 TEST(SafetensorsHeader, ShowsNamesThatAreNoPlainTextAsOne) {
@@ -216,7 +217,7 @@ TEST(SafetensorsLayout, RefusesWhatNoReaderWouldTake) {
   EXPECT_EQ(refusal_of({{.name = "__metadata__"}}),
             "a tensor of a safetensors file cannot be called __metadata__");
   EXPECT_EQ(refusal_of({{.name = "\xff"}}),
-            "the name or metadata text \"\\xff\" is not UTF-8, which safetensors files need");
+            "the name or metadata text \"\\xff\" is not valid UTF-8, which safetensors files need");
   EXPECT_THAT(refusal_of({}, {{"k", std::string(kMaxSafetensorsHeader, 'x')}}),
               HasSubstr("readers of safetensors files take at most 100000000"));
 }

@@ -322,13 +322,24 @@ TEST(PreparedScheduler, SaysOnceHowManyStepsACallIs) {
   PreparedScheduler scheduler(Scheduler(sgd, exponential_lr({.gamma = 0.5})), three);
   scheduler.step();
   scheduler.step();
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "warning: the scheduler moves 3 steps a call on 3 processes, as a schedule for the data "
+      "of one process needs; for one a call set .scheduler = {.pace = "
+      "SchedulerPace::kPerOptimizerStep}, to keep it SchedulerPace::kPerProcess\n");
+  testing::internal::CaptureStderr();
+  auto asked = sgd_of({1.0});
+  PreparedScheduler(Scheduler(asked, exponential_lr({.gamma = 0.5})), three,
+                    {.pace = SchedulerPace::kPerProcess});
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "info: the scheduler moves 3 steps a call on 3 processes; for one a call use "
-            "SchedulerPace::kPerOptimizerStep\n");
+            "info: the scheduler moves 3 steps a call on 3 processes\n");
   testing::internal::CaptureStderr();
   auto other = sgd_of({1.0});
   PreparedScheduler(Scheduler(other, exponential_lr({.gamma = 0.5})),
                     {.num_processes = 3, .is_main_process = false});
+  auto third = sgd_of({1.0});
+  PreparedScheduler(Scheduler(third, exponential_lr({.gamma = 0.5})),
+                    {.num_processes = 3, .says_pace = false});
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 

@@ -196,8 +196,9 @@ TEST_F(TorchArchive, WhatTheFormatCannotHoldIsRefusedWithItsPlace) {
   EXPECT_EQ(refusal(at::Tensor()), "torch.save's format cannot hold an undefined tensor");
   EXPECT_THAT(refusal(torch::empty({2}, at::kMeta)), HasSubstr("a tensor without plain memory"));
   EXPECT_THAT(refusal(torch::ones({2}).to_sparse()), HasSubstr("a tensor without plain memory"));
-  EXPECT_EQ(refusal("\xff"),
-            "torch.save's format cannot hold a text that is not UTF-8, or is longer than 4 GiB");
+  EXPECT_EQ(
+      refusal("\xff"),
+      "torch.save's format cannot hold a text that is not valid UTF-8, or is longer than 4 GiB");
   EXPECT_THAT(refusal(TorchNumpyArray{torch::ones({1})}), HasSubstr("a NumPy array"));
   EXPECT_THAT(refusal(TorchBigInteger{"12x"}), HasSubstr("the large integer '12x'"));
   EXPECT_THAT(refusal(TorchDict{{TorchValue::List{}, 1}}), HasSubstr("a dict with the key a list"));
@@ -278,7 +279,7 @@ TEST_F(TorchArchive, AClassIsNoValue) {
         [&] { load_torch_archive(written(test::archive_of("\x80\x02" + body + "."))); });
   };
   EXPECT_THAT(refusal("ccollections\nOrderedDict\n"),
-              HasSubstr("a class or a function is no value"));
+              HasSubstr("a class or a function is not a value"));
   EXPECT_THAT(refusal("cposix\nsystem\n"), HasSubstr("'posix.system'"));
 }
 

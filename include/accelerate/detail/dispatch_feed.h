@@ -126,7 +126,7 @@ class DispatchingFeed final : public Feed<Value> {
       channel_.send_failure(error.what());
       throw;
     } catch (...) {
-      channel_.send_failure("an exception that is no std::exception");
+      channel_.send_failure("an exception that is not a std::exception");
       throw;
     }
     channel_.send({.info = parts.info, .position = parts.position}, parts.value.packed);

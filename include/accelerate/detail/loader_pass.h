@@ -29,7 +29,7 @@ ACCELERATE_EXPORT void check_dataset(const void* dataset);
 ACCELERATE_EXPORT void check_options(const LoaderOptions& options, SourceKind kind);
 ACCELERATE_EXPORT void check_shard(const LoaderOptions& options, const LoaderShard& shard,
                                    SourceKind kind, bool already_sharded);
-// For batches of a type that is no nested value: throws if `shard` dispatches.
+// For batches of a type that is not a nested value: throws if `shard` dispatches.
 ACCELERATE_EXPORT void refuse_to_dispatch(const LoaderShard& shard, const std::type_info& batch);
 
 // Batches to pass over, in the pass `epoch` only.

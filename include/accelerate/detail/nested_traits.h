@@ -37,7 +37,7 @@ struct Example;
 //   };
 //
 // The struct stays an aggregate: designated initialisers work. At most 32 fields. A struct that
-// inherits from this one is no nested value until it names its own fields.
+// inherits from this one is not a nested value until it names its own fields.
 #define ACCELERATE_FIELDS(...)                                       \
   auto accelerate_fields() { return ::std::tie(__VA_ARGS__); }       \
   auto accelerate_fields() const { return ::std::tie(__VA_ARGS__); } \

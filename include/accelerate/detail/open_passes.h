@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +21,11 @@ class ACCELERATE_EXPORT OpenPasses {
   // The batch that the innermost loop works on; nothing outside of loops.
   std::optional<BatchInfo> current() const;
 
+  // Called by before_pass(), which every loop calls before it begins; never at the same time as
+  // another such call. May be empty.
+  void set_before_pass(std::function<void()> call);
+  void before_pass() const;
+
  private:
   friend class OpenPass;
   struct Entry {
@@ -34,6 +40,8 @@ class ACCELERATE_EXPORT OpenPasses {
   mutable std::mutex mutex_;
   int64_t begun_ = 0;
   std::vector<Entry> open_;
+  mutable std::mutex before_pass_mutex_;
+  std::function<void()> before_pass_;
 };
 
 // One loop. Ends with its object: when the loop reached its end or was left.

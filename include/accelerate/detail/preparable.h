@@ -7,6 +7,7 @@
 
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/torch_loader.h"
+#include "accelerate/loader.h"
 #include "accelerate/prepared_model.h"
 #include "accelerate/prepared_optimizer.h"
 #include "accelerate/prepared_scheduler.h"
@@ -14,6 +15,10 @@
 namespace torch::nn {
 class AnyModule;
 }
+namespace torch::optim {
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
+}  // namespace torch::optim
 namespace torch::data {
 template <typename Dataset, typename Batch, typename BatchRequest>
 class DataLoaderBase;
@@ -32,6 +37,19 @@ struct Unplaced {
 //   auto [model, loader] = accelerator.prepare(net, accelerate::unplaced(batches));
 template <class T>
 Unplaced<T> unplaced(T&& object) {
+  return {std::forward<T>(object)};
+}
+
+// What pass_through() returns: T is a reference for an lvalue.
+template <class T>
+struct PassThrough {
+  T object;
+};
+
+// Has prepare() hand `object` back as it is, whatever it is: for generic code that prepares what it
+// is given. An lvalue comes back as a reference, an rvalue by value.
+template <class T>
+PassThrough<T> pass_through(T&& object) {
   return {std::forward<T>(object)};
 }
 
@@ -78,6 +96,19 @@ inline constexpr bool is_optimizer = std::is_base_of_v<torch::optim::Optimizer, 
 template <class T>
 inline constexpr bool is_optimizer_pointer = is_optimizer<typename PointeeOf<T>::type>;
 
+// Itself, by plain pointer or by smart pointer.
+template <class Base, class T>
+inline constexpr bool is_or_points_to =
+    std::is_base_of_v<Base, T> || std::is_base_of_v<Base, std::remove_pointer_t<T>> ||
+    std::is_base_of_v<Base, typename PointeeOf<T>::type>;
+
+template <class T>
+inline constexpr bool is_torch_scheduler = is_or_points_to<torch::optim::LRScheduler, T>;
+
+template <class T>
+inline constexpr bool is_torch_plateau =
+    is_or_points_to<torch::optim::ReduceLROnPlateauScheduler, T>;
+
 template <class T>
 inline constexpr bool is_prepared_model = false;
 template <class Module>
@@ -87,6 +118,8 @@ template <class T>
 inline constexpr bool is_loader = false;
 template <class Source, class Collate>
 inline constexpr bool is_loader<DataLoader<Source, Collate>> = true;
+template <class Value>
+inline constexpr bool is_loader<Loader<Value>> = true;
 
 template <class T>
 concept Model = ModuleHolder<T> || SharedModule<T>;
@@ -123,27 +156,98 @@ inline constexpr bool is_unplaced = false;
 template <class T>
 inline constexpr bool is_unplaced<Unplaced<T>> = true;
 
+template <class T>
+inline constexpr bool is_pass_through = false;
+template <class T>
+inline constexpr bool is_pass_through<PassThrough<T>> = true;
+
+template <class T>
+inline constexpr bool is_prepared = is_prepared_model<T> || std::is_same_v<T, PreparedOptimizer> ||
+                                    std::is_same_v<T, PreparedScheduler>;
+
+template <class T>
+struct PreparedType {
+  static_assert(is_loader<T> || is_prepared<T>,
+                "Prepared<T>: T is a module or its holder, an optimizer, a scheduler or a loader");
+  using type = T;
+};
+template <class T>
+requires is_module<T>
+struct PreparedType<T> {
+  using type = PreparedModel<T>;
+};
+template <ModuleHolder T>
+struct PreparedType<T> {
+  using type = PreparedModel<typename T::ContainedType>;
+};
+template <class T>
+requires is_optimizer<T>
+struct PreparedType<T> {
+  using type = PreparedOptimizer;
+};
+template <class T>
+requires(std::is_same_v<T, Scheduler> ||
+         std::is_base_of_v<torch::optim::LRScheduler, T>) struct PreparedType<T> {
+  using type = PreparedScheduler;
+};
+
+// What prepare() can do something with.
+template <class T>
+inline constexpr bool is_preparable =
+    Model<T> || is_optimizer<T> || is_optimizer_pointer<T> || std::is_same_v<T, Scheduler> ||
+    is_torch_scheduler<T> || is_torch_loader<T> || is_loader<T> || is_unplaced<T> ||
+    is_pass_through<T> || is_prepared<T>;
+
 // A pointer that owns nothing: whoever made `object` keeps it alive.
 template <class T>
 std::shared_ptr<T> borrowed(T* object) {
   return std::shared_ptr<T>(std::shared_ptr<T>(), object);
 }
 
-// A loader of torch::data, given by reference or by pointer, as a loader of ours. An lvalue is
+// An object of the user, given by reference or by smart pointer, as a shared pointer: an lvalue is
 // referenced, an rvalue owned.
 template <class T>
-auto adopt_torch_loader(T&& object) {
+auto shared_object(T&& object) {
   using Object = std::remove_cvref_t<T>;
   using Pointee = typename PointeeOf<Object>::type;
-  const auto adopt = [](auto loader) { return data_loader(batches_of_torch(std::move(loader))); };
   if constexpr (std::is_void_v<Pointee>) {
-    static_assert(std::is_lvalue_reference_v<T>);
-    return adopt(borrowed(&object));
+    if constexpr (std::is_lvalue_reference_v<T>) {
+      return borrowed(&object);
+    } else {
+      return std::make_shared<Object>(std::forward<T>(object));
+    }
   } else if constexpr (is_shared_ptr<Object> || !std::is_lvalue_reference_v<T>) {
-    return adopt(std::shared_ptr<Pointee>(std::forward<T>(object)));
+    return std::shared_ptr<Pointee>(std::forward<T>(object));
   } else {
-    return adopt(borrowed(object.get()));
+    return borrowed(object.get());
+  }
+}
+
+// A loader of torch::data as a loader of ours.
+template <class T>
+auto adopt_torch_loader(T&& object) {
+  auto loader = shared_object(std::forward<T>(object));
+  using Loader = typename decltype(loader)::element_type;
+  check_dataset(loader.get());
+  if constexpr (reads_torch_by_index<Loader>()) {
+    auto source = std::make_shared<TorchSource<Loader>>(std::move(loader));
+    LoaderOptions options = source->options();
+    return DataLoader<TorchSource<Loader>>(std::move(source), std::move(options));
+  } else {
+    return data_loader(batches_of_torch(std::move(loader)));
   }
 }
 
 }  // namespace accelerate::detail
+
+namespace accelerate {
+
+// What prepare() makes of a T, to name it in members and functions:
+//   Prepared<Net>                 of a TORCH_MODULE holder or the module itself: PreparedModel
+//   Prepared<torch::optim::SGD>   PreparedOptimizer, whatever the optimizer
+//   Prepared<Scheduler>           PreparedScheduler; also of torch's schedulers
+// Loaders keep their type; see Loader for one that does not name the dataset.
+template <class T>
+using Prepared = typename detail::PreparedType<T>::type;
+
+}  // namespace accelerate

@@ -158,7 +158,7 @@ struct LanguageModelingOptions {
 // samples are not looked at.
 class ACCELERATE_EXPORT DataCollatorForLanguageModeling {
  public:
-  // Throws UsageError for shares that are no shares and for a tokenizer without a mask token where
+  // Throws UsageError for shares that are not shares and for a tokenizer without a mask token where
   // one is needed.
   explicit DataCollatorForLanguageModeling(const PretrainedTokenizer& tokenizer,
                                            LanguageModelingOptions options = {});

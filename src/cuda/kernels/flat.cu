@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamW op) {
   float scale = 1.0F;
   if (op.norm != nullptr) {
     const float wanted = op.max_norm / (*op.norm + 1e-6F);
-    if (!(wanted > 1.0F)) scale = wanted;  // also where it is no number
+    if (!(wanted > 1.0F)) scale = wanted;  // also where it is not a number
   }
   const float size = learning_rate / (1.0F - powf(op.beta1, step));
   const float root = rsqrtf(1.0F - powf(op.beta2, step));

@@ -139,7 +139,7 @@ BestToken::BestToken(const at::Tensor& matrix)
       scales[row] = numbers ? largest / kMostByte : std::numeric_limits<float>::quiet_NaN();
       const float steps = largest > 0 ? kMostByte / largest : 0;
       for (int64_t i = 0; i < width; ++i) {
-        // The limits also catch what is no number; such a row has no scale that excludes it.
+        // The limits also catch what is not a number; such a row has no scale that excludes it.
         const float scaled = std::min(std::max(-kMostByte, from[i] * steps), kMostByte);
         to[i] = static_cast<int8_t>(scaled + (scaled < 0 ? -0.5F : 0.5F));
       }
@@ -195,7 +195,7 @@ at::Tensor BestToken::choose(const at::Tensor& features,
   for (int64_t text = 0; text < batch; ++text) {
     int64_t token =
         choose_one(all.features + text * all.width, all.scores + text * vocabulary, forbidden);
-    // Values that are no numbers leave nothing to compare: whatever argmax makes of them.
+    // Values that are not numbers leave nothing to compare: whatever argmax makes of them.
     if (token < 0) token = at::mv(matrix_, rows[text]).argmax().item<int64_t>();
     tokens.data_ptr<int64_t>()[text] = token;
   }

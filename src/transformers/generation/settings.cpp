@@ -101,7 +101,7 @@ int64_t min_length_of(const GenerationOptions& options, const ModelConfig& file,
   return count ? length_with(*count, 0, prompt_length, file) : file.integer("min_length", 0);
 }
 
-// Those of the file that are no tokens stand for none, as -1 does in some.
+// Those of the file that are not tokens stand for none, as -1 does in some.
 void choose_tokens_of(GenerationSettings& settings, const GenerationOptions& options,
                       const ModelConfig& file) {
   settings.eos_token_ids =

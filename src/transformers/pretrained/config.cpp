@@ -196,7 +196,7 @@ void ModelConfig::set(std::string_view key, ConfigValue value, const std::string
   if (!writable || (made.is_string() && !files::is_utf8(made.get_ref<const std::string&>()))) {
     throw UsageError(
         {.what = in_quotes(key) + " is given " +
-                 (writable ? "a text that is no UTF-8" : "a number that is not finite"),
+                 (writable ? "a text that is not valid UTF-8" : "a number that is not finite"),
          .where = source.empty() ? document_->name : source});
   }
   document_->place(key) = std::move(made);
@@ -210,8 +210,8 @@ void ModelConfig::set_texts(std::string_view key, const std::vector<std::string>
   json list = json::array();
   for (const std::string& value : values) {
     if (!files::is_utf8(value)) {
-      throw UsageError(
-          {.what = in_quotes(key) + " is given a text that is no UTF-8", .where = document_->name});
+      throw UsageError({.what = in_quotes(key) + " is given a text that is not valid UTF-8",
+                        .where = document_->name});
     }
     list.push_back(value);
   }

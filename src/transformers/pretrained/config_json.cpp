@@ -50,13 +50,14 @@ class ConfigEvents {
     return true;
   }
   bool parse_error(size_t position, const std::string& /*token*/, const std::exception& error) {
-    throw DataError({.what = "the file is no JSON: " + files::json_complaint(error, position),
-                     .where = where_});
+    throw DataError(
+        {.what = "the file is not valid JSON: " + files::json_complaint(error, position),
+         .where = where_});
   }
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError({.what = "this is no valid configuration: " + what, .where = where_});
+    throw DataError({.what = "this is not a valid configuration: " + what, .where = where_});
   }
   [[noreturn]] void refuse_number(const std::string& text) const {
     refuse("the number " + files::shortened(text) + " is out of range");

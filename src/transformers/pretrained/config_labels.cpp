@@ -79,7 +79,7 @@ void ModelConfig::set_labels(const std::vector<std::string>& names) {
   json label2id = json::object();
   for (size_t i = 0; i < names.size(); ++i) {
     if (!files::is_utf8(names[i])) {
-      throw UsageError({.what = "the name of class " + std::to_string(i) + " is no UTF-8",
+      throw UsageError({.what = "the name of class " + std::to_string(i) + " is not valid UTF-8",
                         .where = document_->name});
     }
     if (!label2id.emplace(names[i], i).second) {

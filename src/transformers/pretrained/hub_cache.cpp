@@ -116,13 +116,14 @@ fs::path find_pretrained(const std::string& name_or_folder, const std::string& r
   if (name_or_folder.empty() || !is_hub_id(name_or_folder)) {
     std::error_code error;
     const bool is_file = fs::exists(given, error);
-    throw DataError({.what = in_quotes(name_or_folder) +
-                             (is_file ? " is a file; a model is the folder around it"
-                                      : " is no folder, and cannot be a name on the Hugging Face "
-                                        "hub"),
-                     .where = fs::absolute(given, error).string(),
-                     .hint = "name a folder with config.json and model.safetensors, or a model as "
-                             "\"organisation/name\""});
+    throw DataError(
+        {.what = in_quotes(name_or_folder) +
+                 (is_file ? " is a file; a model is the folder around it"
+                          : " is not a folder, and cannot be a name on the Hugging Face "
+                            "hub"),
+         .where = fs::absolute(given, error).string(),
+         .hint = "name a folder with config.json and model.safetensors, or a model as "
+                 "\"organisation/name\""});
   }
   const std::vector<std::string> parts = parts_of(revision);
   if (!std::ranges::all_of(parts, is_plain_name)) {

@@ -108,7 +108,7 @@ std::vector<PushedFile> files_to_push(const fs::path& folder) {
     } else if (each->is_regular_file()) {
       found.push_back({name, {}});
     } else if (!each->is_directory()) {
-      refuse(path, " is no file");
+      refuse(path, " is not a file");
     }
   }
   return found;
@@ -196,7 +196,7 @@ void push_to_hub(const fs::path& folder, const std::string& remote,
     throw UsageError({.what = "there is no such folder to push", .where = folder.string()});
   }
   if (remote.empty() || remote.starts_with('-')) {
-    throw UsageError({.what = in_quotes(remote) + " is no address of a repository",
+    throw UsageError({.what = in_quotes(remote) + " is not an address of a repository",
                       .where = "push_to_hub()",
                       .hint = "such as https://huggingface.co/organisation/name, or a path"});
   }

@@ -70,7 +70,7 @@ void require_safetensors(const fs::path& file) {
     const SafetensorsFile written(file);
   } catch (const CheckpointError& problem) {
     throw CheckpointError(
-        {.what = "what save_function has written is no safetensors file: " + problem.message(),
+        {.what = "what save_function has written is not a safetensors file: " + problem.message(),
          .where = file.string(),
          .hint = "accelerate::save(tensors, path) writes one"});
   }

@@ -21,7 +21,7 @@ struct PretrainedTokenizer::Files {
   // The others, as they are: vocabularies, templates.
   std::map<std::string, std::string> others{};
 
-  // Throws DataError for a file that cannot be read or is no JSON.
+  // Throws DataError for a file that cannot be read or is not valid JSON.
   static std::shared_ptr<const Files> read(const std::filesystem::path& folder);
 };
 

@@ -102,7 +102,7 @@ class MetaspaceDecoder final : public Decoder {
   std::string replacement_;
 };
 
-// <0x41> is the byte 0x41. Bytes side by side that are no UTF-8 become one U+FFFD each.
+// <0x41> is the byte 0x41. Bytes side by side that are not valid UTF-8 become one U+FFFD each.
 class ByteFallbackDecoder final : public Decoder {
  public:
   Tokens decode(Tokens tokens) const override {

@@ -44,7 +44,7 @@ void check_text(std::string_view text) {
   }
   const size_t invalid = find_invalid_utf8(text);
   if (invalid == std::string_view::npos) return;
-  throw DataError({.what = "a text is not UTF-8 at byte " + std::to_string(invalid)});
+  throw DataError({.what = "a text is not valid UTF-8 at byte " + std::to_string(invalid)});
 }
 
 Encoding encode_text(std::string_view text, int64_t sequence, std::optional<int64_t> word_id,

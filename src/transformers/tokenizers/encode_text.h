@@ -8,7 +8,7 @@
 
 namespace accelerate::tokenizers {
 
-// Throws DataError if `text` is not UTF-8 or too long.
+// Throws DataError if `text` is not valid UTF-8 or too long.
 void check_text(std::string_view text);
 
 // The tokens of `text`, without special ones. They belong to the text `sequence`: 0, or 1 for a

@@ -151,7 +151,8 @@ json parse_json(std::string_view text, const std::string& where) {
   }
   TreeBuilder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder)) {
-    throw DataError({.what = "the file is no JSON: " + printable(builder.error()), .where = where});
+    throw DataError(
+        {.what = "the file is not valid JSON: " + printable(builder.error()), .where = where});
   }
   return builder.take();
 }

@@ -11,7 +11,7 @@ namespace accelerate::tokenizers {
 // they have more than 19 digits or so: scores must add up to the same sums. Objects inside of
 // objects are refused beyond a depth of 64.
 //
-// Throws DataError that names `where` if `text` is no JSON.
+// Throws DataError that names `where` if `text` is not valid JSON.
 nlohmann::json parse_json(std::string_view text, const std::string& where);
 
 }  // namespace accelerate::tokenizers

@@ -24,7 +24,7 @@ TokenSide read_side(const JsonFields& fields, const std::string& missing) {
 
 std::string read_text_file(const std::filesystem::path& file) {
   std::error_code error;
-  // What is no file, such as a pipe, might never end.
+  // What is not a file, such as a pipe, might never end.
   const bool regular = std::filesystem::is_regular_file(file, error);
   std::ifstream stream;
   if (regular) stream.open(file, std::ios::binary);

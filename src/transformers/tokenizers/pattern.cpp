@@ -72,7 +72,7 @@ Pattern::Pattern(std::string source, const std::string& where) : source_(std::mo
 
 Pattern Pattern::expression(std::string_view expression, const std::string& where) {
   if (find_invalid_utf8(expression) != std::string_view::npos) {
-    throw DataError({.what = "a pattern is not UTF-8", .where = where});
+    throw DataError({.what = "a pattern is not valid UTF-8", .where = where});
   }
   return {to_pcre2(expression, where), where};
 }

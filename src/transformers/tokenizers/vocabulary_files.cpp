@@ -15,7 +15,7 @@ using nlohmann::json;
 std::vector<std::string> lines_of(const std::filesystem::path& file) {
   const std::string text = read_text_file(file);
   if (find_invalid_utf8(text) != std::string::npos) {
-    throw DataError({.what = "the file is not UTF-8", .where = file.string()});
+    throw DataError({.what = "the file is not valid UTF-8", .where = file.string()});
   }
   std::istringstream stream(text);
   std::vector<std::string> lines;

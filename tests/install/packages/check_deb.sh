@@ -22,6 +22,7 @@ work="$(cd "$work" && pwd)"
 root="$work/chroot"
 torch="$(find_torch)"
 version="$(project_version)"
+torch_minor="$(minor_version_of "$torch")"
 source /etc/os-release
 
 say "The packages"
@@ -64,7 +65,7 @@ program_and_library=("/packages/$(basename "$debs"/accelerate_*.deb)" "/packages
 copy_consumer "$root/consumer"
 
 say "Installed without libtorch"
-expect 0 "libaccelerate0: libtorch 2.11 is missing, which is not a Debian package; when it is there: ln -sfn /path/to/torch /etc/accelerate/libtorch" \
+expect 0 "libaccelerate0: libtorch $torch_minor is missing, which is not a Debian package; when it is there: ln -sfn /path/to/torch /etc/accelerate/libtorch" \
   apt_install "${program_and_library[@]}"
 expect 0 "accelerate $version" inside accelerate --version
 expect 2 "error: the CMake files of Accelerate are not installed" inside accelerate --cmake-prefix
@@ -72,13 +73,13 @@ never libtorch inside ldd /usr/bin/accelerate
 never libaccelerate inside ldd /usr/bin/accelerate
 inside test -e /usr/share/man/man1/accelerate.1.gz
 inside test -e /usr/share/bash-completion/completions/accelerate
-missing="libtorch 2.11 is missing: /etc/accelerate/libtorch does not name its folder"
+missing="libtorch $torch_minor is missing: /etc/accelerate/libtorch does not name its folder"
 expect 0 "$missing" inside accelerate env
 expect 2 "error: $missing" inside accelerate test --cpu
 apt_install "/packages/$(basename "$debs"/libaccelerate-dev_*.deb)" cmake g++ ninja-build >/dev/null
 expect 0 "/usr" inside accelerate --cmake-prefix
 configure=(cmake -G Ninja -S /consumer -B /consumer/build -Dprogram=/consumer/train.cpp "-Dversion=$version")
-expect 1 "No libtorch found (/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/accelerate/libtorch names /etc/accelerate/libtorch, which holds none): give -DTorch_DIR=/path/to/torch, version 2.11 (Accelerate was built with it)." \
+expect 1 "No libtorch found (/usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)/accelerate/libtorch names /etc/accelerate/libtorch, which holds none): give -DTorch_DIR=/path/to/torch, version $torch_minor (Accelerate was built with it)." \
   inside "${configure[@]}"
 
 say "Told of libtorch"
@@ -97,7 +98,7 @@ inside accelerate test --cpu --num_processes 2
 
 say "That libtorch is gone"
 inside ln -sfn /opt/gone/torch /etc/accelerate/libtorch
-missing="libtorch 2.11 is missing: /etc/accelerate/libtorch names /opt/gone/torch, which holds none"
+missing="libtorch $torch_minor is missing: /etc/accelerate/libtorch names /opt/gone/torch, which holds none"
 expect 0 "$missing" inside accelerate env
 expect 2 "error: $missing" inside accelerate test --cpu
 

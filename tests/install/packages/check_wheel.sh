@@ -14,6 +14,7 @@ work="$(cd "$1" && pwd)"
 cd "$work" # what the programs write stays there
 torch="$(find_torch)"
 version="$(project_version)"
+torch_minor="$(minor_version_of "$torch")"
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 rm -rf "$work/environment" "$work/moved" "$work/wheels"
 python3 -m venv "$work/environment" 2>/dev/null || skip "python3 -m venv does not work here"
@@ -33,7 +34,7 @@ say "Installed beside torch"
 packages="$("$work/environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')"
 "${pip[@]}" install --quiet --no-deps "$wheel"
 expect 0 "Requires-Dist: torch==2.11.*" cat "$packages/accelerate_cpp-$version.dist-info/METADATA"
-missing="libtorch 2.11 is missing: there is no torch beside $packages/accelerate_cpp"
+missing="libtorch $torch_minor is missing: there is no torch beside $packages/accelerate_cpp"
 expect 2 "error: $missing" "$work/environment/bin/accelerate" test --cpu
 cp -al "$torch" "$packages/torch" 2>/dev/null || cp -a "$torch" "$packages/torch"
 [[ ! -d "$torch/../nvidia" ]] || cp -al "$torch/../nvidia" "$packages/" 2>/dev/null || cp -a "$torch/../nvidia" "$packages/"
@@ -63,7 +64,7 @@ expect 0 "$moved/accelerate_cpp" "$work/moved/bin/accelerate" --cmake-prefix
 
 say "torch is gone"
 rm -rf "$moved/torch"
-missing="libtorch 2.11 is missing: there is no torch beside $moved/accelerate_cpp"
+missing="libtorch $torch_minor is missing: there is no torch beside $moved/accelerate_cpp"
 expect 0 "$missing" "$work/moved/bin/accelerate" env
 expect 2 "error: $missing" "$work/moved/bin/accelerate" test --cpu
 # What Python on this machine has must not help.

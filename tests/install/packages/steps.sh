@@ -54,6 +54,11 @@ find_torch() {
   printf '%s\n' "$found"
 }
 
+# "2.11" of the torch in the folder `$1`.
+minor_version_of() {
+  cat "$1/build-version" "$1/version.py" 2>/dev/null | sed -nE "s/^(__version__ = ')?([0-9]+\.[0-9]+).*/\2/p" | head -n 1
+}
+
 project_version() { sed -n 's/^project(Accelerate VERSION \([0-9.]*\).*/\1/p' "$repository/CMakeLists.txt"; }
 
 # No file below the folder `$1` has a run path that is not relative to it.

@@ -1,12 +1,12 @@
-// For test programs that fork no ranks: gets the device of the tests ready before the first of
-// them, and lets each draw the same random numbers each time, whatever ran before it.
-#pragma once
-
+// Part of every test program with libtorch that forks no ranks: gets the device of the tests ready
+// before the first of them, and lets each draw the same random numbers each time, whatever ran
+// before it.
 #include <gtest/gtest.h>
 
 #include "support/test_device.h"
 
 namespace accelerate::test {
+namespace {
 
 struct DeviceEnvironment : testing::Environment {
   struct Seeds : testing::EmptyTestEventListener {
@@ -19,7 +19,8 @@ struct DeviceEnvironment : testing::Environment {
   }
 };
 
-inline testing::Environment* const kDeviceEnvironment =
+[[maybe_unused]] const testing::Environment* const kDeviceEnvironment =
     testing::AddGlobalTestEnvironment(new DeviceEnvironment);
 
+}  // namespace
 }  // namespace accelerate::test

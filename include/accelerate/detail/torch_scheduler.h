@@ -1,0 +1,30 @@
+// Schedulers of torch::optim that were given to prepare(). Nothing here is called by users.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "accelerate/checkpoint.h"
+
+namespace torch::optim {
+class LRScheduler;
+}
+
+namespace accelerate::detail {
+
+struct TorchScheduler {
+  std::shared_ptr<torch::optim::LRScheduler> scheduler;
+  // What a class of the user has to save beside the number of steps; empty where it does not say.
+  CheckpointFunctions own_state{};
+};
+
+template <class Derived>
+TorchScheduler torch_scheduler(std::shared_ptr<Derived> scheduler) {
+  TorchScheduler result{.scheduler = scheduler};
+  if constexpr (Checkpointable<Derived>) {
+    if (scheduler) result.own_state = checkpoint_functions(std::move(scheduler));
+  }
+  return result;
+}
+
+}  // namespace accelerate::detail

@@ -1,0 +1,35 @@
+#include "core/rank_streams.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+namespace accelerate {
+namespace {
+
+// SplitMix64: seeds that are near each other give streams that are not.
+uint64_t mixed_seed(uint64_t seed, int rank) {
+  uint64_t mixed = seed + static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL;
+  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
+  return mixed ^ (mixed >> 31);
+}
+
+void reseed(c10::Device device, int rank) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(mixed_seed(generator.current_seed(), rank));
+}
+
+}  // namespace
+
+void RankStreams::separate() {
+  if (std::exchange(separate_, true)) return;
+  reseed(c10::kCPU, rank_);
+  if (device_.is_cuda()) reseed(device_, rank_);
+}
+
+}  // namespace accelerate

@@ -1,0 +1,135 @@
+#include "optim/torch_schedule.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+#include <torch/optim/optimizer.h>
+#include <torch/optim/schedulers/lr_scheduler.h>
+#include <torch/optim/schedulers/step_lr.h>
+
+#include <limits>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "accelerate/log.h"
+#include "optim/schedule_rule.h"
+
+namespace accelerate {
+namespace {
+
+// Subclasses alone may name these members; a pointer to one then works on any scheduler.
+struct SchedulerMembers : torch::optim::LRScheduler {
+  static unsigned& step_count(torch::optim::LRScheduler& scheduler) {
+    return scheduler.*(&SchedulerMembers::step_count_);
+  }
+  static std::vector<double> rates(const torch::optim::LRScheduler& scheduler) {
+    return (scheduler.*(&SchedulerMembers::get_current_lrs))();
+  }
+};
+
+// The scheduler holds its course itself and writes the rates to its optimizer; what is read from a
+// saved state waits in a copy of the rule until take_effect().
+class TorchRule final : public ScheduleRule {
+ public:
+  explicit TorchRule(detail::TorchScheduler adapted) : adapted_(std::move(adapted)) {}
+  Schedule copy() const override { return std::make_shared<TorchRule>(*this); }
+
+  // Torch's constructor has not touched the rates, and there is no way back to its beginning.
+  void start(GroupRates& /*rates*/) override {}
+  void restart(GroupRates& /*rates*/) override {}
+  void undo_start() override {}
+  void start_again(GroupRates& /*rates*/) override {}
+
+  void step(GroupRates& rates) override {
+    scheduler().step();
+    const std::vector<double> now = last_lr();
+    for (size_t i = 0; i < now.size(); ++i) rates.groups.at(i).lr = now[i];
+  }
+
+  int64_t last_epoch() const override { return step_count(); }
+  int64_t step_count() const override { return SchedulerMembers::step_count(scheduler()); }
+  // The count is the place on the course here: calls that moved nothing must not change it.
+  void add_to_step_count(int64_t /*steps*/) override {}
+  std::vector<double> last_lr() const override { return SchedulerMembers::rates(scheduler()); }
+
+  void visit(StateFields& fields) override {
+    if (!fields.reads()) {
+      loaded_steps_ = step_count();
+      loaded_rates_ = last_lr();
+      warn_of_unsaved_state();
+    }
+    fields("step_count", loaded_steps_);
+    fields("_last_lr", loaded_rates_);
+    if (!adapted_.own_state.state_dict) return;
+    if (fields.reads()) {
+      loaded_state_ = fields.from()->at(kOwnState).as_dict();
+    } else {
+      fields.to()->set(kOwnState, adapted_.own_state.state_dict());
+    }
+  }
+
+  void take_effect() override {
+    if (adapted_.own_state.load_state_dict) adapted_.own_state.load_state_dict(loaded_state_);
+    SchedulerMembers::step_count(scheduler()) = static_cast<unsigned>(loaded_steps_);
+  }
+
+ private:
+  static constexpr const char* kOwnState = "own_state";
+
+  void check_groups(size_t groups) const override {
+    require_value_a_group("_last_lr", loaded_rates_, groups);
+    if (loaded_steps_ >= 0 && loaded_steps_ <= std::numeric_limits<unsigned>::max()) return;
+    refuse_state("'step_count' of the saved schedule is " + std::to_string(loaded_steps_),
+                 "load a state that a schedule has saved");
+  }
+
+  torch::optim::LRScheduler& scheduler() const { return *adapted_.scheduler; }
+
+  void warn_of_unsaved_state() {
+    if (adapted_.own_state.state_dict || std::exchange(*warned_, true)) return;
+    const torch::optim::LRScheduler& object = scheduler();
+    const std::type_info& type = typeid(object);
+    if (type == typeid(torch::optim::StepLR)) return;
+    log(LogLevel::kWarning,
+        "of the scheduler " + c10::demangle(type.name()) +
+            " only the number of its steps and the learning rates are saved; if it has more state, "
+            "give the class state_dict() and load_state_dict()");
+  }
+
+  detail::TorchScheduler adapted_;
+  std::shared_ptr<bool> warned_ = std::make_shared<bool>(false);
+  int64_t loaded_steps_ = 0;
+  std::vector<double> loaded_rates_;
+  StateDict loaded_state_;
+};
+
+}  // namespace
+
+bool reads_rates_of(const std::function<std::vector<double>()>& rates,
+                    torch::optim::Optimizer& optimizer) {
+  auto& groups = optimizer.param_groups();
+  const std::vector<double> before = rates();
+  if (groups.empty() || before.size() != groups.size()) return false;
+  auto& options = groups.front().options();
+  try {
+    const double own = options.get_lr();
+    const double probe = before.front() == 1.0 ? 2.0 : 1.0;
+    options.set_lr(probe);
+    const bool seen = rates().front() == probe;
+    options.set_lr(own);
+    return seen;
+  } catch (const c10::Error&) {
+    return false;  // its options have no learning rate
+  }
+}
+
+Scheduler adapt_torch_scheduler(detail::TorchScheduler adapted, ScheduledOptimizer find) {
+  const auto rates = [scheduler = adapted.scheduler] {
+    return SchedulerMembers::rates(*scheduler);
+  };
+  return Scheduler([find = std::move(find), rates] { return find(rates); },
+                   std::make_shared<TorchRule>(std::move(adapted)));
+}
+
+}  // namespace accelerate
