@@ -49,6 +49,7 @@
 #include "accelerate/progress.h"
 #include "accelerate/random.h"
 #include "accelerate/rng_types.h"
+#include "accelerate/run.h"
 #include "accelerate/safetensors.h"
 #include "accelerate/samplers.h"
 #include "accelerate/schedulers.h"

@@ -1,5 +1,7 @@
 #include "accelerate/accelerator.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -7,9 +9,12 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "base/thread_share.h"
 #include "comm/activity.h"
 #include "compat/cuda_plugin.h"
+#include "compat/stack_frames.h"
 #include "core/accelerator_impl.h"
+#include "core/requested_capabilities.h"
 
 namespace accelerate {
 namespace {
@@ -42,11 +47,16 @@ void require_usable_preemption(const PreemptionOptions& options) {
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : impl_(std::make_unique<Impl>(), "Accelerator") {
+  compat::leave_out_stack_frames();
   impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->models->rank = impl_->state.rank();
   impl_->models->world_size = impl_->state.world_size();
   impl_->stamped([&] {
+    refuse_missing_capabilities(environment_variable, options.mixed_precision);
+    if (const auto threads = own_thread_share(impl_->state.local_world_size())) {
+      at::set_num_threads(*threads);
+    }
     if (impl_->state.device().is_cuda()) {
       compat::cuda_plugin()->set_device(impl_->state.device().index());
     }
