@@ -44,7 +44,7 @@ class Script(unittest.TestCase):
         for name, text in drawn.items():
             self.assertNotRegex(text, MACHINE, name)
         self.assertIn("rank 1 of 4 on node1 was killed by signal 6 (SIGABRT)", drawn["launch_failure"])
-        self.assertIn("> several processes on CPUs", drawn["config_menu"])
+        self.assertIn("> 1  several processes on CPUs", drawn["config_menu"])
         self.assertIn("configuration written to", drawn["config_wizard"])
         self.assertIn("LlamaForCausalLM", drawn["estimate_memory"])
 

@@ -203,10 +203,10 @@ TEST_F(MergeWeights, RefusesHostileAndDamagedSourcesAndLeavesNoTarget) {
             "is not a name inside the folder"},
            {R"({"a":"link.safetensors"})", "is a link out of the folder"},
            {R"({"a":"none.safetensors"})", "cannot be opened"},
-           {R"({"a":"cut.safetensors"})", "no valid safetensors file"},
+           {R"({"a":"cut.safetensors"})", "not a valid safetensors file"},
            {R"({"b":"whole.safetensors"})", "places tensor \"b\" in this file"},
            {R"({"a":"model.bin"})", "cannot be opened"},
-           {R"({"a":1})", "no valid index"},
+           {R"({"a":1})", "not a valid index"},
            {"", "is empty"},
        }) {
     write_index(index);

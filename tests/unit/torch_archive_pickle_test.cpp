@@ -125,8 +125,8 @@ TEST(Pickle, RefusesAStackThatDoesNotHoldWhatIsTaken) {
 }
 
 TEST(Pickle, RefusesToAddToWhatIsNoContainer) {
-  EXPECT_THAT(refusal_of("N(e"), HasSubstr("no list"));
-  EXPECT_THAT(refusal_of(")(Ne"), HasSubstr("no list"));
+  EXPECT_THAT(refusal_of("N(e"), HasSubstr("not a list"));
+  EXPECT_THAT(refusal_of(")(Ne"), HasSubstr("not a list"));
   EXPECT_THAT(refusal_of("](NNu"), HasSubstr("no dict"));
   EXPECT_THAT(refusal_of("}(Nu"), HasSubstr("no dict"));
 }
@@ -144,7 +144,7 @@ TEST(Pickle, RefusesTextsThatAreNotUtf8) {
   for (const std::string text :
        {"\xff", "\xc0\x80", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe2\x82"}) {
     EXPECT_THAT(refusal_of("X" + number_bytes(static_cast<uint32_t>(text.size())) + text),
-                HasSubstr("not UTF-8"));
+                HasSubstr("not valid UTF-8"));
   }
   EXPECT_EQ(value_of<PickleText>("X\x0a\x00\x00\x00\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z"s).text,
             "\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80z");
