@@ -1,52 +1,138 @@
-// How the examples read their command lines: --name value or --name=value.
+// How the examples read their command lines: options (--name value or --name=value), or a few words
+// in order. --help says what a program does and takes; what cannot be read is answered by one line
+// of usage and status 2.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <sstream>
+#include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
-// What to do with the value of each option; throws if it cannot be that.
-using OptionSetters = std::map<std::string, std::function<void(const std::string&)>>;
+inline std::string program_name(char** argv) {
+  return std::filesystem::path(argv[0]).filename().string();
+}
 
-// Prints what is wrong and what is known to standard error and ends the program with status 2.
-[[noreturn]] inline void refuse_options(const std::string& program, const std::string& what,
-                                        const OptionSetters& setters) {
-  std::cerr << program << ": " << what << "\n  known:";
-  for (const auto& [name, setter] : setters) std::cerr << " " << name;
-  std::cerr << "\n";
+inline bool asks_for_help(std::string_view word) { return word == "--help" || word == "-h"; }
+
+// Says what is wrong and how the program is called, and ends it.
+[[noreturn]] inline void refuse_words(const std::string& program, const std::string& what,
+                                      const std::string& usage) {
+  std::cerr << program << ": " << what << "; usage: " << program << " " << usage << "\n";
   std::exit(2);
 }
 
-inline void read_options(int argc, char** argv, const OptionSetters& setters) {
+// The number that all of `text` is; throws if it is none.
+template <class Number>
+Number number_in(const std::string& text) {
+  std::istringstream stream(text);
+  Number number{};
+  char rest = 0;
+  const bool is_number = static_cast<bool>(stream >> number) && !(stream >> rest);
+  const bool is_wrapped = std::is_unsigned_v<Number> && text.find('-') != std::string::npos;
+  if (!is_number || is_wrapped) throw std::invalid_argument(text);
+  return number;
+}
+
+// The words of a program that takes no options. `usage` names them, those that may be left out in
+// brackets: "FILE [BATCHES]".
+class Words {
+ public:
+  Words(int argc, char** argv, std::string usage, const std::string& about)
+      : program_(program_name(argv)), usage_(std::move(usage)), words_(argv + 1, argv + argc) {
+    if (std::any_of(words_.begin(), words_.end(), asks_for_help)) {
+      std::cout << "usage: " << program_ << " " << usage_ << "\n" << about << "\n";
+      std::exit(0);
+    }
+    std::istringstream names(usage_);
+    size_t needed = 0;
+    size_t allowed = 0;
+    for (std::string name; names >> name; ++allowed) needed += name.front() == '[' ? 0 : 1;
+    for (const std::string& word : words_) {
+      if (word.starts_with("-")) refuse(word + " is not known");
+    }
+    if (words_.size() < needed) refuse("something is missing");
+    if (words_.size() > allowed) refuse(words_[allowed] + " is one word too many");
+  }
+
+  std::string text(size_t place, const std::string& otherwise = "") const {
+    return place < words_.size() ? words_[place] : otherwise;
+  }
+  // A whole number from 1 on.
+  int64_t count(size_t place, int64_t otherwise) const {
+    if (place >= words_.size()) return otherwise;
+    try {
+      const auto number = number_in<int64_t>(words_[place]);
+      if (number >= 1) return number;
+    } catch (const std::exception&) {  // told below
+    }
+    refuse(words_[place] + " is not a whole number from 1 on");
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what) const { refuse_words(program_, what, usage_); }
+
+  std::string program_;
+  std::string usage_;
+  std::vector<std::string> words_;
+};
+
+struct Option {
+  std::string help{};
+  std::function<void(const std::string&)> set{};  // throws if the value cannot be that
+};
+using OptionTable = std::map<std::string, Option>;
+
+// As an option that reads a number into `to`.
+template <class Number>
+Option number_option(std::string help, Number& to) {
+  return {std::move(help), [&to](const std::string& text) { to = number_in<Number>(text); }};
+}
+
+[[noreturn]] inline void refuse_options(const std::string& program, const std::string& what) {
+  refuse_words(program, what, "[--option value ...], --help lists the options");
+}
+
+inline void read_options(int argc, char** argv, const std::string& about,
+                         const OptionTable& options) {
+  const std::string program = program_name(argv);
+  if (std::any_of(argv + 1, argv + argc, asks_for_help)) {
+    std::cout << "usage: " << program << " [--option value ...]\n" << about << "\n\n";
+    for (const auto& [name, option] : options) {
+      std::cout << "  " << name
+                << std::string(std::max<size_t>(20, name.size() + 2) - name.size(), ' ')
+                << option.help << "\n";
+    }
+    std::exit(0);
+  }
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
     std::string value;
-    if (const size_t equals = name.find('='); equals != std::string::npos) {
+    const size_t equals = name.find('=');
+    if (equals != std::string::npos) {
       value = name.substr(equals + 1);
       name.resize(equals);
-    } else if (i + 1 < argc) {
+    }
+    const auto option = options.find(name);
+    if (option == options.end()) refuse_options(program, name + " is not known");
+    if (equals == std::string::npos) {
+      if (i + 1 == argc) refuse_options(program, name + " needs a value");
       value = argv[++i];
     }
-    const auto setter = setters.find(name);
-    if (setter == setters.end()) refuse_options(argv[0], "unknown option " + name, setters);
     try {
-      setter->second(value);
+      option->second.set(value);
     } catch (const std::exception&) {
-      refuse_options(argv[0], name + " cannot be '" + value + "'", setters);
+      refuse_options(program, name + " cannot be '" + value + "'");
     }
-  }
-}
-
-// Runs the program; what it throws is printed, and the status is 1.
-template <class Program>
-int run_program(Program program) {
-  try {
-    return program();
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return 1;
   }
 }

@@ -6,8 +6,7 @@
 #include "convnet.h"
 #include "fashion_mnist_data.h"
 
-int main(int argc, char** argv) {
-  const Arguments arguments = parse_arguments(argc, argv);
+void train(const Arguments& arguments) {
   accelerate::Accelerator accelerator;
   torch::manual_seed(arguments.seed);
   FashionMnist train_set(arguments.data, FashionMnist::Part::kTrain);
@@ -39,4 +38,8 @@ int main(int argc, char** argv) {
   }
   correct = accelerator.reduce(correct);
   accelerator.print("test accuracy ", correct.item<double>() / *test_set.size());
+}
+
+int main(int argc, char** argv) {
+  return accelerate::run([&] { train(parse_arguments(argc, argv)); });
 }

@@ -7,8 +7,7 @@
 #include "convnet.h"
 #include "fashion_mnist_data.h"
 
-int main(int argc, char** argv) {
-  const Arguments arguments = parse_arguments(argc, argv);
+void train(const Arguments& arguments) {
   torch::manual_seed(arguments.seed);
   FashionMnist train_set(arguments.data, FashionMnist::Part::kTrain);
   FashionMnist test_set(arguments.data, FashionMnist::Part::kTest);
@@ -37,3 +36,5 @@ int main(int argc, char** argv) {
   }
   std::cout << "test accuracy " << correct.item<double>() / *test_set.size() << std::endl;
 }
+
+int main(int argc, char** argv) { train(parse_arguments(argc, argv)); }

@@ -4,12 +4,12 @@
 #include <new>
 #include <string>
 
+#include "../command_line.h"
 #include "toy.h"
 
 constexpr int64_t kWanted = 64;
 
-int main(int argc, char** argv) {
-  const int64_t fits = argc > 1 ? std::stoll(argv[1]) : 20;
+void train_with(int64_t fits) {
   accelerate::Accelerator ranks;  // lets the ranks agree on a size
 
   const auto train = [&](int64_t batch_size) {
@@ -37,4 +37,10 @@ int main(int argc, char** argv) {
   accelerate::find_executable_batch_size(train, {.starting_batch_size = kWanted,
                                                  .reduce = [](int64_t size) { return size / 2; },
                                                  .communicator = &ranks.communicator()});
+}
+
+int main(int argc, char** argv) {
+  const Words words(argc, argv, "[SAMPLES_THAT_FIT]",
+                    "Accumulates gradients where memory holds less than the batch that is wanted.");
+  return accelerate::run([&] { train_with(words.count(0, 20)); });
 }

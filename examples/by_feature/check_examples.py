@@ -46,6 +46,15 @@ def check_early_stopping(example):
         expect(5 < steps < 300, "they stop where the loss is small, not at once and not at the end")
 
 
+def check_gan(example):
+    for processes in (1, 2):
+        updates, mean, difference = read(
+            example, processes, rf"(\d+) updates, mean of fakes {NUMBER}, difference to big batches {NUMBER}\n")
+        expect(updates == 400, "every window is one update of each model")
+        expect(difference < 1e-4, "the result is that of big batches")
+        expect(abs(mean - 3) < 0.5, "the generator finds the points")
+
+
 def check_local_sgd(example):
     for processes in (1, 2):
         *line, equal = read(example, processes, rf"{LINE}, equal on all ranks: (\w+)\n")

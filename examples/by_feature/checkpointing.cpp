@@ -2,12 +2,13 @@
 // when it is started again: in the middle of an epoch and of a window of accumulation, with the
 // same result as if it had never stopped.
 //
-//   checkpointing FOLDER           trains to the end
-//   checkpointing FOLDER STEPS     leaves after that many batches, as if it had been interrupted
+//   checkpointing [FOLDER]         trains to the end
+//   checkpointing FOLDER BATCHES   leaves after that many batches, as if it had been interrupted
 #include <cstdlib>
 #include <filesystem>
 #include <iomanip>
 
+#include "../command_line.h"
 #include "toy.h"
 
 namespace {
@@ -27,13 +28,7 @@ struct RunningMean {
   }
 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc < 2) return EXIT_FAILURE;
-  const std::filesystem::path folder = argv[1];
-  const int64_t leave_after = argc > 2 ? std::atoi(argv[2]) : kBatches;
-
+void train(const std::filesystem::path& folder, int64_t leave_after) {
   accelerate::Accelerator accelerator(
       {.gradient_accumulation = {.steps = 3},
        .project = {.project_dir = folder, .automatic_checkpoint_naming = true, .total_limit = 2}});
@@ -71,4 +66,15 @@ int main(int argc, char** argv) {
   accelerator.print("from ", begun_at, " to ", losses.count, ": mean loss ", std::setprecision(17),
                     losses.mean, ", y = ", found[0].item<double>(), " x + ",
                     found[1].item<double>());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Words words(
+      argc, argv, "[FOLDER] [BATCHES]",
+      "Saves its state to FOLDER [checkpointing_state] and goes on from there; leaves "
+      "after BATCHES [40].");
+  return accelerate::run(
+      [&] { train(words.text(0, "checkpointing_state"), words.count(1, kBatches)); });
 }

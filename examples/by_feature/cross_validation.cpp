@@ -5,10 +5,12 @@
 
 #include <vector>
 
+#include "../command_line.h"
+
 constexpr size_t kSamples = 100;
 constexpr size_t kFolds = 3;
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator;
   accelerate::set_seed(1);
   const auto points = torch::randn({kSamples, 2});
@@ -48,4 +50,11 @@ int main() {
   const auto all = torch::cat(hits);
   accelerator.print(all.size(0), " of ", kSamples, " samples tested, accuracy ",
                     all.to(torch::kFloat).mean().item<double>());
+}
+
+int main(int argc, char** argv) {
+  const Words none(
+      argc, argv, "",
+      "Three-fold cross-validation: the scores of all folds in one list, each sample once.");
+  return accelerate::run(train);
 }

@@ -5,10 +5,11 @@
 
 #include <string>
 
+#include "../command_line.h"
+
 constexpr int64_t kWidth = 32;
 
-int main(int argc, char** argv) {
-  const std::string hook = argc > 1 ? argv[1] : "bf16";
+void train(const std::string& hook) {
   accelerate::Accelerator accelerator(
       {.ddp = {.comm_hook = {
                    .hook = hook,
@@ -35,4 +36,10 @@ int main(int argc, char** argv) {
   }
   const auto mean = accelerator.reduce(loss.detach(), "mean");
   accelerator.print("gradients sent as ", hook, ": loss ", mean.item<double>());
+}
+
+int main(int argc, char** argv) {
+  const Words words(argc, argv, "[no|fp16|bf16|power_sgd]",
+                    "Sends gradients in fewer bytes, bf16 if nothing else is said.");
+  return accelerate::run([&] { train(words.text(0, "bf16")); });
 }

@@ -1,8 +1,9 @@
 // Any rank may stop the training of all: it sets a trigger, which all ranks look at after each
 // step. Here the last rank stops when its own loss is small.
+#include "../command_line.h"
 #include "toy.h"
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator;
   auto line = toy::flat_line();
   torch::optim::SGD sgd(line->parameters(), 0.2);
@@ -28,4 +29,9 @@ int main() {
   const bool together = all.eq(steps).all().item<bool>();
   accelerator.print(stopped ? "stopped" : "finished", " after ", steps,
                     " steps, all ranks alike: ", together ? "yes" : "no");
+}
+
+int main(int argc, char** argv) {
+  const Words none(argc, argv, "", "Any rank may stop the training of all.");
+  return accelerate::run(train);
 }

@@ -1,5 +1,6 @@
 // Four micro-batches of 8 samples make one step of the optimizer: the numbers are those of batches
 // of 32, in a quarter of the memory. 104 samples are three full windows and a short one.
+#include "../command_line.h"
 #include "toy.h"
 
 constexpr int64_t kPoints = 104;
@@ -22,7 +23,7 @@ torch::Tensor train_on_big_batches() {
   return toy::parameters_of(line->parameters());
 }
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator(
       {.gradient_accumulation = {.steps = kSteps}, .data_loader = {.split_batches = true}});
   auto line = toy::flat_line();
@@ -45,4 +46,9 @@ int main() {
   const double difference = (learned - train_on_big_batches()).abs().max().item<double>();
   accelerator.print(updates, " updates, y = ", learned[0].item<double>(), " x + ",
                     learned[1].item<double>(), ", difference to big batches ", difference);
+}
+
+int main(int argc, char** argv) {
+  const Words none(argc, argv, "", "Four micro-batches make one step of the optimizer.");
+  return accelerate::run(train);
 }

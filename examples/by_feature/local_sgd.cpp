@@ -1,8 +1,9 @@
 // Local SGD: each rank trains by itself, and every eighth step the ranks average their parameters.
 // An eighth of the exchanges, at the price of updates that differ for a while.
+#include "../command_line.h"
 #include "toy.h"
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator;
   auto line = toy::flat_line();
   torch::optim::SGD sgd(line->parameters(), 0.2);
@@ -25,4 +26,11 @@ int main() {
   const auto all = accelerator.gather(learned.to(accelerator.device()).unsqueeze(0)).cpu();
   accelerator.print("y = ", learned[0].item<double>(), " x + ", learned[1].item<double>(),
                     ", equal on all ranks: ", all.eq(learned).all().item<bool>() ? "yes" : "no");
+}
+
+int main(int argc, char** argv) {
+  const Words none(
+      argc, argv, "",
+      "Each rank trains by itself, and every eighth step the ranks average their parameters.");
+  return accelerate::run(train);
 }

@@ -4,10 +4,10 @@
 #include <sstream>
 #include <string>
 
+#include "../command_line.h"
 #include "toy.h"
 
-int main(int argc, char** argv) {
-  const int64_t fits = argc > 1 ? std::stoll(argv[1]) : 20;
+void train_with(int64_t fits) {
   accelerate::Accelerator ranks;  // lets the ranks agree on a size
   std::ostringstream tried;
 
@@ -38,4 +38,10 @@ int main(int argc, char** argv) {
               .reduce = [](int64_t size) { return size / 2; },
               .communicator = &ranks.communicator()});
   ranks.print("tried", tried.str(), ", loss ", loss);
+}
+
+int main(int argc, char** argv) {
+  const Words words(argc, argv, "[SAMPLES_THAT_FIT_ON_THE_LAST_RANK]",
+                    "Looks for the largest batch that fits into the memory of all ranks.");
+  return accelerate::run([&] { train_with(words.count(0, 20)); });
 }

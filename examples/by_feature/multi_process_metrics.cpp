@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "../command_line.h"
+
 constexpr int64_t kSamples = 101;
 
 struct Evaluation {
@@ -15,7 +17,7 @@ struct Evaluation {
   ACCELERATE_FIELDS(predicted, wanted, names)
 };
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator;
   const auto numbers = torch::arange(kSamples);
   accelerate::TensorDataset dataset(numbers, numbers % 3);
@@ -42,4 +44,9 @@ int main() {
   accelerator.print(names.size(), " samples in ", rows, " rows, last ", names.back());
   accelerator.print(right, " right, accuracy ",
                     static_cast<double>(right) / static_cast<double>(kSamples));
+}
+
+int main(int argc, char** argv) {
+  const Words none(argc, argv, "", "Metrics over all ranks in which each sample counts once.");
+  return accelerate::run(train);
 }

@@ -5,18 +5,16 @@
 // The launcher hands SIGTERM on and waits for its grace period (--grace_period) before it
 // kills: the batch and the save must fit into that.
 //
-//   preemption FOLDER
+//   preemption [FOLDER]
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include "../command_line.h"
 #include "toy.h"
 
-int main(int argc, char** argv) {
-  if (argc < 2) return EXIT_FAILURE;
-  const auto state = std::filesystem::path(argv[1]) / "state";
-
+int train(const std::filesystem::path& state) {
   accelerate::Accelerator accelerator({.preemption = {.signals = {SIGTERM}}});
   accelerate::set_seed(42);  // of the order of the data: a new run repeats the last one
   auto line = toy::flat_line();
@@ -45,4 +43,13 @@ int main(int argc, char** argv) {
   }
   const auto found = toy::parameters_of(model.parameters());
   accelerator.print("y = ", found[0].item<double>(), " x + ", found[1].item<double>());
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  const Words words(
+      argc, argv, "[FOLDER]",
+      "Saves its state to FOLDER [preemption_state] at SIGTERM, and goes on from there.");
+  return accelerate::run(
+      [&] { return train(std::filesystem::path(words.text(0, "preemption_state")) / "state"); });
 }

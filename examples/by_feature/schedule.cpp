@@ -1,8 +1,9 @@
 // A learning rate that warms up and goes down to nothing. The schedule is written for one process
 // that sees all batches; N processes make N steps of it at a time and end at the same rate.
+#include "../command_line.h"
 #include "toy.h"
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator;
   auto line = toy::flat_line();
   torch::optim::SGD sgd(line->parameters(), 0.4);
@@ -26,4 +27,9 @@ int main() {
   }
   const auto learned = toy::parameters_of(model->parameters());
   accelerator.print("y = ", learned[0].item<double>(), " x + ", learned[1].item<double>());
+}
+
+int main(int argc, char** argv) {
+  const Words none(argc, argv, "", "A learning rate that warms up and goes down to nothing.");
+  return accelerate::run(train);
 }

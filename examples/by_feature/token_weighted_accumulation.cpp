@@ -1,6 +1,7 @@
 // Texts have different lengths, so micro-batches hold different numbers of tokens. With the number
 // of its tokens as the weight of each loss, the gradients are those of one big batch: the mean over
 // all tokens, in all micro-batches and on all ranks.
+#include "../command_line.h"
 #include "toy.h"
 
 constexpr int64_t kTexts = 72;
@@ -15,7 +16,7 @@ torch::Tensor token_loss(const torch::Tensor& out, const torch::Tensor& y,
   return torch::mse_loss(out.squeeze(2).masked_select(real), y.masked_select(real));
 }
 
-int main() {
+void train() {
   // "Tokens" are points on a line; text i has 1 to 7 of them, the rest of its row is padding.
   const auto x = toy::inputs(kTexts * kLongest).view({kTexts, kLongest});
   const auto y = toy::outputs(x);
@@ -56,4 +57,10 @@ int main() {
   const auto wanted = toy::parameters_of(plain->parameters());
   accelerator.print("y = ", learned[0].item<double>(), " x + ", learned[1].item<double>(),
                     ", difference to big batches ", (learned - wanted).abs().max().item<double>());
+}
+
+int main(int argc, char** argv) {
+  const Words none(argc, argv, "",
+                   "Losses weighted by their tokens: the gradients are those of one big batch.");
+  return accelerate::run(train);
 }

@@ -8,10 +8,11 @@
 #include <torch/torch.h>
 
 #include <filesystem>
-#include <iostream>
 #include <numeric>
 #include <string>
 #include <vector>
+
+#include "../command_line.h"
 
 constexpr int64_t kNumbers = 1000;
 
@@ -40,14 +41,7 @@ accelerate::LoaderState load(const std::string& file, torch::Tensor& seen) {
           .size = number("size")};
 }
 
-int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::cerr << "usage: " << argv[0] << " FILE [batches after which to stop]\n";
-    return 2;
-  }
-  const std::string file = argv[1];
-  const int64_t batches = argc > 2 ? std::stoll(argv[2]) : kNumbers;
-
+int run_epoch(const std::string& file, int64_t batches) {
   accelerate::Accelerator accelerator;
   std::vector<int64_t> numbers(kNumbers);
   std::iota(numbers.begin(), numbers.end(), 0);
@@ -79,4 +73,13 @@ int main(int argc, char** argv) {
   const bool once = total.eq(1).all().item<bool>();
   accelerator.print("each of ", kNumbers, " numbers was seen once: ", once ? "yes" : "no");
   return once ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  const Words words(
+      argc, argv, "[FILE] [BATCHES]",
+      "Reads an epoch; stops after BATCHES [all] and goes on from FILE [place.pt] when "
+      "it is started again.");
+  return accelerate::run(
+      [&] { return run_epoch(words.text(0, "place.pt"), words.count(1, kNumbers)); });
 }

@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iostream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "../command_line.h"
 
 constexpr int64_t kWords = 1000;  // ids 1 to kWords; 0 is padding
 
@@ -74,12 +75,7 @@ struct ClassifierImpl : torch::nn::Module {
 };
 TORCH_MODULE(Classifier);
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " FILE\n";
-    return 2;
-  }
-  const std::string path = argv[1];
+void train(const std::string& path) {
   accelerate::Accelerator accelerator;
   torch::manual_seed(1);
 
@@ -105,4 +101,11 @@ int main(int argc, char** argv) {
     accelerator.print("epoch ", epoch, ": ", reviews, " reviews, accuracy ",
                       counts[1].item<double>() / static_cast<double>(reviews));
   }
+}
+
+int main(int argc, char** argv) {
+  const Words words(argc, argv, "FILE",
+                    "Trains on a text file that is read line by line: 0 or 1, a tab, words.\n"
+                    "  printf '1\\tso good\\n0\\tso bad\\n' > reviews.tsv   makes a small one");
+  return accelerate::run([&] { train(words.text(0)); });
 }

@@ -3,19 +3,17 @@
 #include <accelerate/accelerate.h>
 #include <torch/torch.h>
 
-#include <iostream>
+#include <string>
+
+#include "../command_line.h"
 
 constexpr int64_t kVocabulary = 256;
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " FILE\n";
-    return 2;
-  }
+void train(const std::string& file) {
   accelerate::Accelerator accelerator;
   torch::manual_seed(1);
 
-  const accelerate::TokenDataset text(argv[1],
+  const accelerate::TokenDataset text(file,
                                       {.block = 32, .stored = accelerate::StoredToken::kUint16});
   auto batches = accelerate::data_loader(
       text, {.batch_size = 8, .num_workers = 2, .sampler = accelerate::permutation_sampler()});
@@ -40,4 +38,12 @@ int main(int argc, char** argv) {
     accelerator.print("epoch ", epoch, ": ", sums[1].item<int64_t>(), " blocks, loss ",
                       sums[0].item<double>() / sums[1].item<double>());
   }
+}
+
+int main(int argc, char** argv) {
+  const Words words(argc, argv, "FILE",
+                    "Trains a bigram model on a file of token ids (uint16, below 256, no header).\n"
+                    "  python3 -c 'import sys, array; array.array(\"H\", "
+                    "open(\"README.md\", \"rb\").read()).tofile(sys.stdout.buffer)' > tokens.bin");
+  return accelerate::run([&] { train(words.text(0)); });
 }

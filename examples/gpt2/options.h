@@ -33,42 +33,45 @@ struct Options {
 // Prints what is wrong to standard error and ends the program with status 2 if it cannot be read.
 inline Options parse_options(int argc, char** argv) {
   Options options;
-  const auto integer = [](int64_t& to) {
-    return [&to](const std::string& text) { to = std::stoll(text); };
+  const OptionTable table{
+      {"--data",
+       {"a file of token ids (TokenDataset); once for each",
+        [&](const std::string& text) { options.data.emplace_back(text); }}},
+      {"--model",
+       {"124M, 350M, 774M or 1558M",
+        [&](const std::string& text) { options.model = gpt2::config_named(text); }}},
+      {"--layers", number_option("instead of the model's", options.model.layers)},
+      {"--heads", number_option("instead of the model's", options.model.heads)},
+      {"--width", number_option("instead of the model's", options.model.width)},
+      {"--positions",
+       number_option("tokens of a sample, instead of the model's", options.model.positions)},
+      {"--vocabulary", number_option("instead of the model's", options.model.vocabulary)},
+      {"--batch", number_option("samples of one process in a micro-batch [16]", options.batch)},
+      {"--total_tokens",
+       number_option("of one update, over all processes [524288]", options.total_tokens)},
+      {"--steps", number_option("length of the schedule [1000]", options.steps)},
+      {"--stop",
+       number_option("end after so many steps [0: at the end of the schedule]", options.stop)},
+      {"--warmup", number_option("steps [100]", options.warmup)},
+      {"--log_every", number_option("steps [10]", options.log_every)},
+      {"--save_every", number_option("steps between checkpoints [0: none]", options.save_every)},
+      {"--sample", number_option("tokens to print at the end [0]", options.sample_tokens)},
+      {"--lr", number_option("highest learning rate [0.0006]", options.lr)},
+      {"--weight_decay", number_option("[0.1]", options.weight_decay)},
+      {"--max_norm", number_option("of gradients [1]", options.max_norm)},
+      {"--seed", number_option("[1]", options.seed)},
+      {"--bf16", number_option("0: train in float32 [1]", options.bf16)},
+      {"--capture", number_option("0: no CUDA graphs [1]", options.capture)},
+      {"--checkpoint",
+       {"folder, written at the end, read first where it exists",
+        [&](const std::string& text) { options.checkpoint = text; }}},
   };
-  const auto number = [](double& to) {
-    return [&to](const std::string& text) { to = std::stod(text); };
-  };
-  const OptionSetters setters{
-      {"--data", [&](const std::string& text) { options.data.emplace_back(text); }},
-      {"--model", [&](const std::string& text) { options.model = gpt2::config_named(text); }},
-      {"--layers", integer(options.model.layers)},
-      {"--heads", integer(options.model.heads)},
-      {"--width", integer(options.model.width)},
-      {"--positions", integer(options.model.positions)},
-      {"--vocabulary", integer(options.model.vocabulary)},
-      {"--batch", integer(options.batch)},
-      {"--total_tokens", integer(options.total_tokens)},
-      {"--steps", integer(options.steps)},
-      {"--stop", integer(options.stop)},
-      {"--warmup", integer(options.warmup)},
-      {"--log_every", integer(options.log_every)},
-      {"--save_every", integer(options.save_every)},
-      {"--sample", integer(options.sample_tokens)},
-      {"--lr", number(options.lr)},
-      {"--weight_decay", number(options.weight_decay)},
-      {"--max_norm", number(options.max_norm)},
-      {"--seed", [&](const std::string& text) { options.seed = std::stoull(text); }},
-      {"--bf16", [&](const std::string& text) { options.bf16 = std::stoi(text) != 0; }},
-      {"--capture", [&](const std::string& text) { options.capture = std::stoi(text) != 0; }},
-      {"--checkpoint", [&](const std::string& text) { options.checkpoint = text; }},
-  };
-  read_options(argc, argv, setters);
-  if (options.data.empty()) refuse_options(argv[0], "--data is missing", setters);
+  read_options(argc, argv, "Trains GPT-2 from files of token ids, on one process or many.", table);
+  if (options.data.empty()) refuse_options(program_name(argv), "--data is missing");
   if (std::min({options.batch, options.total_tokens, options.steps, options.log_every,
                 options.model.layers, options.model.positions}) < 1) {
-    refuse_options(argv[0], "batch, tokens, steps, log_every, layers and positions start at 1",
-                   setters);
+    refuse_options(program_name(argv),
+                   "batch, tokens, steps, log_every, layers and positions start at 1");
   }
   return options;
 }

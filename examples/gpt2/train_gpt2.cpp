@@ -126,5 +126,5 @@ int train(const Options& options) {
 
 int main(int argc, char** argv) {
   const Options options = parse_options(argc, argv);
-  return run_program([&] { return train(options); });
+  return accelerate::run([&] { return train(options); });
 }

@@ -12,5 +12,5 @@ for processes in (1, 3):
     if (result.returncode, result.stdout) != (0, wanted):
         sys.exit(f"{processes} processes: status {result.returncode}\n{result.stdout}{result.stderr}")
 result = subprocess.run([sys.argv[1], "0"], capture_output=True, text=True, timeout=280)
-if result.returncode != 1 or "UsageError: notebook_launcher: num_processes is 0" not in result.stderr:
+if result.returncode != 2 or "0 is not a whole number from 1 on; usage: notebook_example" not in result.stderr:
     sys.exit(f"no processes: status {result.returncode}\n{result.stderr}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs an example on two processes, shortened, and looks at what it prints."""
 import json
+import os
 import re
 import subprocess
 import sys
@@ -45,9 +46,17 @@ def expect_refused(example, *arguments):
            f"{arguments} is refused")
 
 
+def expect_hint_on_the_model(example):
+    with tempfile.TemporaryDirectory() as folder:
+        result = subprocess.run([example.program], timeout=120, text=True, cwd=folder, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        expect(result.returncode == 70 and "try  make transformers" in result.stderr, "how to get the model is said")
+
+
 def check_sequence_classification(example):
     expect_refused(example, "--limit", "-1")
     expect_refused(example, "--epochs", "0")
+    expect_hint_on_the_model(example)
     model = need_model()
     need_sayings()
     with tempfile.TemporaryDirectory() as folder:
@@ -67,6 +76,7 @@ def check_sequence_classification(example):
 def check_embed(example):
     expect_refused(example, "--limit", "-1")
     expect_refused(example, "--nearest", "0")
+    expect_hint_on_the_model(example)
     model = need_model()
     need_sayings()
     text = example.run(2, "--model", model, "--limit", 30, "--query", "Computers make mistakes.")
@@ -111,6 +121,11 @@ def check_generate(example):
         texts = example.run(2, *common, "--prompt", "One|Two, which is longer|Three").splitlines()
         starts = [line for line in texts if line.startswith(("One", "Two, which is longer", "Three"))]
         expect(len(starts) == 3, "two processes share three prompts")
+        # Without a folder at all: a tiny model of its own.
+        os.environ["HF_HOME"] = name
+        alone = example.run(1, "--untrained", 1, "--max_new_tokens", 8, "--prompt", "Hello")
+        expect(alone.startswith("Hello") and len(alone) > len("Hello\n"), "an untrained model needs no files")
+        expect(set(os.listdir(folder)) == {"tokenizer.json", "tokenizer_config.json", "config.json"}, "no files are left")
 
 
 main(__doc__, globals())

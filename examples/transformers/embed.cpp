@@ -11,6 +11,7 @@
 #include <functional>
 
 #include "flags.h"
+#include "pretrained_folder.h"
 #include "sayings.h"
 
 using namespace accelerate;                // NOLINT(google-build-using-namespace): an example
@@ -46,14 +47,15 @@ at::Tensor embed(
   return torch::cat(rows);
 }
 
-int run(int argc, char** argv) {
-  const Flags flags(argc, argv,
-                    {{"--model", ".deps/minilm"},
-                     {"--sayings", "/usr/share/games/fortunes"},
-                     {"--limit", "200"},  // sayings of each topic; 0: all
-                     {"--query", "Programs never do what they should."},
-                     {"--nearest", "5"},
-                     {"--values", "0"}});  // prints so many numbers of the query, and nothing else
+int start(int argc, char** argv) {
+  const Flags flags(argc, argv, "Finds the sayings that mean nearly the same as a text.",
+                    {{"--model", {".deps/minilm", "folder, or name in the hub's cache"}},
+                     {"--sayings", {"/usr/share/games/fortunes", "folder of fortune files"}},
+                     {"--limit", {"200", "sayings of each topic; 0: all"}},
+                     {"--query", {"Programs never do what they should.", "the text"}},
+                     {"--nearest", {"5", "how many sayings to print"}},
+                     {"--values", {"0", "print so many numbers of the query, and nothing else"}}});
+  need_model(flags.text("--model"));
   const auto limit = static_cast<size_t>(flags.count("--limit", 0));
   const int64_t nearest = flags.count("--nearest", 1);
   Accelerator accelerator;
@@ -92,5 +94,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program([&] { return run(argc, argv); });
+  return accelerate::run([&] { return start(argc, argv); });
 }

@@ -12,12 +12,20 @@
 // Prints what is wrong to standard error and ends the program with status 2 if it cannot be read.
 class Flags {
  public:
-  Flags(int argc, char** argv, std::map<std::string, std::string> defaults)
-      : program_(argv[0]), values_(std::move(defaults)) {
-    for (auto& [name, value] : values_) {
-      setters_[name] = [&value](const std::string& given) { value = given; };
+  struct Flag {
+    std::string preset{};
+    std::string help{};
+  };
+
+  Flags(int argc, char** argv, const std::string& about, const std::map<std::string, Flag>& flags)
+      : program_(program_name(argv)) {
+    OptionTable options;
+    for (const auto& [name, flag] : flags) {
+      std::string& value = values_[name] = flag.preset;
+      options[name] = {flag.help + " [" + flag.preset + "]",
+                       [&value](const std::string& given) { value = given; }};
     }
-    read_options(argc, argv, setters_);
+    read_options(argc, argv, about, options);
   }
 
   Flags(const Flags&) = delete;
@@ -32,10 +40,8 @@ class Flags {
   int64_t count(const std::string& name, int64_t least) const {
     const int64_t value = integer(name);
     if (value >= least) return value;
-    refuse_options(
-        program_,
-        name + " cannot be " + text(name) + ", it is " + std::to_string(least) + " or more",
-        setters_);
+    refuse_options(program_, name + " cannot be " + text(name) + ", it is " +
+                                 std::to_string(least) + " or more");
   }
   double number(const std::string& name) const {
     return read<double>(name, [](const std::string& v, size_t* end) { return std::stod(v, end); });
@@ -53,11 +59,10 @@ class Flags {
       end = std::string::npos;
     }
     if (end != value.size()) {
-      refuse_options(program_, name + " cannot be '" + value + "'", setters_);
+      refuse_options(program_, name + " cannot be '" + value + "'");
     }
     return result;
   }
   std::string program_;
-  std::map<std::string, std::string> values_;
-  OptionSetters setters_{};  // they refer to the values
+  std::map<std::string, std::string> values_{};
 };

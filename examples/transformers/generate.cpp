@@ -9,8 +9,11 @@
 #include <torch/torch.h>
 
 #include <iostream>
+#include <optional>
 
 #include "flags.h"
+#include "pretrained_folder.h"
+#include "tiny_gpt2.h"
 
 using namespace accelerate;                // NOLINT(google-build-using-namespace): an example
 using namespace accelerate::transformers;  // NOLINT(google-build-using-namespace): an example
@@ -61,8 +64,11 @@ std::vector<std::string> split(const std::string& text) {
 std::shared_ptr<PretrainedModel> load(const std::string& name, bool untrained, c10::Device device) {
   const ModelConfig config = ModelConfig::from_file(find_pretrained(name));
   if (untrained) {
-    auto model = AutoModelForCausalLM::from_config(config);
+    const bool is_seq2seq = config.flag("is_encoder_decoder", false);
+    auto model = is_seq2seq ? AutoModelForSeq2SeqLM::from_config(config)
+                            : AutoModelForCausalLM::from_config(config);
     model->to(device);
+    model->eval();
     return model;
   }
   if (config.flag("is_encoder_decoder", false)) {
@@ -71,27 +77,32 @@ std::shared_ptr<PretrainedModel> load(const std::string& name, bool untrained, c
   return AutoModelForCausalLM::from_pretrained(name, {.device = device});
 }
 
-int run(int argc, char** argv) {
-  const Flags flags(argc, argv,
-                    {{"--model", "gpt2"},
-                     {"--untrained", "0"},  // 1: random values instead of those of the folder
-                     {"--prompt", "Once upon a time"},
-                     {"--max_new_tokens", "40"},
-                     {"--sample", "0"},  // 1: draw the tokens; 0: take the best one
-                     {"--temperature", "1"},
-                     {"--top_k", "50"},
-                     {"--top_p", "1"},
-                     {"--seed", "1"}});
+int start(int argc, char** argv) {
+  const Flags flags(
+      argc, argv, "Continues a text, word by word; several prompts are separated by |.",
+      {{"--model", {"gpt2", "folder, or name in the hub's cache"}},
+       {"--untrained", {"0", "1: random values; a tiny GPT-2 if there is no --model"}},
+       {"--prompt", {"Once upon a time", "what to continue"}},
+       {"--max_new_tokens", {"40", "length of the continuation"}},
+       {"--sample", {"0", "1: draw the tokens; 0: take the best one"}},
+       {"--temperature", {"1", "of drawing"}},
+       {"--top_k", {"50", "draw from so many tokens"}},
+       {"--top_p", {"1", "draw from tokens of this probability"}},
+       {"--seed", {"1", "of what is random"}}});
   const int64_t max_new_tokens = flags.count("--max_new_tokens", 1);
+  const bool untrained = flags.integer("--untrained") != 0;
+  std::optional<TinyGpt2Folder> tiny;
+  std::string checkpoint = flags.text("--model");
+  if (untrained && !has_model(checkpoint)) checkpoint = tiny.emplace().path();
+  need_model(checkpoint);
   Accelerator accelerator;
   torch::manual_seed(static_cast<uint64_t>(flags.integer("--seed")));
-  auto tokenizer = AutoTokenizer::from_pretrained(flags.text("--model"));
+  auto tokenizer = AutoTokenizer::from_pretrained(checkpoint);
   if (!tokenizer.pad_token_id() && tokenizer.special_tokens().eos) {
     tokenizer.set_pad_token(*tokenizer.special_tokens().eos);
   }
   tokenizer.set_padding_side(TokenSide::kLeft);
-  const auto model =
-      load(flags.text("--model"), flags.integer("--untrained") != 0, accelerator.device());
+  const auto model = load(checkpoint, untrained, accelerator.device());
 
   GenerationOptions options{
       .max_new_tokens = max_new_tokens,
@@ -132,5 +143,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program([&] { return run(argc, argv); });
+  return accelerate::run([&] { return start(argc, argv); });
 }

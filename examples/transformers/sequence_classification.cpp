@@ -8,6 +8,7 @@
 #include <torch/torch.h>
 
 #include "flags.h"
+#include "pretrained_folder.h"
 #include "sayings.h"
 
 using namespace accelerate;                // NOLINT(google-build-using-namespace): an example
@@ -64,21 +65,22 @@ Metric evaluate(const Accelerator& accelerator, const Model& model, const Loader
   return metric;
 }
 
-int run(int argc, char** argv) {
-  const Flags flags(argc, argv,
-                    {{"--model", ".deps/minilm"},
-                     {"--sayings", "/usr/share/games/fortunes"},
-                     {"--limit", "400"},  // sayings of each topic; 0: all
-                     {"--max_length", "48"},
-                     {"--batch_size", "16"},  // of each process
-                     {"--epochs", "2"},
-                     {"--lr", "1e-4"},
-                     {"--seed", "1"},
-                     {"--output", "sayings_model"}});
+int start(int argc, char** argv) {
+  const Flags flags(argc, argv, "Fine-tunes a pretrained model to tell what a saying is about.",
+                    {{"--model", {".deps/minilm", "folder, or name in the hub's cache"}},
+                     {"--sayings", {"/usr/share/games/fortunes", "folder of fortune files"}},
+                     {"--limit", {"400", "sayings of each topic; 0: all"}},
+                     {"--max_length", {"48", "tokens of a saying"}},
+                     {"--batch_size", {"16", "sayings of each process at once"}},
+                     {"--epochs", {"2", "passes over the data"}},
+                     {"--lr", {"1e-4", "learning rate"}},
+                     {"--seed", {"1", "of the order and the new layer"}},
+                     {"--output", {"sayings_model", "folder to save to"}}});
   const std::string checkpoint = flags.text("--model");
   const auto limit = static_cast<size_t>(flags.count("--limit", 0));
   const int64_t batch_size = flags.count("--batch_size", 1);
   const int64_t num_epochs = flags.count("--epochs", 1);
+  need_model(checkpoint);
   Accelerator accelerator;
   torch::manual_seed(static_cast<uint64_t>(flags.integer("--seed")));
 
@@ -145,5 +147,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program([&] { return run(argc, argv); });
+  return accelerate::run([&] { return start(argc, argv); });
 }

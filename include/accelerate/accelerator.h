@@ -71,6 +71,9 @@ class ACCELERATE_EXPORT Accelerator {
   // "single" or "ddp".
   std::string strategy_name() const;
   Communicator& communicator() const;
+  // Wherever a Communicator is wanted: gather(accelerator, x).
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator Communicator&() const { return communicator(); }
 
   // Prepares any number of objects, in any order, and returns them in that order; one object comes
   // back bare.
@@ -107,10 +110,10 @@ class ACCELERATE_EXPORT Accelerator {
 
   // Runs backward from `loss` and brings the gradients of the ranks together; inside a window of
   // accumulation it only adds them up. The loss is divided by the micro-batches of the window (or
-  // weighted, see BackwardOptions) and scaled under fp16. Use it instead of loss.backward().
-  // Collective. Throws CommError if a peer is lost, UsageError if parameters took no part in the
-  // loss and the strategy was not told to expect it, or outside of accumulate() where windows have
-  // several micro-batches.
+  // weighted, see BackwardOptions) and scaled under fp16. {.only = model} leaves gradients there
+  // alone. Use it instead of loss.backward(). Collective. Throws CommError if a peer is lost,
+  // UsageError if parameters took no part in the loss and the strategy was not told to expect it,
+  // or outside of accumulate() where windows have several micro-batches.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
   // One micro-batch of a window of gradient_accumulation.steps: while the result lives, backward()
@@ -138,21 +141,23 @@ class ACCELERATE_EXPORT Accelerator {
   Autocast autocast() const;
   Autocast autocast(const AutocastOptions& options) const;
 
-  // The norm of the gradients of `parameters` as if they were one vector, to log it; unscales them
-  // first under fp16. Refuses what clip_grad_norm_ refuses.
-  at::Tensor grad_norm(const std::vector<at::Tensor>& parameters,
-                       const ClipNormOptions& options = {});
+  // The norm of the gradients of `parameters`, or of one, as if they were one vector, to log it;
+  // unscales them first under fp16. Refuses what clip_grad_norm_ refuses.
+  at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options = {});
   // Scales the gradients of `parameters` so that their norm is at most `max_norm`, and returns the
   // norm before; unscales them first under fp16. Nothing waits for the device. Call it where
   // sync_gradients() is true. Throws UsageError if none of the parameters has a gradient, and under
   // fp16 inside a window or if no prepared optimizer has the parameters.
   // NOLINTBEGIN(readability-identifier-naming): torch's names
-  at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+  at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
                              const ClipNormOptions& options = {});
-  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+  void clip_grad_value_(at::TensorList parameters, double clip_value);
   // NOLINTEND(readability-identifier-naming)
-  // Divides the gradients of all prepared optimizers by the scale of fp16, where that was not done.
+  // Divides the gradients of all prepared optimizers, or of one, by the scale of fp16, where that
+  // was not done. An optimizer without gradients is left alone. Throws UsageError inside a window,
+  // and for an optimizer of another accelerator.
   void unscale_gradients();
+  void unscale_gradients(const PreparedOptimizer& optimizer);
   // Whether a prepared optimizer left out its latest step because of gradients that overflowed.
   // Waits for a GPU under fp16.
   bool optimizer_step_was_skipped() const;
@@ -323,8 +328,9 @@ class ACCELERATE_EXPORT Accelerator {
   //
   // Collective: all ranks. All files are read and checked on all ranks first: throws
   // CheckpointError on every rank, with the same text, that lists what does not fit, and nothing
-  // has changed. Returns the directory that was taken; see LoadOptions::if_any for a run that may
-  // have none yet.
+  // has changed. Where a rank fails later, because memory runs out or a disk cannot be read, all
+  // ranks throw its error, which says that the objects are loaded in part. Returns the directory
+  // that was taken; see LoadOptions::if_any for a run that may have none yet.
   std::filesystem::path load_state(const std::filesystem::path& dir = {},
                                    const LoadOptions& options = {});
 
@@ -413,6 +419,7 @@ class ACCELERATE_EXPORT Accelerator {
 
   void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
   std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
+  detail::ZeroGrad zero_grad_of_models() const;
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                       bool place);
   bool reads_data(bool is_batch_stream) const;

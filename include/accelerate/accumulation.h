@@ -8,10 +8,14 @@
 //   }
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "accelerate/export.h"
 
@@ -31,7 +35,37 @@ struct GradientAccumulationOptions {
   bool adjust_scheduler = true;
 };
 
-// How much a loss counts among the micro-batches of a window and the ranks.
+namespace detail {
+// A prepared model, or the module itself behind a holder or a pointer.
+template <class T>
+concept HasParameters = requires(const T& model) {
+  { model->parameters() } -> std::convertible_to<std::vector<at::Tensor>>;
+};
+}  // namespace detail
+
+// The models that a loss is meant for: what prepare() returned, or the modules themselves.
+class LossTargets {
+ public:
+  // All that the loss reaches.
+  LossTargets() = default;
+  template <detail::HasParameters First, detail::HasParameters... Others>
+  // NOLINTNEXTLINE(google-explicit-constructor): {.only = generator}
+  LossTargets(const First& first, const Others&... others) : parameters_(first->parameters()) {
+    (add(others->parameters()), ...);
+  }
+
+  // Unset: of all models.
+  const std::optional<std::vector<at::Tensor>>& parameters() const { return parameters_; }
+
+ private:
+  void add(const std::vector<at::Tensor>& parameters) {
+    parameters_->insert(parameters_->end(), parameters.begin(), parameters.end());
+  }
+
+  std::optional<std::vector<at::Tensor>> parameters_;
+};
+
+// How much a loss counts among the micro-batches of a window and the ranks, and whom it trains.
 struct BackwardOptions {
   // The number of things (tokens, pixels) that the loss is the mean of: gradients become the mean
   // over all of them, in all micro-batches and on all ranks, as if it were one batch. Unset: every
@@ -40,6 +74,11 @@ struct BackwardOptions {
   std::optional<double> weight{};
   // Keep the graph for a further backward pass.
   bool retain_graph = false;
+  // Leave gradients in the parameters of these models alone, as the generator's loss of a GAN
+  // should, which runs through the discriminator: {.only = generator} or {.only = {encoder,
+  // generator}}. The same on all ranks. Throws UsageError if none of their parameters needs a
+  // gradient.
+  LossTargets only{};
 };
 
 namespace detail {

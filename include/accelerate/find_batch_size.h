@@ -8,11 +8,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/communicator_pointer.h"
 #include "accelerate/export.h"
 
 namespace accelerate {
-
-class Communicator;
 
 struct BatchSizeOptions {
   int64_t starting_batch_size = 128;
@@ -20,7 +19,7 @@ struct BatchSizeOptions {
   // where it is not set.
   std::function<int64_t(int64_t)> reduce{};
   // The ranks that must agree on a size; this process alone where it is not set.
-  Communicator* communicator = nullptr;
+  CommunicatorPointer communicator{};
 };
 
 // True if `error` says that memory ran out, on the host or on a device: then a smaller batch may

@@ -51,11 +51,12 @@ class ACCELERATE_EXPORT GradScaler {
   at::Tensor scale(const at::Tensor& loss);
 
   // Divides the gradients of this optimizer by the scale, in place, and notes whether one of them
-  // is not finite. At most once before step(). Throws UsageError for gradients in half precision:
-  // parameters stay in float32.
+  // is not finite. At most once before step(). Does nothing for an optimizer without gradients:
+  // those that come later are still scaled, and step() unscales them. Throws UsageError for
+  // gradients in half precision: parameters stay in float32.
   // NOLINTNEXTLINE(readability-identifier-naming): torch's name
   void unscale_(torch::optim::Optimizer& optimizer);
-  // Whether unscale_() was called for it since the last update().
+  // Whether unscale_() found gradients of it, or step() was called, since the last update().
   bool is_unscaled(const torch::optim::Optimizer& optimizer) const;
 
   // Unscales, unless that is done, and runs `update_parameters`, or optimizer.step(), if all

@@ -72,9 +72,13 @@ class LoaderIterator {
     if (feed_ == nullptr) return;
     detail::Produced<Value> produced;
     bool more = false;
-    stamped([&] { more = feed_->next(produced); });
+    stamped([&] {
+      pass_->before_batch();
+      more = feed_->next(produced);
+    });
     if (!more) {
       control_->finished(number_);
+      stamped([&] { pass_->at_end(); });
       end();
       return;
     }

@@ -23,7 +23,8 @@ ACCELERATE_EXPORT LogLevel parse_log_level(std::string_view word);
 ACCELERATE_EXPORT LogLevel log_level();
 
 // Writes "[rank 1] warning: message" to standard error in one call, so that lines of several
-// ranks do not mix. The rank is the RANK variable of this process, left out where there is none.
+// ranks do not mix. The rank is the one that the launcher of this process gave it (torchrun's,
+// Open MPI's, PMI's, MVAPICH's or SLURM's variable), left out where there is none.
 // Progress bars on the terminal stay below the line. May be called from any thread; never blocks on
 // other ranks.
 ACCELERATE_EXPORT void log(LogLevel level, std::string_view message);

@@ -9,14 +9,18 @@
 namespace accelerate {
 
 // While it lives, backward passes keep the gradients of `model` on their rank: they add up without
-// being averaged. Ends at the end of its scope. Not collective.
+// being averaged. So they may also be plain loss.backward(). Ends at the end of its scope. Not
+// collective.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<ModelStrategy> model)
       : model_(std::move(model)), before_(model_->gradient_sync()) {
     model_->set_gradient_sync(false);
   }
-  ~NoSync() { model_->set_gradient_sync(before_); }
+  ~NoSync() {
+    model_->accept_local_passes();
+    model_->set_gradient_sync(before_);
+  }
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 

@@ -3,6 +3,7 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -14,6 +15,11 @@
 #include "accelerate/strategy.h"
 
 namespace accelerate {
+
+namespace detail {
+// Throws the gradients of these parameters away, unless an open window still needs them.
+using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, bool set_to_none)>;
+}  // namespace detail
 
 // What Accelerator::prepare makes of a model. `model(x)` and `model->forward(x)` are the same call:
 // the module's own forward, with its own arguments and result, through the strategy. Members of
@@ -28,8 +34,11 @@ class PreparedModel {
   using ModuleType = Module;
 
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelStrategy> strategy,
-                PrecisionPolicy precision = {})
-      : module_(std::move(module)), strategy_(std::move(strategy)), precision_(precision) {}
+                PrecisionPolicy precision = {}, detail::ZeroGrad zero_grad = {})
+      : module_(std::move(module)),
+        strategy_(std::move(strategy)),
+        precision_(precision),
+        zero_grad_(std::move(zero_grad)) {}
   PreparedModel(const PreparedModel&) = default;
   PreparedModel& operator=(const PreparedModel&) = default;
 
@@ -77,7 +86,12 @@ class PreparedModel {
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
   bool is_training() const { return module_->is_training(); }
-  void zero_grad(bool set_to_none = true) const { module_->zero_grad(set_to_none); }
+  // Like PreparedOptimizer::zero_grad(): leaves gradients alone that a window of accumulation still
+  // needs.
+  void zero_grad(bool set_to_none = true) const {
+    if (!zero_grad_) return module_->zero_grad(set_to_none);
+    zero_grad_(module_->parameters(), set_to_none);
+  }
 
   const std::shared_ptr<Module>& module() const { return module_; }
   const std::shared_ptr<ModelStrategy>& strategy() const { return strategy_; }
@@ -86,6 +100,7 @@ class PreparedModel {
   std::shared_ptr<Module> module_;
   std::shared_ptr<ModelStrategy> strategy_;
   PrecisionPolicy precision_;
+  detail::ZeroGrad zero_grad_;
 };
 
 }  // namespace accelerate

@@ -15,16 +15,20 @@ namespace torch::optim {
 class Optimizer;
 class OptimizerParamGroup;
 }  // namespace torch::optim
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
 
 namespace accelerate {
 
 // What decides from outside about the steps of a prepared optimizer.
 struct OptimizerSurroundings {
-  // False while gradients only accumulate: steps and zero_grad() are then left out. Asked at every
-  // call; empty means always true.
+  // False while gradients only accumulate: steps are then left out. Asked at every call; empty
+  // means always true.
   std::function<bool()> sync_gradients{};
   // Throws where gradients are not what an update needs. May be empty.
-  std::function<void()> require_complete{};
+  std::function<void(const torch::optim::Optimizer& optimizer)> require_complete{};
   // Whether gradients accumulate over several passes, which a closure cannot know. May be empty.
   std::function<bool()> accumulates{};
   // Calls `update`, or leaves it out where the gradients are no good; returns whether it was
@@ -40,10 +44,19 @@ struct OptimizerSurroundings {
       run_update_on_device{};
   // Finds out how all updates ended; may wait for the device. May be empty.
   std::function<void()> settle{};
-  // zero_grad() is about to throw the gradients of this optimizer away; what this throws prevents
-  // it. May be empty.
-  std::function<void(const torch::optim::Optimizer& optimizer)> before_zero_grad{};
+  // zero_grad() is about to throw the gradients of this optimizer away. False: it leaves them
+  // alone. Empty: it does so where sync_gradients is false.
+  std::function<bool(const torch::optim::Optimizer& optimizer)> begin_zero_grad{};
+  // step() has used the gradients of this optimizer, or left out an update because of them. May be
+  // empty.
+  std::function<void(const torch::optim::Optimizer& optimizer)> stepped{};
 };
+
+namespace detail {
+// The optimizer that was given to prepare(), if `optimizer` is what a PreparedOptimizer converts
+// to; else `optimizer` itself.
+ACCELERATE_EXPORT torch::optim::Optimizer& own_optimizer(torch::optim::Optimizer& optimizer);
+}  // namespace detail
 
 // What Accelerator::prepare makes of a torch::optim optimizer: the same object behind the calls of
 // the training loop. Its parameters, options and state stay in that object; SGD, Adam, AdamW and
@@ -65,8 +78,9 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   // only Accelerator::backward brings those of the ranks together, or for a closure where the loss
   // is scaled.
   at::Tensor step(LossClosure closure = nullptr);
-  // Does nothing while gradients only accumulate. Throws UsageError before the backward pass that
-  // ends a window: the gradients of the earlier ones would be lost.
+  // Throws the gradients away, unless they are of earlier micro-batches of a window of accumulation
+  // and wait for the backward pass that ends it. So it may stand before backward() as well as after
+  // step(). Between that pass and step() it gives up the update.
   void zero_grad(bool set_to_none = true);
   // Whether the latest step() that was due left the parameters as they were. Waits for a GPU under
   // fp16.
@@ -74,6 +88,24 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   // Updates of the parameters that were made, those before a checkpoint was loaded included.
   int64_t step_count() const;
   void set_step_count(int64_t steps);
+
+  // For code that takes a torch::optim::Optimizer&, get_scheduler() and torch::save() and
+  // torch::load() included. Its step() is that of this handle. It has groups of its own, with
+  // options of the type that the user's optimizer has: what is changed in one is taken over by the
+  // other when the optimizer or a prepared scheduler steps, at this conversion and when state is
+  // saved. A change of both to different values, and add_param_group() on it, is a UsageError at
+  // the next step. It keeps no state(). zero_grad() on it inside a window of accumulation loses
+  // nothing, see zero_grad(); there with set_to_none = false it is a UsageError at the next
+  // backward pass. Valid as long as a handle lives. Throws UsageError if the options are of a type
+  // of the user's own.
+  // NOLINTBEGIN(google-explicit-constructor): functions that take one stay as they are
+  operator torch::optim::Optimizer&() const&;
+  operator torch::optim::Optimizer&() const&& = delete;
+  // NOLINTEND(google-explicit-constructor)
+  // What it was converted to; null if nobody has asked for that yet.
+  torch::optim::Optimizer* converted() const;
+  // Lets the conversion above and the user's optimizer take over each other's changes now.
+  void agree_groups() const;
 
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
   // The user's own optimizer, for whatever is not offered here.
@@ -83,7 +115,15 @@ class ACCELERATE_EXPORT PreparedOptimizer {
 
  private:
   struct ACCELERATE_HIDDEN Impl;
+  explicit PreparedOptimizer(std::shared_ptr<Impl> impl);
+
   std::shared_ptr<Impl> impl_;
 };
+
+// For torch::save() and torch::load(): those of the user's optimizer.
+ACCELERATE_EXPORT torch::serialize::OutputArchive& operator<<(
+    torch::serialize::OutputArchive& archive, const PreparedOptimizer& optimizer);
+ACCELERATE_EXPORT torch::serialize::InputArchive& operator>>(
+    torch::serialize::InputArchive& archive, const PreparedOptimizer& optimizer);
 
 }  // namespace accelerate

@@ -34,6 +34,9 @@ struct SchedulerSurroundings {
   // Calls its argument when it is known how the updates so far ended: at once, or before the next
   // update where a GPU has not told yet. Empty: at once.
   std::function<void(std::function<void()> then)> when_updates_are_known{};
+  // Called before and after the rates are moved: see PreparedOptimizer::agree_groups(). May be
+  // empty.
+  std::function<void()> agree_groups{};
   // Finds out how they ended; may wait for the device. May be empty.
   std::function<void()> settle{};
 };

@@ -158,6 +158,20 @@ ACCELERATE_EXPORT ProcessesFirst main_process_first(const ProcessState& state,
 ACCELERATE_EXPORT ProcessesFirst local_main_process_first(const ProcessState& state,
                                                           Communicator& communicator);
 
+// Runs `work` and returns when all ranks are done with theirs, however long one of them takes: the
+// ranks tell each other twice a second that they are still at it, so that nobody runs into the
+// timeout of the group. For work of unlike length: a download, a large file that one rank writes.
+//
+//   without_timeout(communicator, [&] {
+//     if (state.is_main_process()) download(folder);
+//   });
+//
+// Collective: all ranks. `work` runs on this thread and must not make collective calls. What it
+// throws is thrown here when all ranks are done, on its own rank alone. Throws CommError, after
+// `work`, if a rank is lost meanwhile.
+ACCELERATE_EXPORT void without_timeout(Communicator& communicator,
+                                       const std::function<void()>& work);
+
 // A flag that any process may raise and all of them see at the next check: to stop early on all
 // ranks because of what one of them saw.
 class ACCELERATE_EXPORT Trigger {

@@ -13,6 +13,7 @@
 // of the log. Standard headers only.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -32,6 +33,8 @@ struct ProgressOptions {
   std::ostream* stream = nullptr;  // where it is drawn; standard error if null, the only one that
                                    // can be a terminal
   bool leave = true;               // false: nothing stays when the pass ends, nor a line in a file
+  // Where it is no terminal, a line is written at least that often while the bar moves.
+  std::chrono::milliseconds line_interval = std::chrono::seconds(30);
 };
 
 namespace detail {

@@ -16,6 +16,11 @@ namespace accelerate {
 
 class Accelerator;
 
+// For models that cache tensors between steps and may replace them, when a longer text comes, say.
+// Keeps `tensor` alive for as long as the step that this thread is recording can be replayed,
+// because the graph goes on reading it. Does nothing outside of a recording.
+ACCELERATE_EXPORT void keep_for_replays(const at::Tensor& tensor);
+
 struct CaptureOptions {
   // Steps of one kind that run as they are before one of that kind is recorded: lazy
   // initialisation and the choice of kernels happen in them. At least 11 where ranks exchange
@@ -56,7 +61,13 @@ struct CaptureOptions {
 // why, and so does one line in the log. Through NCCL the exchange is part of the graph: all ranks
 // then call it alike. Optimizers that can be recorded are SGD, Adam, AdamW and FlatAdamW. What the
 // step throws that is no error of this library or of libtorch is passed on, and the next call tries
-// again. After loading state into the optimizer call reset(). One thread at a time.
+// again.
+//
+// A graph holds the addresses of what it reads, and every number that is not read from the device.
+// All graphs are dropped, and steps warm up and are recorded again, after load_state(), when the
+// state of an optimizer was replaced in any other way, and when its parameter groups or an option
+// other than the learning rate have changed. Pass tensors that the model caches and may replace,
+// such as tables that grow with the text, to keep_for_replays(). One thread at a time.
 class ACCELERATE_EXPORT StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;

@@ -43,6 +43,11 @@ struct DdpOptions {
   bool broadcast_buffers = true;
   // Make gradients smaller on their way between the ranks.
   CommHookOptions comm_hook{};
+  // Notice ranks that train apart. A backward pass that did not go through Accelerator::backward()
+  // is a UsageError at the next forward pass, batch of a prepared loader or save_state(); at the
+  // end of a pass over the data in training and in save_state() parameters are compared over the
+  // ranks by a few sums, and UsageError says which differ.
+  bool check_replicas = true;
 };
 
 // One model under a strategy. Owned together by the accelerator and the prepared model.
@@ -79,6 +84,19 @@ class ACCELERATE_EXPORT ModelStrategy {
   // Throws UsageError if `parameter` belongs to this model and its gradient holds something that
   // did not go through before_backward() and after_backward(), but should have.
   virtual void require_synchronised(const at::Tensor& parameter) const = 0;
+
+  // Throws UsageError if gradients of this model came in a backward pass that went past
+  // before_backward() and after_backward(), and were neither dropped since nor meant to stay on
+  // this rank. `where` is what the user called.
+  virtual void require_no_local_pass(const char* /*where*/) const {}
+  // Such passes, as far as they have come, were meant to stay on this rank.
+  virtual void accept_local_passes() {}
+  // The gradient of `parameter` is thrown away.
+  virtual void drop_gradient(const at::Tensor& /*parameter*/) {}
+  // Whether all ranks should hold the same parameters at the moment.
+  virtual bool is_replicated() const { return false; }
+  // Backward passes so far that brought the gradients of the ranks together.
+  virtual int64_t reduced_passes() const { return 0; }
 
   // The order in which gradients travel between the ranks, once a pass has shown it: numbers of
   // trainable parameters; empty where there is none. Sums over more than two ranks are rounded

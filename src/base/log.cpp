@@ -10,6 +10,7 @@
 #include "accelerate/errors.h"
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "base/own_rank.h"
 
 namespace accelerate {
 namespace {
@@ -58,7 +59,7 @@ LogLevel log_level() {
 void log(LogLevel level, std::string_view message) {
   if (level < log_level() || level == LogLevel::kOff) return;
   std::string line;
-  if (const auto rank = environment_variable("RANK")) line += "[rank " + *rank + "] ";
+  if (const std::string rank = own_rank(); !rank.empty()) line += "[rank " + rank + "] ";
   line += to_string(level);
   line += ": ";
   line += message;

@@ -152,6 +152,7 @@ struct DrawnBar::Drawing {
   explicit Drawing(ProgressOptions options)
       : out(options.stream == nullptr ? std::cerr : *options.stream),
         leave(options.leave),
+        line_interval(options.line_interval),
         terminal(draws_on_terminal(options.stream)),
         blocks(terminal && terminal_shows_blocks()) {
     state.description = std::move(options.description);
@@ -179,6 +180,7 @@ struct DrawnBar::Drawing {
 
   std::ostream& out;
   const bool leave;
+  const std::chrono::milliseconds line_interval;
   const bool terminal;
   const bool blocks;
   ProgressState state;
@@ -199,6 +201,7 @@ void DrawnBar::start(int64_t total) {
   drawing_->state.total = total;
   drawing_->state.postfix.clear();
   drawing_->started = Clock::now();
+  drawing_->next_drawing = drawing_->started + drawing_->line_interval;
   if (!drawing_->terminal) return;
   if (!drawing_->on_screen) drawing_->on_screen = BarScreen::instance().open();
   drawing_->redraw(drawing_->started);
@@ -207,9 +210,13 @@ void DrawnBar::start(int64_t total) {
 void DrawnBar::advance(int64_t count) {
   if (!drawing_) return;
   drawing_->state.done += count;
-  if (!drawing_->on_screen) return;
   const Clock::time_point now = Clock::now();
-  if (now >= drawing_->next_drawing) drawing_->redraw(now);
+  if (now < drawing_->next_drawing) return;
+  if (drawing_->on_screen) return drawing_->redraw(now);
+  // In a file a line now and then shows that the run goes on, and how fast.
+  drawing_->measure(now);
+  drawing_->write_line();
+  drawing_->next_drawing = now + drawing_->line_interval;
 }
 
 void DrawnBar::finish() {

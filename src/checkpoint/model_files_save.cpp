@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
 #include "accelerate/model_files.h"
 #include "accelerate/torch_archive.h"
 #include "checkpoint/file_format.h"
@@ -104,6 +105,13 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   const checkpoint::DistinctTensors distinct = checkpoint::drop_aliases(state);
   const files::ShardPlan plan = files::plan_shards(
       tensors_to_spread(state, distinct), options.max_shard_size.bytes(), names.stem, names.suffix);
+
+  if (plan.too_large) {
+    log(LogLevel::kWarning,
+        "the tensor " + plan.too_large->name + " has " + std::to_string(plan.too_large->bytes) +
+            " bytes, more than max_shard_size (" + std::to_string(options.max_shard_size.bytes()) +
+            "): its file is larger");
+  }
 
   std::vector<files::StagedFile> staged;
   for (const files::Shard& shard : plan.shards) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/prepared_optimizer.h"
 #include "checkpoint/optimizer_state_family.h"
 
 namespace accelerate {
@@ -24,6 +25,11 @@ const OptimizerFamily& require_family(const torch::optim::Optimizer& optimizer) 
        .where = c10::demangle(typeid(optimizer).name()),
        .hint = "use SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS of torch::optim, or save what the "
                "optimizer keeps as an object of your own"});
+}
+
+// Behind what a prepared optimizer converts to.
+const torch::optim::Optimizer& own_optimizer_of(const torch::optim::Optimizer& optimizer) {
+  return detail::own_optimizer(const_cast<torch::optim::Optimizer&>(optimizer));
 }
 
 // A parameter of the optimizer.
@@ -173,8 +179,9 @@ void StateProblems::throw_if_any(const std::string& optimizer, const std::string
                                  "that were saved"});
 }
 
-TorchValue optimizer_state(const torch::optim::Optimizer& optimizer,
+TorchValue optimizer_state(const torch::optim::Optimizer& given,
                            const OptimizerStateOptions& options) {
+  const torch::optim::Optimizer& optimizer = own_optimizer_of(given);
   const OptimizerFamily& family = require_family(optimizer);
   const auto& own_groups = optimizer.param_groups();
   if (!options.group_entries.empty() && options.group_entries.size() != own_groups.size()) {
@@ -211,11 +218,12 @@ TorchValue optimizer_state(const torch::optim::Optimizer& optimizer,
 
 void check_optimizer_state(const torch::optim::Optimizer& optimizer, const TorchValue& state,
                            const std::string& where) {
-  Loading(optimizer, state, where).read(Tensors::kCheck);
+  Loading(own_optimizer_of(optimizer), state, where).read(Tensors::kCheck);
 }
 
-void load_optimizer_state(torch::optim::Optimizer& optimizer, const TorchValue& state,
+void load_optimizer_state(torch::optim::Optimizer& given, const TorchValue& state,
                           const std::string& where) {
+  torch::optim::Optimizer& optimizer = detail::own_optimizer(given);
   Loading(optimizer, state, where).read(Tensors::kCheck);
   Loading loading(optimizer, state, where);
   loading.read(Tensors::kCopy);

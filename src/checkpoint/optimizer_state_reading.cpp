@@ -190,6 +190,14 @@ bool ParamStateReader::is_usable(const char* name, const TorchValue& value) cons
   return true;
 }
 
+bool ParamStateReader::is_usable_of_any_shape(const char* name, const TorchValue& value) {
+  if (!is_usable(name, value)) return false;
+  if (budget_.take(value.as_tensor())) return true;
+  report(name,
+         "describes far more than the file holds: shape " + sizes_text(value.as_tensor().sizes()));
+  return false;
+}
+
 at::Tensor ParamStateReader::placed(const at::Tensor& value) const {
   return at::empty_like(value, parameter_.options().requires_grad(false)).copy_(value);
 }
@@ -213,7 +221,7 @@ void ParamStateReader::free_tensor(const char* name, at::Tensor& field) {
     field = at::full({}, *number, parameter_.options().requires_grad(false));
     return;
   }
-  if (is_usable(name, *value) && copies_) field = placed(value->as_tensor());
+  if (is_usable_of_any_shape(name, *value) && copies_) field = placed(value->as_tensor());
 }
 
 void ParamStateReader::free_tensors(const char* name, std::deque<at::Tensor>& field) {
@@ -223,7 +231,7 @@ void ParamStateReader::free_tensors(const char* name, std::deque<at::Tensor>& fi
     return report(name, std::string("is ") + value->kind() + ", not a list");
   }
   for (const TorchValue& item : value->as_sequence()) {
-    if (!is_usable(name, item)) return;
+    if (!is_usable_of_any_shape(name, item)) return;
     if (copies_) field.push_back(placed(item.as_tensor()));
   }
 }
@@ -237,7 +245,7 @@ void ParamStateReader::optional_tensors(const char* name,
   }
   std::vector<at::Tensor> tensors;
   for (const TorchValue& item : value->as_sequence()) {
-    if (!item.is_none() && !is_usable(name, item)) return;
+    if (!item.is_none() && !is_usable_of_any_shape(name, item)) return;
     tensors.push_back(item.is_none() || !copies_ ? at::Tensor() : placed(item.as_tensor()));
   }
   field = std::move(tensors);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accelerate/torch_archive.h"
+#include "checkpoint/copy_budget.h"
 #include "checkpoint/optimizer_state_family.h"
 
 namespace accelerate {
@@ -81,10 +82,13 @@ class ParamStateReader : public FieldReader {
 
  private:
   bool is_usable(const char* name, const TorchValue& value) const;
+  // The same for a tensor whose shape nothing is known of.
+  bool is_usable_of_any_shape(const char* name, const TorchValue& value);
   at::Tensor placed(const at::Tensor& value) const;
 
   const at::Tensor& parameter_;
   bool copies_;
+  checkpoint::CopyBudget budget_;  // for tensors of any shape
 };
 
 }  // namespace accelerate

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "accelerate/errors.h"
+#include "checkpoint/copy_budget.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -79,8 +80,12 @@ RankState RankState::from_archive(const TorchValue& value) {
                   .gradients = to_models(dict.at("gradients")),
                   .buffers = to_models(dict.at("buffers")),
                   .trigger = dict.at("trigger").as_bool()};
+  CopyBudget budget;  // the shapes of gradients and buffers are compared with the model instead
   for (const TorchValue& hook : dict.at("hooks").as_sequence()) {
     state.hooks.push_back(to_state_dict(hook));
+    if (budget.take(state.hooks.back())) continue;
+    throw CheckpointError({.what = "the state of PowerSGD describes far more than the file holds",
+                           .hint = "load another checkpoint"});
   }
   return state;
 }

@@ -25,8 +25,13 @@ class SnapshotCopies {
 
   at::Tensor copy(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.has_storage()) return tensor;
-    const Key key{tensor.storage().unsafeGetStorageImpl(), tensor.storage_offset(),
-                  tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()};
+    const Key key{tensor.storage().unsafeGetStorageImpl(),
+                  tensor.storage_offset(),
+                  tensor.sizes().vec(),
+                  tensor.strides().vec(),
+                  tensor.scalar_type(),
+                  tensor.is_conj(),
+                  tensor.is_neg()};
     const auto found = copies_.find(key);
     if (found != copies_.end()) return found->second;
     return copies_.emplace(key, copied(tensor.detach())).first->second;
@@ -62,8 +67,9 @@ class SnapshotCopies {
   }
 
  private:
-  using Key =
-      std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>, at::ScalarType>;
+  // Memory, and how a tensor sees it: z and conj(z) are the same bytes and other values.
+  using Key = std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>,
+                         at::ScalarType, bool, bool>;
 
   at::Tensor copied(const at::Tensor& tensor) {
     if (tensor.device().is_cpu()) return buffers_.empty_like(tensor).copy_(tensor);

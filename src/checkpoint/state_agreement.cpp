@@ -1,16 +1,12 @@
 #include "checkpoint/state_agreement.h"
 
-#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 
-#include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <optional>
-#include <system_error>
-#include <thread>
+#include <new>
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/process_control.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -18,7 +14,6 @@ namespace {
 constexpr char kCheckpoint = 'C';
 constexpr char kUsage = 'U';
 constexpr char kEnd = '\0';
-constexpr std::chrono::milliseconds kBeat{500};
 
 std::string bytes_of(char kind, const ErrorInfo& info) {
   return kind + info.what + kEnd + info.where + kEnd + info.hint;
@@ -27,40 +22,6 @@ std::string bytes_of(char kind, const ErrorInfo& info) {
 ErrorInfo error_info(const Error& error) {
   return {.what = error.message(), .where = error.where(), .hint = error.hint()};
 }
-
-// Tells the other ranks every now and then that this one is still at work, until none is.
-class Heartbeat {
- public:
-  explicit Heartbeat(Communicator& ranks) : ranks_(ranks) {}
-
-  void set_done() {
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    changed_.notify_all();
-  }
-
-  void run() {
-    while (!all_are_done(wait_for_beat())) continue;
-  }
-
- private:
-  // Whether this rank is done.
-  bool wait_for_beat() {
-    std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, kBeat, [&] { return done_; });
-  }
-
-  bool all_are_done(bool own) {
-    at::Tensor done = at::full({1}, own ? 1 : 0, at::kInt);
-    ranks_.all_reduce(done, ReduceOp::kMin);
-    return done.item<int>() == 1;
-  }
-
-  Communicator& ranks_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-};
 
 }  // namespace
 
@@ -74,25 +35,25 @@ std::exception_ptr caught(const std::function<void()>& action) {
 }
 
 std::exception_ptr caught_on_all(Communicator& ranks, const std::function<void()>& action) {
-  if (ranks.world_size() == 1) return caught(action);
-  Heartbeat heartbeat(ranks);
-  std::exception_ptr lost;
-  const auto beat = [&] { lost = caught([&] { heartbeat.run(); }); };
-  std::optional<std::thread> thread;
-  try {
-    thread.emplace(beat);
-  } catch (const std::system_error&) {
-    thread.reset();  // no thread to be had: the others learn of this rank when it is done
-  }
-  const std::exception_ptr own = caught(action);
-  heartbeat.set_done();
-  if (thread) {
-    thread->join();
-  } else {
-    beat();
-  }
-  if (lost) std::rethrow_exception(lost);
+  std::exception_ptr own;
+  without_timeout(ranks, [&] { own = caught(action); });
   return own;
+}
+
+std::string cause_text(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.message() + (known.where().empty() ? "" : " (" + known.where() + ")");
+  } catch (const c10::Error& of_torch) {
+    return of_torch.what_without_backtrace();
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (const std::exception& other) {
+    return other.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
 }
 
 std::string error_bytes(const std::exception_ptr& error) {
@@ -103,10 +64,8 @@ std::string error_bytes(const std::exception_ptr& error) {
     return bytes_of(kUsage, error_info(known));
   } catch (const Error& known) {
     return bytes_of(kCheckpoint, error_info(known));
-  } catch (const std::exception& other) {
-    return bytes_of(kCheckpoint, {.what = other.what()});
   } catch (...) {
-    return bytes_of(kCheckpoint, {.what = "an exception that is not a std::exception"});
+    return bytes_of(kCheckpoint, {.what = cause_text(error)});
   }
 }
 

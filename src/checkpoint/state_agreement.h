@@ -13,10 +13,9 @@ namespace accelerate::checkpoint {
 // What `action` throws.
 std::exception_ptr caught(const std::function<void()>& action);
 
-// The same for work of unlike length: returns when all ranks are done with theirs, and however long
-// one of them takes, no collective waits longer for it than about a second. So reading and writing
-// may outlast the timeout of the group. `action` runs on this thread and must not talk to other
-// ranks. Collective. Throws CommError, after `action`, if a rank is lost meanwhile.
+// The same for work of unlike length, by without_timeout(): reading and writing may outlast the
+// timeout of the group. `action` must not talk to other ranks. Collective. Throws CommError, after
+// `action`, if a rank is lost meanwhile.
 std::exception_ptr caught_on_all(Communicator& ranks, const std::function<void()>& action);
 
 // If `own` is an error on some ranks, throws on all of them, that rank included: the error of the
@@ -35,6 +34,9 @@ struct Fact {
 // rank 0. All ranks give the same names in the same order. Collective; one small exchange.
 void require_same_facts(Communicator& ranks, const std::vector<Fact>& own,
                         const std::string& where);
+
+// What an exception says, without the stack that libtorch appends.
+std::string cause_text(const std::exception_ptr& error);
 
 // An error as bytes that another rank can throw; empty for none.
 std::string error_bytes(const std::exception_ptr& error);

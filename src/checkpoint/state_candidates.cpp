@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
 #include "checkpoint/state_agreement.h"
 #include "checkpoint/state_names.h"
 #include "checkpoint/state_reader.h"
@@ -55,14 +56,22 @@ std::vector<Candidate> numbered_candidates(const path& folder, bool if_any) {
       exists ? newest_first(folder, files::kSeries) : std::vector<CheckpointEntry>{};
   std::vector<Candidate> complete;
   std::vector<std::string> problems;
+  std::vector<const CheckpointEntry*> passed_over;  // newer than the newest that is complete
   for (const CheckpointEntry& entry : entries) {
     if (entry.is_complete()) {
       complete.push_back(candidate_of(entry));
     } else {
       problems.push_back(entry.name + ": " + entry.problem);
+      if (complete.empty()) passed_over.push_back(&entry);
     }
   }
-  if (!complete.empty()) return complete;
+  if (!complete.empty()) {
+    for (const CheckpointEntry* entry : passed_over) {
+      log(LogLevel::kWarning, "passing over " + entry->directory.string() +
+                                  ", which is newer but not complete: " + entry->problem);
+    }
+    return complete;
+  }
   for (const CheckpointEntry& entry : entries) {
     if (is_without_manifest(entry.directory)) return {candidate_of(entry)};
   }

@@ -20,8 +20,9 @@ struct Candidate {
 // The directories that load_state(directory) may take, best first: `directory` itself and, to fall
 // back on, the complete ones of its series with smaller numbers. Without a directory those of
 // automatic naming in `series_folder`, newest first: complete ones or, where there is none with a
-// manifest, the one with the largest number that the Python library has written. Throws
-// CheckpointError if there is none; under `if_any` only where something is there that is none.
+// manifest, the one with the largest number that the Python library has written; newer ones that
+// are not complete are logged. Throws CheckpointError if there is none; under `if_any` only where
+// something is there that is none.
 std::vector<Candidate> load_candidates(const std::filesystem::path& directory,
                                        const std::filesystem::path& series_folder,
                                        const LoadOptions& options);

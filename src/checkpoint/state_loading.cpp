@@ -1,5 +1,7 @@
 #include "checkpoint/state_loading.h"
 
+#include <exception>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -88,6 +90,23 @@ void check_all(const StateParts& parts, StateReader& reader) {
   throw CheckpointError({.what = what, .where = errors[0].where(), .hint = errors[0].hint()});
 }
 
+// Runs a part of the taking over. What it throws says that the training has been changed in part;
+// nothing is wrong with the checkpoint then.
+void take_over(const path& directory, const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const CommError&) {
+    throw;
+  } catch (...) {
+    throw CheckpointError(
+        {.what = "the state was read but could not be taken over: " +
+                 cause_text(std::current_exception()),
+         .where = directory.string(),
+         .hint = "some objects have the loaded state already, others do not: load again, or end "
+                 "the program"});
+  }
+}
+
 }  // namespace
 
 std::optional<StateReader> load_checkpoint(Communicator& ranks, const SaveGroup& group,
@@ -111,8 +130,14 @@ std::optional<StateReader> load_checkpoint(Communicator& ranks, const SaveGroup&
     for (const auto& part : parts) part->undo();
     throw;
   }
-  agree(ranks, caught([&] {
-          for (const auto& part : parts) part->apply();
+  const auto together = [&](const std::function<void()>& step) {
+    agree(ranks, caught([&] { take_over(directory, step); }));
+  };
+  for (const auto& part : parts) part->exchange(together);
+  agree(ranks, caught_on_all(ranks, [&] {
+          take_over(directory, [&] {
+            for (const auto& part : parts) part->apply();
+          });
         }));
   return reader;
 }

@@ -1,6 +1,7 @@
 // One kind of thing that a checkpoint holds: models, optimizers, random generators.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -9,12 +10,13 @@
 
 namespace accelerate::checkpoint {
 
-// Made for one save or one load, over objects that outlive it. One thread at a time. Only apply()
-// may talk to other ranks: all of them come there, with the same parts. check() must not: the ranks
-// are given as long as they need for it.
+// Made for one save or one load, over objects that outlive it. One thread at a time. Only
+// exchange() may talk to other ranks: all of them come there, with the same parts. check() and
+// apply() must not: the ranks are given as long as they need for them.
 //
 // A load goes through check() on all parts and all ranks, then try_apply(), and only if nothing was
-// thrown anywhere through apply(); where a try_apply() throws, through undo() on all parts.
+// thrown anywhere through exchange() and apply(); where a try_apply() throws, through undo() on all
+// parts.
 class StatePart {
  public:
   virtual ~StatePart() = default;
@@ -28,8 +30,13 @@ class StatePart {
   virtual void try_apply() {}
   // Takes try_apply() back, as far as it came.
   virtual void undo() {}
+  // Runs a step on all ranks and throws on all of them if it threw on one.
+  using Together = std::function<void(const std::function<void()>& step)>;
+  // What the ranks have to tell each other before apply(). Each step that ends in a collective goes
+  // through `together` alone: after an error, no rank is then in the collective of a later step.
+  virtual void exchange(const Together& /*together*/) {}
   // Takes over what check() has read. Nothing that the contents could be wrong about is left to
-  // fail here.
+  // fail here; memory may run out.
   virtual void apply() = 0;
 };
 

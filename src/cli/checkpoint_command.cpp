@@ -7,6 +7,7 @@
 #include "accelerate/errors.h"
 #include "cli/checkpoint_report.h"
 #include "cli/help_formatter.h"
+#include "cli/print_output.h"
 #include "cli/usage.h"
 #include "files/checkpoint_directory.h"
 #include "files/system_calls.h"
@@ -88,7 +89,7 @@ int run_checkpoint_action(const CheckpointOptions& options) {
       report = show_report(entries, options.json);
       break;
   }
-  std::fwrite(report.text.data(), 1, report.text.size(), stdout);
+  print_output(report.text);
   return report.all_complete ? 0 : 1;
 }
 

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,18 @@
 #include "cli/usage.h"
 
 namespace accelerate::cli {
+namespace {
+
+// Shells of their own, no typing errors.
+std::map<std::string, std::string> other_shells() {
+  std::map<std::string, std::string> hints;
+  for (const char* shell : {"ash", "csh", "dash", "ksh", "mksh", "nu", "pwsh", "sh", "tcsh"}) {
+    hints[shell] = std::string("accelerate launch --help: there is no script for ") + shell;
+  }
+  return hints;
+}
+
+}  // namespace
 
 Command setup_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
@@ -19,7 +32,7 @@ Command setup_completion(CLI::App& app) {
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->add_option("shell", *shell, "The shell: bash, zsh or fish")
       ->type_name("bash|zsh|fish")
-      ->check(one_of("the shell", {"bash", "zsh", "fish"}))
+      ->check(one_of("the shell", {"bash", "zsh", "fish"}, other_shells()))
       ->required();
   command->footer(
       "For bash, in ~/.bashrc:               eval \"$(accelerate completion bash)\"\n"

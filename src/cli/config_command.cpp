@@ -12,6 +12,7 @@
 #include "cli/help_formatter.h"
 #include "cli/usage.h"
 #include "cli/wizard_questions.h"
+#include "config/capabilities.h"
 #include "config/config_file.h"
 #include "config/config_path.h"
 #include "config/schema.h"
@@ -45,17 +46,44 @@ void say_written(const fs::path& path) {
   std::printf("configuration written to %s\n", path.c_str());
 }
 
+bool shall_replace(Prompter& prompter, const fs::path& path) {
+  while (true) {
+    try {
+      return prompter.confirm(path.string() + " exists. Replace it?", false);
+    } catch (const WentBack&) {  // it is the first question
+    }
+  }
+}
+
+// What is proposed where a file is replaced; nothing of one that cannot be read.
+PresentValues present_values(const fs::path& path) {
+  PresentValues values;
+  if (!is_present(path)) return values;
+  try {
+    for (const config::FileValue& value : config::load_config_file(path).values) {
+      values[std::string(value.setting->name)] = value.text;
+    }
+  } catch (const Error&) {  // a reason to replace it
+  }
+  return values;
+}
+
 int run_wizard(const ConfigOptions& options) {
   const fs::path path = path_of(options);
+  config::require_writable(path);  // before many questions, not after them
   const auto prompter = make_prompter();
-  if (is_present(path) && !prompter->confirm(path.string() + " exists. Replace it?", false)) {
+  if (is_present(path) && !shall_replace(*prompter, path)) {
     std::printf("%s stays as it was\n", path.c_str());
     return 0;
   }
-  const config::FileNode document = ask_configuration(
-      *prompter, {.gpus = launch::visible_gpus(), .cores = launch::available_cores()});
+  const config::FileNode document =
+      ask_configuration(*prompter, {.gpus = launch::visible_gpus(),
+                                    .cores = launch::available_cores(),
+                                    .present = present_values(path)});
   write_document(path, document);
   say_written(path);
+  const std::string named = options.config_file.empty() ? "" : " --config_file " + path.string();
+  std::printf("next: accelerate test%s\n", named.c_str());
   return 0;
 }
 
@@ -133,10 +161,13 @@ Command setup_config(CLI::App& app) {
   CLI::App* defaults = add_part(*config, "default", "Write a file for this machine, unasked");
   add_config_file(*defaults, *options);
   const auto& precisions = config::find_setting("mixed_precision")->choices;
-  const std::vector<std::string> names(precisions.begin(), precisions.end());
+  std::vector<std::string> names(precisions.begin(), precisions.end());
+  if (!is_in_this_build(config::Capability::kFp8)) std::erase(names, "fp8");
   defaults->add_option("--mixed_precision", options->mixed_precision, "What models compute in [no]")
       ->type_name(CLI::detail::join(names, "|"))
-      ->check(one_of("--mixed_precision", names));
+      ->check(one_of("--mixed_precision", names,
+                     {{"fp32", "no: without mixed precision everything is computed in fp32"},
+                      {"fp8", "bf16: fp8 is not part of this build"}}));
   CLI::App* update = add_part(*config, "update", "Rewrite a file of an older version");
   add_config_file(*update, *options);
   CLI::App* show = add_part(*config, "show", "Print a file as it is understood");

@@ -16,7 +16,8 @@ constexpr const char* kDocsHead = R"(# Configuration
 
 Every setting has one name. It is a flag of `accelerate launch`, an environment variable and a key of a configuration
 file. A flag counts before a variable, a variable before the file, the file before the default.
-`accelerate launch --explain` prints every value and who gave it; `--dry_run` prints what would be started.
+`accelerate launch --explain` prints what is set and who set it, `--explain --all` every value; `--dry_run` prints what would
+be started.
 
 ![accelerate launch --explain](screens/launch_explain.svg)
 
@@ -34,13 +35,14 @@ of all versions, and it reads ours.
 
 | command | what it does |
 |---|---|
-| `accelerate config` | asks what matters, with what the machine has as proposals; Ctrl-C leaves everything as it was |
+| `accelerate config` | asks what matters; proposes what the present file says, else what the machine has; Esc leaves everything as it was |
 | `accelerate config default` | writes a file for this machine, unasked; never replaces another |
 | `accelerate config update` | rewrites a file of an older version with today's keys |
 | `accelerate config show` | prints a file as it is understood |
 | `accelerate to-fsdp2` | converts an `fsdp_config` of version 1 |
 
-Arrow keys, j and k or a number choose; through a pipe each answer is a line. In a file null is the same as a key that is
+Arrow keys or the digit that is shown choose, `b` goes back to the question before, Esc leaves; a line can be edited, and the
+upper arrow goes back from it. Through a pipe each answer is a line, and `<` goes back. In a file null is the same as a key that is
 not there.
 
 ![a question with a menu](screens/config_menu.svg)
@@ -58,6 +60,11 @@ use_cpu: false
 
 Effects: **used** by the launcher or the library; **passed on**: workers see the variable, which Python's library reads
 and native programs do not; **none**: accepted, and named as without effect when a job starts.
+
+FSDP, DeepSpeed, Megatron-LM, TPUs, meshes, fp8 and devices other than CPUs and NVIDIA GPUs are not part of this build
+(`src/config/capabilities.h`). Files and flags that ask for them are read, shown by `--explain` and `--dry_run` and converted,
+but `accelerate launch` and `accelerate test` refuse to start workers, and an `Accelerator` whose variables ask for them throws:
+nothing trains as something else. Python programs are started, as Python's library does most of it; not on TPUs.
 
 ## Settings
 

@@ -10,6 +10,7 @@
 #include "cli/env_report.h"
 #include "cli/help_formatter.h"
 #include "cli/launch_command.h"
+#include "cli/print_output.h"
 #include "config/config_path.h"
 
 namespace accelerate::cli {
@@ -67,7 +68,7 @@ Command setup_env(CLI::App& app) {
             const EnvironmentFacts facts = gather_facts(*options);
             const std::string text =
                 options->json ? environment_json(facts) : environment_text(facts);
-            std::fwrite(text.data(), 1, text.size(), stdout);
+            print_output(text);
             return 0;
           }};
 }

@@ -12,6 +12,7 @@
 #include "accelerate/errors.h"
 #include "cli/estimate_report.h"
 #include "cli/help_formatter.h"
+#include "cli/print_output.h"
 #include "cli/system_facts.h"
 #include "cli/usage.h"
 #include "files/size_text.h"
@@ -108,6 +109,15 @@ EstimateRequest request_of(const EstimateOptions& options) {
   return request;
 }
 
+// A configuration of a model that cannot be used is no mistake of the call, as one of launch is.
+estimate::MemoryEstimate estimate_of(const std::string& model, const EstimateRequest& request) {
+  try {
+    return estimate::estimate_memory(estimate::find_model(model), request);
+  } catch (const ConfigError& error) {
+    throw DataError({.what = error.message(), .where = error.where(), .hint = error.hint()});
+  }
+}
+
 int print_estimate(const EstimateOptions& options) {
   if (!options.library_name.empty() || options.trust_remote_code) {
     std::fprintf(stderr,
@@ -115,10 +125,10 @@ int print_estimate(const EstimateOptions& options) {
                  "--trust_remote_code, as no code of a model is run\n");
   }
   const EstimateRequest request = request_of(options);
-  const auto result = estimate::estimate_memory(estimate::find_model(options.model), request);
+  const auto result = estimate_of(options.model, request);
   const std::string text =
       options.json ? estimate_json(result, request) : estimate_text(result, request);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  print_output(text);
   return 0;
 }
 

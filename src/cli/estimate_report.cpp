@@ -7,6 +7,7 @@
 
 #include "base/printable_text.h"
 #include "cli/text_table.h"
+#include "config/capabilities.h"
 
 namespace accelerate::cli {
 namespace {
@@ -71,6 +72,21 @@ std::string dtype_table(const MemoryEstimate& estimate, const EstimateRequest& r
   return table.text() + "ADAM, SGD and 8-BIT ADAM: weights, gradients and optimizer of one rank\n";
 }
 
+bool is_runnable_strategy(estimate::Sharding sharding) {
+  return sharding == estimate::Sharding::kDdp || is_in_this_build(config::Capability::kFsdp) ||
+         is_in_this_build(config::Capability::kDeepspeed);
+}
+
+std::string marked_name(estimate::Sharding sharding) {
+  return std::string(name_of(sharding)) + (is_runnable_strategy(sharding) ? "" : "*");
+}
+
+std::string note_on_marks() {
+  const auto shardings = estimate::all_shardings();
+  if (std::all_of(shardings.begin(), shardings.end(), is_runnable_strategy)) return "";
+  return "* not part of this build: accelerate launch refuses to start it\n";
+}
+
 // In 16 bits both types need the same: one row stands for both.
 std::string row_name(Dtype dtype, const EstimateRequest& request) {
   const auto asked = [&](Dtype other) {
@@ -93,7 +109,7 @@ std::string rank_table(const MemoryEstimate& estimate, const EstimateRequest& re
     const RankEstimate& first = estimate.ranks[i];
     const std::string name = row_name(first.dtype, request);
     if (name.empty()) continue;
-    std::vector<std::string> cells{name, name_of(first.sharding)};
+    std::vector<std::string> cells{name, marked_name(first.sharding)};
     for (size_t j = i; j < i + request.ranks.size(); ++j) {
       cells.push_back(memory_text(estimate.ranks[j].bytes));
     }
@@ -106,7 +122,7 @@ std::string rank_table(const MemoryEstimate& estimate, const EstimateRequest& re
   } else {
     title += ", without activations (--batch and --sequence add them)";
   }
-  return title + ":\n" + table.text();
+  return title + ":\n" + table.text() + note_on_marks();
 }
 
 std::string fit_table(const MemoryEstimate& estimate, const EstimateRequest& request) {
@@ -115,7 +131,7 @@ std::string fit_table(const MemoryEstimate& estimate, const EstimateRequest& req
   }
   TextTable table(right_after_first(2 + estimate::all_shardings().size()));
   std::vector<std::string> head{"DTYPE", "LOADED"};
-  for (const auto sharding : estimate::all_shardings()) head.emplace_back(name_of(sharding));
+  for (const auto sharding : estimate::all_shardings()) head.push_back(marked_name(sharding));
   table.add(head);
   std::vector<std::string> cells;
   const auto finish_row = [&] {
@@ -135,7 +151,7 @@ std::string fit_table(const MemoryEstimate& estimate, const EstimateRequest& req
   return "\nWhat fits on " + plural(request.gpus->count, "GPU") + " of " +
          memory_text(request.gpus->bytes) + " (" + request.gpus->source + "), " +
          memory_text(estimate::kGpuReserve) + " of each left to CUDA; the fewest GPUs that do:\n" +
-         table.text();
+         table.text() + note_on_marks();
 }
 
 ordered_json dtype_json(const DtypeEstimate& row) {
@@ -194,6 +210,7 @@ std::string estimate_json(const MemoryEstimate& estimate, const EstimateRequest&
   for (const RankEstimate& row : estimate.ranks) {
     document["ranks"].push_back({{"dtype", name_of(row.dtype)},
                                  {"strategy", name_of(row.sharding)},
+                                 {"in_this_build", is_runnable_strategy(row.sharding)},
                                  {"ranks", row.ranks},
                                  {"bytes", row.bytes}});
   }

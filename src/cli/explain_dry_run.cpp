@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/word_list.h"
 #include "launch/job.h"
 #include "launch/machine.h"
 #include "launch/shell_words.h"
@@ -62,35 +63,61 @@ std::string remark_on(const std::string& name, const JobPreview& preview) {
 }
 
 // The variables of a worker that this process does not have alike, a line each.
-std::string variables_text(const JobPreview& preview, const LaunchPlan& plan, int local_rank) {
+std::vector<std::string> variable_lines_of(const JobPreview& preview, const LaunchPlan& plan,
+                                           int local_rank) {
   const WorkerSurroundings surroundings{.inherited = launch::current_environment(),
                                         .cores = launch::available_cores()};
   const std::set<std::string> inherited(surroundings.inherited.begin(),
                                         surroundings.inherited.end());
   std::vector<std::string> variables = launch::worker_environment(plan, local_rank, surroundings);
   std::sort(variables.begin(), variables.end());
-  std::string text;
+  std::vector<std::string> lines;
   for (const std::string& variable : variables) {
     if (inherited.count(variable) > 0) continue;
     const size_t equals = variable.find('=');
     const std::string remark = remark_on(variable.substr(0, equals), preview);
     const std::string value =
         remark.empty() ? launch::shell_line({variable.substr(equals + 1)}) : remark;
-    text += "  " + variable.substr(0, equals + 1) + value + "\n";
+    lines.push_back("  " + variable.substr(0, equals + 1) + value + "\n");
   }
-  return text;
+  return lines;
 }
 
-std::string workers_text(const JobPreview& preview, int machine) {
+struct RankLines {
+  int rank = 0;
+  std::vector<std::string> lines{};
+};
+
+std::vector<RankLines> lines_of_machine(const JobPreview& preview, int machine) {
   LaunchPlan plan = preview.plan;
   plan.machine_rank = machine;
-  std::string text;
+  std::vector<RankLines> ranks;
   for (int local_rank = 0; local_rank < plan.processes_per_machine(); ++local_rank) {
-    const int rank = machine * plan.processes_per_machine() + local_rank;
-    text += "rank " + std::to_string(rank) + "\n" + variables_text(preview, plan, local_rank) +
-            "  " + launch::shell_line(plan.command) + "\n";
+    ranks.push_back({machine * plan.processes_per_machine() + local_rank,
+                     variable_lines_of(preview, plan, local_rank)});
   }
-  return text;
+  return ranks;
+}
+
+// What all ranks have in common stands once, before what each has of its own.
+std::string workers_text(const LaunchPlan& plan, const std::vector<RankLines>& ranks) {
+  const auto is_common = [&](const std::string& line) {
+    return std::all_of(ranks.begin(), ranks.end(), [&](const RankLines& rank) {
+      return std::find(rank.lines.begin(), rank.lines.end(), line) != rank.lines.end();
+    });
+  };
+  const std::string command = "  " + launch::shell_line(plan.command) + "\n";
+  std::string common;
+  std::string own;
+  for (const RankLines& rank : ranks) {
+    own += "rank " + std::to_string(rank.rank) + "\n";
+    for (const std::string& line : rank.lines) {
+      const bool is_told_once = ranks.size() > 1 && is_common(line);
+      if (!is_told_once) own += line;
+      if (is_told_once && &rank == &ranks.front()) common += line;
+    }
+  }
+  return ranks.size() > 1 ? "all ranks\n" + common + command + own : own + command;
 }
 
 }  // namespace
@@ -98,9 +125,11 @@ std::string workers_text(const JobPreview& preview, int machine) {
 std::string dry_run_text(const LaunchPlan& asked) {
   const JobPreview preview = launch::preview_job(asked);
   const LaunchPlan& plan = preview.plan;
-  if (plan.launcher == LauncherKind::kLocal) return workers_text(preview, plan.machine_rank);
+  if (plan.launcher == LauncherKind::kLocal) {
+    return workers_text(plan, lines_of_machine(preview, plan.machine_rank));
+  }
   if (plan.launcher == LauncherKind::kMpirun) {
-    return "mpirun\n" + variables_text(preview, plan, 0) + "  " +
+    return "mpirun\n" + joined(variable_lines_of(preview, plan, 0), "") + "  " +
            launch::shell_line(preview.commands.front()) + "\n";
   }
   std::string text;
@@ -109,10 +138,11 @@ std::string dry_run_text(const LaunchPlan& asked) {
     text += (is_ssh ? "ssh to machine " + std::to_string(i) : std::string("srun")) + "\n  " +
             launch::shell_line(preview.commands[i]) + "\n";
   }
+  std::vector<RankLines> ranks;
   for (int machine = 0; machine < plan.num_machines; ++machine) {
-    text += workers_text(preview, machine);
+    for (RankLines& rank : lines_of_machine(preview, machine)) ranks.push_back(std::move(rank));
   }
-  return text;
+  return text + workers_text(plan, ranks);
 }
 
 }  // namespace accelerate::cli

@@ -20,8 +20,18 @@ struct Row {
 };
 
 std::string shown_value(const Setting& setting, const SettingValue& value) {
-  if (!value.text || value.text->empty()) return "-";
-  return setting.is_secret ? "(secret)" : *value.text;
+  if (value.text && !value.text->empty()) return setting.is_secret ? "(secret)" : *value.text;
+  // What happens where nobody says anything stands in brackets in the help.
+  const size_t begin = setting.help.find('[');
+  const size_t end = setting.help.find(']', begin == std::string_view::npos ? 0 : begin);
+  if (begin == std::string_view::npos || end == std::string_view::npos) return "none";
+  std::string effective(setting.help.substr(begin + 1, end - begin - 1));
+  std::replace(effective.begin(), effective.end(), '\n', ' ');
+  return "(" + effective + ")";
+}
+
+bool is_set(const SettingValue& value) {
+  return value.is_given() || value.source.kind == SourceKind::kDetected;
 }
 
 std::string shown_source(const Setting& setting, const SettingValue& value) {
@@ -45,26 +55,36 @@ std::string shown_source(const Setting& setting, const SettingValue& value) {
 
 }  // namespace
 
-std::string explain_table(const config::Settings& settings) {
+std::string explain_table(const config::Settings& settings, bool with_defaults) {
   std::vector<Row> rows;
+  std::vector<Row> defaults;
   size_t name_width = 0;
   size_t value_width = 0;
   for (const Setting* setting : config::all_settings()) {
     const SettingValue& value = settings.of(*setting);
     if (!setting->has_flag && !value.is_given()) continue;
-    rows.push_back(
-        {std::string(setting->name), shown_value(*setting, value), shown_source(*setting, value)});
-    name_width = std::max(name_width, rows.back().name.size());
-    value_width = std::max(value_width, rows.back().value.size());
+    (is_set(value) ? rows : defaults)
+        .push_back({std::string(setting->name), shown_value(*setting, value),
+                    shown_source(*setting, value)});
+  }
+  const size_t left_out = with_defaults ? 0 : defaults.size();
+  if (with_defaults) rows.insert(rows.end(), defaults.begin(), defaults.end());
+  for (const Row& row : rows) {
+    name_width = std::max(name_width, row.name.size());
+    value_width = std::max(value_width, row.value.size());
   }
   const auto padded = [](const std::string& text, size_t width) {
     return text + std::string(width - text.size() + 2, ' ');
   };
+  name_width = std::max<size_t>(name_width, 7);
   std::string text =
-      padded("setting", name_width) + padded("value", std::max<size_t>(value_width, 5)) + "from\n";
+      padded("SETTING", name_width) + padded("VALUE", std::max<size_t>(value_width, 5)) + "FROM\n";
   for (const Row& row : rows) {
     text += padded(row.name, name_width) + padded(row.value, std::max<size_t>(value_width, 5)) +
             row.source + "\n";
+  }
+  if (left_out > 0) {
+    text += std::to_string(left_out) + " more have their defaults: --explain --all\n";
   }
   return text;
 }

@@ -8,8 +8,9 @@
 
 namespace accelerate::cli {
 
-// Every setting, group by group, with its value and the flag, variable or file:line that gave it.
-std::string explain_table(const config::Settings& settings);
+// What is set, group by group, with its value and the flag, variable or file:line that gave it, or
+// what it was detected from; after it, `with_defaults`, all other settings with what they mean.
+std::string explain_table(const config::Settings& settings, bool with_defaults);
 
 // "mixed_precision: bf16 (c.yaml:2)" for every setting that somebody gave or that was detected.
 std::vector<std::string> given_settings(const config::Settings& settings);

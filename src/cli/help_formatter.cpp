@@ -1,10 +1,15 @@
 #include "cli/help_formatter.h"
 
+#include <unistd.h>
+
 #include <utility>
+
+#include "base/terminal_colours.h"
+#include "cli/print_output.h"
 
 namespace accelerate::cli {
 
-HelpFormatter::HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(40); }
+HelpFormatter::HelpFormatter(std::string usage) : usage_(std::move(usage)) { column_width(32); }
 
 std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
                                      CLI::AppFormatMode mode) const {
@@ -13,7 +18,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
     help.erase(at, 1);
   }
   while (help.ends_with("\n\n")) help.pop_back();
-  return help;
+  return coloured_output(wrapped_lines(help, kHelpWidth), shows_colours(STDOUT_FILENO));
 }
 
 std::string HelpFormatter::make_usage(const CLI::App*, std::string) const {

@@ -82,9 +82,9 @@ fs::path cmake_prefix() {
       installation.libraries / "cmake" / "Accelerate" / "AccelerateConfig.cmake";
   std::error_code none;
   if (fs::is_regular_file(config, none)) return installation.prefix;
-  throw UsageError({.what = "the CMake files of Accelerate are not installed",
-                    .where = config.string(),
-                    .hint = "make install, or the Debian package libaccelerate-dev"});
+  throw InstallationError({.what = "the CMake files of Accelerate are not installed",
+                           .where = config.string(),
+                           .hint = "make install, or the Debian package libaccelerate-dev"});
 }
 
 }  // namespace accelerate::cli

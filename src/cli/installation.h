@@ -3,8 +3,17 @@
 #pragma once
 
 #include <filesystem>
+#include <utility>
+
+#include "accelerate/errors.h"
 
 namespace accelerate::cli {
+
+// Something that is installed together with this program is missing: no call can put that right.
+class InstallationError : public Error {
+ public:
+  explicit InstallationError(ErrorInfo info) : Error("InstallationError", std::move(info)) {}
+};
 
 // The folder of this program.
 std::filesystem::path own_folder();
@@ -18,8 +27,8 @@ struct Installation {
 // The installation (or the build) that this program belongs to; its folders need not exist.
 Installation find_installation();
 
-// What find_package(Accelerate) takes as CMAKE_PREFIX_PATH. Throws UsageError where the CMake files
-// are not installed.
+// What find_package(Accelerate) takes as CMAKE_PREFIX_PATH. Throws InstallationError where the
+// CMake files are not installed.
 std::filesystem::path cmake_prefix();
 
 }  // namespace accelerate::cli

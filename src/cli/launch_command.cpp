@@ -15,6 +15,8 @@
 #include "cli/launch_allocation.h"
 #include "cli/launch_help.h"
 #include "cli/launch_notes.h"
+#include "cli/print_output.h"
+#include "config/capabilities.h"
 #include "config/config_path.h"
 #include "config/variable_names.h"
 #include "config/worker_variables.h"
@@ -209,7 +211,7 @@ namespace {
 int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) {
   const LaunchArguments arguments = parse_launch_arguments(words);
   if (arguments.help != HelpWanted::kNo) {
-    print(stdout, launch_help(arguments.help));
+    print_output(launch_help(arguments.help));
     return 0;
   }
   config::refuse_mistyped_variables(variable_names());
@@ -221,7 +223,7 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
     print(stderr, "accelerate launch: " + overruled + "\n");
   }
   if (settings.is_on("explain")) {
-    print(stdout, explain_table(settings));
+    print_output(explain_table(settings, settings.is_on("all")));
     for (const std::string& name : config::variables_without_setting(variable_names())) {
       print(stdout, name + ": no setting has this variable; workers see it\n");
     }
@@ -240,6 +242,10 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
     print(stdout, dry_run_text(plan));
     return 0;
   }
+  config::refuse_missing_capability(settings, launch::runs_python(plan.command)
+                                                  ? config::WorkerKind::kPython
+                                                  : config::WorkerKind::kNative);
+  refuse_missing_gpus(settings, plan);
   return launch::run_job(plan);
 }
 

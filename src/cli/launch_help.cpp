@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "cli/print_output.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
@@ -11,8 +12,7 @@ using config::Effect;
 using config::Group;
 using config::Setting;
 
-constexpr size_t kHelpColumn = 40;
-constexpr size_t kWidth = 100;
+constexpr size_t kHelpColumn = 32;
 
 constexpr const char* kLaunchHelpHead = R"(Start the workers of a training program
 
@@ -21,8 +21,7 @@ Usage: accelerate launch [flags] program [arguments of program]
 
 constexpr const char* kExamples = R"(
 Flags of the launcher come before the program; all that follows the program is its own.
-Long flags may be spelled with - or with _. A flag counts before its variable (ACCELERATE_ and its
-name in capitals, if nothing else is said in the manual), that before the configuration file.
+Long flags may be spelled with - or with _. A flag counts before its variable (ACCELERATE_ and its name in capitals, unless the manual says otherwise), that before the configuration file.
 
 Examples:
   accelerate launch --num_processes 2 ./train --epochs 3
@@ -82,7 +81,7 @@ std::string in_column(const std::string& text, size_t begin, size_t column) {
   while (position < text.size()) {
     const size_t end = std::min(text.find_first_of(" \n", position), text.size());
     const std::string word = text.substr(position, end - position);
-    if (at > column && at + 1 + word.size() > kWidth) next_line();
+    if (at > column && at + 1 + word.size() > kHelpWidth) next_line();
     if (at > column) {
       out += " ";
       ++at;
@@ -158,9 +157,9 @@ std::string launch_help(HelpWanted wanted) {
     }
   }
   text +=
-      "\nHelp:\n  -h,--help                             Print this help and exit\n"
-      "  --help_all                            Print the help of every flag and exit\n";
-  return text + kExamples;
+      "\nHelp:\n  -h,--help                     Print this help and exit\n"
+      "  --help_all                    Print the help of every flag and exit\n";
+  return wrapped_lines(text + kExamples, kHelpWidth);
 }
 
 }  // namespace accelerate::cli

@@ -1,5 +1,6 @@
 #include "cli/launch_notes.h"
 
+#include "accelerate/errors.h"
 #include "base/word_list.h"
 #include "config/worker_variables.h"
 #include "launch/machine.h"
@@ -45,8 +46,25 @@ std::string note_on_gpus(const Settings& settings, int present, int visible) {
   const char* name = is_named ? "gpu_ids" : "multi_gpu";
   const std::string hidden = present > 0 ? "CUDA_VISIBLE_DEVICES hides all GPUs of this machine"
                                          : "no NVIDIA GPU is found on this machine";
-  return hidden + ", although " + config::place_of(settings[name].source) +
-         " asks for some: workers that find none run on the CPU";
+  return hidden + ", although " + config::place_of(settings[name].source) + " asks for some";
+}
+
+namespace {
+
+// GPUs of other machines are not known here.
+std::string missing_gpus(const Settings& settings, const launch::LaunchPlan& plan) {
+  if (plan.launcher != launch::LauncherKind::kLocal) return "";
+  return note_on_gpus(settings, launch::present_gpus(), launch::visible_gpus());
+}
+
+}  // namespace
+
+void refuse_missing_gpus(const Settings& settings, const launch::LaunchPlan& plan) {
+  const std::string what = missing_gpus(settings, plan);
+  if (what.empty() || !settings.is_on("multi_gpu")) return;
+  throw ConfigError({.what = what,
+                     .where = config::place_of(settings["multi_gpu"].source),
+                     .hint = "--cpu, if the processes shall run on the CPU"});
 }
 
 std::vector<std::string> launch_notes(const Settings& settings, const launch::LaunchPlan& plan) {
@@ -57,10 +75,11 @@ std::vector<std::string> launch_notes(const Settings& settings, const launch::La
   if (const std::string slots = note_on_slots(settings, plan); !slots.empty()) {
     notes.push_back(slots);
   }
-  // GPUs of other machines are not known here.
-  if (plan.launcher != launch::LauncherKind::kLocal) return notes;
-  const std::string gpus = note_on_gpus(settings, launch::present_gpus(), launch::visible_gpus());
-  if (!gpus.empty()) notes.push_back(gpus);
+  // With multi_gpu it is refused.
+  if (const std::string gpus = missing_gpus(settings, plan);
+      !gpus.empty() && !settings.is_on("multi_gpu")) {
+    notes.push_back(gpus + ": workers that find none run on the CPU");
+  }
   return notes;
 }
 

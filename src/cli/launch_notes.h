@@ -11,13 +11,16 @@
 namespace accelerate::cli {
 
 // A sentence each: settings without effect here, workers of a configuration file where a host file
-// says how many there are, and GPUs that are asked for where there are none.
-// `plan` is what `settings` became.
+// says how many there are, and gpu_ids where there are no GPUs. `plan` is what `settings` became.
 std::vector<std::string> launch_notes(const config::Settings& settings,
                                       const launch::LaunchPlan& plan);
 
-// The last of them for a machine whose driver shows `present` GPUs, of which this process may see
-// `visible`; "" where nothing is to be said.
+// Throws ConfigError where several GPUs of this machine are asked for and there are none. To be
+// called where workers would start.
+void refuse_missing_gpus(const config::Settings& settings, const launch::LaunchPlan& plan);
+
+// What both say for a machine whose driver shows `present` GPUs, of which this process may see
+// `visible`; "" where nothing is wrong.
 std::string note_on_gpus(const config::Settings& settings, int present, int visible);
 
 }  // namespace accelerate::cli

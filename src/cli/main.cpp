@@ -9,6 +9,7 @@
 #include <string>
 
 #include "accelerate/errors.h"
+#include "base/terminal_colours.h"
 #include "cli/command_line.h"
 #include "cli/wizard_prompter.h"
 #include "launch/command_line.h"
@@ -32,6 +33,7 @@ void print_error(const accelerate::Error& error) {
   std::string text = "error: " + error.message() + "\n";
   if (!error.where().empty()) text += "  at   " + error.where() + "\n";
   if (!error.hint().empty()) text += "  try  " + error.hint() + "\n";
+  text = accelerate::coloured_messages(text, accelerate::shows_colours(STDERR_FILENO));
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

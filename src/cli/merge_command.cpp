@@ -81,6 +81,14 @@ int run_merge(const MergeOptions& options) {
                  "out\n",
                  printable_text(key).c_str());
   }
+  if (!report.too_large.empty()) {
+    std::fprintf(
+        stderr,
+        "accelerate merge-weights: '%s' has %s, more than --max_shard_size %s: its file is "
+        "larger\n",
+        printable_text(report.too_large).c_str(), size_text(report.too_large_bytes).c_str(),
+        options.max_shard_size.c_str());
+  }
   std::printf("%llu tensor%s, %s, in %llu file%s: %s\n",
               static_cast<unsigned long long>(report.tensors), report.tensors == 1 ? "" : "s",
               size_text(report.bytes).c_str(), static_cast<unsigned long long>(report.files),
@@ -104,7 +112,7 @@ Command setup_merge(CLI::App& app) {
       ->required();
   command
       ->add_option("--max_shard_size", options->max_shard_size,
-                   "Write files of at most that size, such as 2GB [one file]")
+                   "Write files of at most that size, such as 2GB or 2GiB [one file]")
       ->type_name("SIZE");
   command->add_flag("--overwrite", options->overwrite, "Replace a model that is in the target");
   command->add_flag("--follow_links", options->follow_links,

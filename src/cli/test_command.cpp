@@ -10,6 +10,7 @@
 #include "accelerate/errors.h"
 #include "cli/env_libtorch.h"
 #include "cli/help_formatter.h"
+#include "cli/installation.h"
 #include "cli/launch_arguments.h"
 #include "cli/launch_command.h"
 #include "cli/selftest_program.h"
@@ -45,17 +46,18 @@ std::string require_seconds(const std::string& text) {
 
 std::string selftest_program() {
   if (const auto program = find_selftest_program()) return program->string();
-  throw UsageError({.what = std::string("the program ") + kSelftestProgram + " is missing",
-                    .where = own_folder().string(),
-                    .hint = "it is built and installed together with accelerate: build or install "
-                            "it again"});
+  throw InstallationError(
+      {.what = std::string("the program ") + kSelftestProgram + " is missing",
+       .where = own_folder().string(),
+       .hint = "it is built and installed together with accelerate: build or install "
+               "it again"});
 }
 
 // Without it each worker would end with the loader's words.
 void require_libtorch() {
   const LibtorchFacts facts = find_libtorch();
   if (!facts.is_asked_of_loader || facts.problem.what.empty()) return;
-  throw UsageError({.what = facts.problem.what, .hint = facts.problem.hint});
+  throw InstallationError({.what = facts.problem.what, .hint = facts.problem.hint});
 }
 
 int run_selftest(const TestOptions& options, const std::vector<std::string>& launch_flags) {

@@ -41,12 +41,12 @@ std::string TextTable::text() const {
 }
 
 std::string size_text(uint64_t bytes) {
-  if (bytes < 1000) return std::to_string(bytes) + " B";
-  constexpr std::array<const char*, 6> kUnits{"kB", "MB", "GB", "TB", "PB", "EB"};
-  auto size = static_cast<double>(bytes) / 1000;
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  constexpr std::array<const char*, 6> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  auto size = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  while (size >= 999.95 && unit + 1 < kUnits.size()) {
-    size /= 1000;
+  while (size >= 1023.95 && unit + 1 < kUnits.size()) {
+    size /= 1024;
     ++unit;
   }
   std::array<char, 32> text{};

@@ -26,7 +26,7 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// "0 B", "999 B", "1.2 kB", "12.3 MB", "4.0 GB": decimal, as disks are sold.
+// "0 B", "999 B", "1.2 KiB", "12.3 MiB", "4.0 GiB": binary, as in all commands.
 std::string size_text(uint64_t bytes);
 
 // "now", "5 s", "3 min", "2 h", "4 d".

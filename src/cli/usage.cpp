@@ -91,13 +91,17 @@ void refuse_command_line(const CLI::App& program, const CLI::Error& error) {
   throw UsageError({.what = error.what(), .hint = reached.words + " --help"});
 }
 
-CLI::Validator one_of(std::string option, std::vector<std::string> choices) {
-  const auto check = [option = std::move(option),
-                      choices = std::move(choices)](const std::string& word) -> std::string {
+CLI::Validator one_of(std::string option, std::vector<std::string> choices,
+                      std::map<std::string, std::string> hints) {
+  const auto check = [option = std::move(option), choices = std::move(choices),
+                      hints = std::move(hints)](const std::string& word) -> std::string {
     if (std::find(choices.begin(), choices.end(), word) != choices.end()) return "";
     const std::string nearest = config::nearest_name(word, choices);
+    const auto known = hints.find(word);
     throw UsageError({.what = option + " cannot be '" + word + "': it is " + listed(choices, "or"),
-                      .hint = nearest.empty() ? "" : nearest + "?"});
+                      .hint = known != hints.end() ? known->second
+                              : nearest.empty()    ? ""
+                                                   : nearest + "?"});
   };
   return CLI::Validator(check, "");
 }

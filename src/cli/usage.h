@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,9 @@ namespace accelerate::cli {
 [[noreturn]] void refuse_command_line(const CLI::App& program, const CLI::Error& error);
 
 // Lets a value of `option`, "--optimizer" or a word without a flag, be one of `choices` alone.
-// Throws UsageError with the nearest of them.
-CLI::Validator one_of(std::string option, std::vector<std::string> choices);
+// Throws UsageError with what `hints` have for the word, else with the nearest of the choices.
+CLI::Validator one_of(std::string option, std::vector<std::string> choices,
+                      std::map<std::string, std::string> hints = {});
 
 // Throws UsageError if nothing has the name `path`: what a command reads is not there. `hint` says
 // what to name.

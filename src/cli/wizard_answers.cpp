@@ -23,32 +23,36 @@ std::function<std::string(const std::string&)> as_setting(const char* name) {
   };
 }
 
-std::string preset_of(const char* name, const std::string& otherwise) {
+std::string proposal_of(const Asking& asking, const char* name, const std::string& otherwise) {
+  const auto present = asking.present.find(name);
+  if (present != asking.present.end()) return present->second;
   const Setting& setting = *config::find_setting(name);
   return setting.preset ? std::string(*setting.preset) : otherwise;
 }
 
-std::string ask_value(Prompter& prompter, const std::string& question, const char* name,
+std::string ask_value(const Asking& asking, const std::string& question, const char* name,
                       const std::string& otherwise) {
-  const std::string answer = prompter.ask(question, preset_of(name, otherwise), as_setting(name));
+  const std::string answer =
+      asking.prompter.ask(question, proposal_of(asking, name, otherwise), as_setting(name));
   return config::checked_value(*config::find_setting(name), answer, {});
 }
 
-FileNode choose_value(Prompter& prompter, const std::string& question, const char* name,
+FileNode choose_value(const Asking& asking, const std::string& question, const char* name,
                       const std::string& otherwise, const std::string& left_out) {
   const Setting& setting = *config::find_setting(name);
   std::vector<std::string> options(setting.choices.begin(), setting.choices.end());
   std::erase(options, left_out);
-  const auto preset = std::find(options.begin(), options.end(), preset_of(name, otherwise));
+  const auto preset =
+      std::find(options.begin(), options.end(), proposal_of(asking, name, otherwise));
   const auto begin = preset == options.end() ? 0 : static_cast<size_t>(preset - options.begin());
-  return FileNode::string(options[prompter.choose(question, options, begin)]);
+  return FileNode::string(options[asking.prompter.choose(question, options, begin)]);
 }
 
-FileNode confirm_value(Prompter& prompter, const std::string& question, const char* name,
+FileNode confirm_value(const Asking& asking, const std::string& question, const char* name,
                        bool otherwise) {
   const bool proposal =
-      config::truth_of(preset_of(name, otherwise ? "true" : "false")).value_or(otherwise);
-  return FileNode::plain(prompter.confirm(question, proposal) ? "true" : "false");
+      config::truth_of(proposal_of(asking, name, otherwise ? "true" : "false")).value_or(otherwise);
+  return FileNode::plain(asking.prompter.confirm(question, proposal) ? "true" : "false");
 }
 
 }  // namespace accelerate::cli

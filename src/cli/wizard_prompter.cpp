@@ -24,12 +24,14 @@ void print_to_person(const std::string& text) {
   }
 }
 
+void refuse_end_of_input() {
+  throw DataError({.what = "the input ended before the last question; nothing was written",
+                   .hint = "accelerate config default asks nothing"});
+}
+
 namespace {
 
-[[noreturn]] void refuse_end_of_input() {
-  throw UsageError({.what = "the input ended before the last question; nothing was written",
-                    .hint = "accelerate config default asks nothing"});
-}
+constexpr const char* kBackWord = "<";
 
 // A line without its end. What the person does not see as it is typed is shown here: a transcript
 // holds the answers, and no question stands behind another.
@@ -49,6 +51,7 @@ std::string read_line(const WizardInput& input) {
     if (*c != '\r') line += *c;
   }
   if (!isatty(STDIN_FILENO)) print_to_person(printable_text(line) + "\n");
+  if (line == kBackWord) throw WentBack();
   return line;
 }
 
@@ -77,9 +80,7 @@ class LinePrompter : public Prompter {
   std::string ask(const std::string& question, const std::string& preset,
                   const std::function<std::string(const std::string&)>& complaint) override {
     while (true) {
-      print_to_person(question + (preset.empty() ? ": " : " [" + preset + "]: "));
-      std::string answer = read_line(input_);
-      if (answer.empty()) answer = preset;
+      const std::string answer = ask_once(question, preset);
       const std::string problem = complaint ? complaint(answer) : "";
       if (problem.empty()) return answer;
       print_to_person(problem + "\n");
@@ -89,16 +90,26 @@ class LinePrompter : public Prompter {
  protected:
   const WizardInput& input() const { return input_; }
 
+  virtual std::string ask_once(const std::string& question, const std::string& preset) {
+    print_to_person(question + (preset.empty() ? ": " : " [" + preset + "]: "));
+    const std::string answer = read_line(input_);
+    return answer.empty() ? preset : answer;
+  }
+
  private:
   WizardInput input_;
 };
 
-// Questions to be answered by a line are the same in a terminal, which edits the line itself.
 class TerminalPrompter : public LinePrompter {
  public:
   size_t choose(const std::string& question, const std::vector<std::string>& options,
                 size_t preset) override {
     return choose_in_terminal(input(), question, options, preset);
+  }
+
+ protected:
+  std::string ask_once(const std::string& question, const std::string& preset) override {
+    return edit_line_in_terminal(input(), question, preset);
   }
 };
 

@@ -21,6 +21,15 @@ class Interrupted : public std::exception {
   int signal_;
 };
 
+// The person wants to answer the question before this one again.
+class WentBack : public std::exception {
+ public:
+  const char* what() const noexcept override { return "went back"; }
+};
+
+// Throws DataError: nobody will answer any more.
+[[noreturn]] void refuse_end_of_input();
+
 // Writes all of `text` to descriptor 1, at once; gives up where that is closed.
 void print_to_person(const std::string& text);
 
@@ -31,8 +40,8 @@ class Prompter {
   // Says something that needs no answer.
   virtual void tell(const std::string& sentence) = 0;
 
-  // One of `options`, by position. Blocks until the person has chosen. Throws Interrupted, and
-  // UsageError if the input ends.
+  // One of `options`, by position. Blocks until the person has chosen. Throws WentBack,
+  // Interrupted, and DataError if the input ends.
   virtual size_t choose(const std::string& question, const std::vector<std::string>& options,
                         size_t preset) = 0;
 
@@ -45,6 +54,7 @@ class Prompter {
 };
 
 // Numbered lines where input or output is no terminal; a menu moved by arrow keys where both are.
+// Where an answer is a line, "<" goes back.
 // The terminal is as it was after every call, also after one that throws. While the prompter lives,
 // a signal to stop waits for the next question, which throws Interrupted. One at a time.
 std::unique_ptr<Prompter> make_prompter();

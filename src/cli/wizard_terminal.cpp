@@ -1,132 +1,35 @@
 #include "cli/wizard_terminal.h"
 
-#include <sys/ioctl.h>
-#include <termios.h>
-#include <unistd.h>
-
-#include <optional>
+#include <algorithm>
 #include <string_view>
+#include <vector>
 
-#include "cli/wizard_input.h"
+#include "accelerate/errors.h"
+#include "cli/wizard_keys.h"
 #include "cli/wizard_prompter.h"
 
 namespace accelerate::cli {
 namespace {
 
-constexpr char kCtrlC = 3;
-constexpr char kCtrlD = 4;
-constexpr char kEscape = 27;
-constexpr timespec kEscapeSequence{0, 50'000'000};  // the bytes of one key come together
+constexpr const char* kMenuKeys = "arrows or digit: choose  Enter: take  b: back  Esc: leave";
+constexpr const char* kLineKeys = "Enter: take  up arrow: back  Esc: leave";
 
-constexpr size_t kNarrowest = 10;  // columns below which a width is not believed
-
-// Keys arrive one by one and unseen while this lives; the cursor is hidden.
-class RawTerminal {
- public:
-  RawTerminal() {
-    tcgetattr(STDIN_FILENO, &before_);
-    termios raw = before_;
-    raw.c_lflag &= static_cast<tcflag_t>(~(ICANON | ECHO | ISIG));
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-    print_to_person("\x1b[?25l");
-  }
-  RawTerminal(const RawTerminal&) = delete;
-  RawTerminal& operator=(const RawTerminal&) = delete;
-  ~RawTerminal() {
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
-    print_to_person("\x1b[?25h");
-  }
-
- private:
-  termios before_{};
-};
-
-enum class Key { kUp, kDown, kFirst, kLast, kEnter, kDigit, kOther };
-
-struct KeyPress {
-  Key key = Key::kOther;
-  size_t digit = 0;
-};
-
-// What follows the byte that every arrow key begins with. It is read to its end: what is left of
-// ESC [1;2A, an arrow with Shift, would be taken for the key 1.
-Key read_escape_sequence(const WizardInput& input) {
-  const auto next = [&] { return input.read_byte(&kEscapeSequence).value_or(0); };
-  const char introducer = next();
-  if (introducer != '[' && introducer != 'O') return Key::kOther;
-  char last = next();
-  bool has_parameters = false;
-  while (last >= 0x20 && last <= 0x3f) {
-    has_parameters = true;
-    last = next();
-  }
-  if (has_parameters) return Key::kOther;
-  switch (last) {
-    case 'A':
-      return Key::kUp;
-    case 'B':
-      return Key::kDown;
-    case 'H':
-      return Key::kFirst;
-    case 'F':
-      return Key::kLast;
-    default:
-      return Key::kOther;
-  }
-}
-
-KeyPress read_key(const WizardInput& input) {
-  const std::optional<char> c = input.read_byte();
-  if (!c) throw Interrupted(input.stop_signal() != 0 ? input.stop_signal() : SIGINT);
-  if (*c == kCtrlC || *c == kCtrlD) throw Interrupted(SIGINT);
-  if (*c >= '0' && *c <= '9') return {Key::kDigit, static_cast<size_t>(*c - '0')};
-  switch (*c) {
-    case '\r':
-    case '\n':
-      return {Key::kEnter};
-    case 'k':
-      return {Key::kUp};
-    case 'j':
-      return {Key::kDown};
-    case kEscape:
-      return {read_escape_sequence(input)};
-    default:
-      return {Key::kOther};
-  }
-}
-
-// How many letters fit into a line of the menu, after what points at the chosen one.
-size_t letters_of_a_line() {
-  winsize size{};
-  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest;
-  return is_known ? size.ws_col - std::string_view("> ").size() - 1 : std::string::npos;
-}
-
-// The first letters of a text in UTF-8.
-std::string first_letters(const std::string& text, size_t count) {
-  size_t letters = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool begins_letter = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
-    if (begins_letter && ++letters > count) return text.substr(0, i);
-  }
-  return text;
-}
+std::string dimmed(const std::string& text) { return "\x1b[2m" + text + "\x1b[0m"; }
 
 // Every option is one line, however narrow the terminal is: the menu is redrawn by its lines.
 std::string menu(const std::vector<std::string>& options, size_t chosen) {
   std::string text;
-  const size_t width = letters_of_a_line();
+  const size_t width = terminal_columns() - std::string_view("> ").size() - 1;
   for (size_t i = 0; i < options.size(); ++i) {
     const bool is_chosen = i == chosen;
     text += "\r\x1b[K" + std::string(is_chosen ? "\x1b[1m> " : "  ") +
-            first_letters(options[i], width) + (is_chosen ? "\x1b[0m" : "") + "\n";
+            first_letters(std::to_string(i) + "  " + options[i], width) +
+            (is_chosen ? "\x1b[0m" : "") + "\n";
   }
-  return text;
+  return text + "\r\x1b[K" + dimmed(first_letters(std::string("  ") + kMenuKeys, width)) + "\n";
 }
 
-// Back over the menu, which is gone then.
+// Back over that many lines, which are gone then.
 std::string erased(size_t lines) { return "\x1b[" + std::to_string(lines) + "A\x1b[J"; }
 
 size_t moved(size_t chosen, const KeyPress& press, size_t count) {
@@ -139,28 +42,158 @@ size_t moved(size_t chosen, const KeyPress& press, size_t count) {
       return 0;
     case Key::kLast:
       return count - 1;
-    case Key::kDigit:
-      return press.digit < count ? press.digit : chosen;
+    case Key::kText:
+      if (press.text == "k") return chosen == 0 ? count - 1 : chosen - 1;
+      if (press.text == "j") return chosen + 1 == count ? 0 : chosen + 1;
+      if (press.text >= "0" && press.text <= "9" && press.text.size() == 1) {
+        const auto digit = static_cast<size_t>(press.text[0] - '0');
+        return digit < count ? digit : chosen;
+      }
+      return chosen;
     default:
       return chosen;
   }
 }
 
+bool goes_back(const KeyPress& press) {
+  return press.key == Key::kLeft || press.key == Key::kBackspace ||
+         (press.key == Key::kText && press.text == "b");
+}
+
+// A line while it is typed, and the place in it.
+class LineEditor {
+ public:
+  void apply(const KeyPress& press) {
+    const auto begin = letters_.begin();
+    switch (press.key) {
+      case Key::kText:
+        letters_.insert(begin + offset(place_), press.text);
+        ++place_;
+        break;
+      case Key::kLeft:
+        if (place_ > 0) --place_;
+        break;
+      case Key::kRight:
+        if (place_ < letters_.size()) ++place_;
+        break;
+      case Key::kFirst:
+        place_ = 0;
+        break;
+      case Key::kLast:
+        place_ = letters_.size();
+        break;
+      case Key::kBackspace:
+        if (place_ > 0) letters_.erase(begin + offset(--place_));
+        break;
+      case Key::kDelete:
+      case Key::kEnd:
+        if (place_ < letters_.size()) letters_.erase(begin + offset(place_));
+        break;
+      case Key::kEraseLine:
+        letters_.erase(begin, begin + offset(place_));
+        place_ = 0;
+        break;
+      case Key::kEraseRest:
+        letters_.erase(begin + offset(place_), letters_.end());
+        break;
+      case Key::kEraseWord:
+        erase_word();
+        break;
+      default:
+        break;
+    }
+  }
+
+  std::string text() const { return joined(0, letters_.size()); }
+
+  // What fits into so many columns around the place, and the cursor put there.
+  std::string drawn(size_t columns) const {
+    const size_t first = place_ < columns ? 0 : place_ - columns + 1;
+    const size_t end = std::min(letters_.size(), first + columns);
+    std::string shown = joined(first, end);
+    if (end > place_) shown += "\x1b[" + std::to_string(end - place_) + "D";
+    return shown;
+  }
+
+ private:
+  static ptrdiff_t offset(size_t place) { return static_cast<ptrdiff_t>(place); }
+  std::string joined(size_t first, size_t end) const {
+    std::string text;
+    for (size_t i = first; i < end; ++i) text += letters_[i];
+    return text;
+  }
+  void erase_word() {
+    size_t first = place_;
+    while (first > 0 && letters_[first - 1] == " ") --first;
+    while (first > 0 && letters_[first - 1] != " ") --first;
+    letters_.erase(letters_.begin() + offset(first), letters_.begin() + offset(place_));
+    place_ = first;
+  }
+
+  std::vector<std::string> letters_;  // characters of one column each
+  size_t place_ = 0;                  // before which the cursor stands
+};
+
 }  // namespace
 
 size_t choose_in_terminal(const WizardInput& input, const std::string& question,
                           const std::vector<std::string>& options, size_t preset) {
-  const RawTerminal terminal;
+  const RawTerminal terminal(RawTerminal::Cursor::kHidden);
+  const size_t lines = options.size() + 1;
   size_t chosen = preset;
   print_to_person(question + "\n" + menu(options, chosen));
   while (true) {
     const KeyPress press = read_key(input);
     if (press.key == Key::kEnter) break;
+    if (press.key == Key::kEscape || press.key == Key::kEnd) throw Interrupted(SIGINT);
+    if (goes_back(press)) {
+      print_to_person(erased(lines + 1));
+      throw WentBack();
+    }
     chosen = moved(chosen, press, options.size());
-    print_to_person("\x1b[" + std::to_string(options.size()) + "A" + menu(options, chosen));
+    print_to_person("\x1b[" + std::to_string(lines) + "A" + menu(options, chosen));
   }
-  print_to_person(erased(options.size()) + "  " + options[chosen] + "\n");
+  print_to_person(erased(lines) + "  " + options[chosen] + "\n");
   return chosen;
+}
+
+std::string edit_line_in_terminal(const WizardInput& input, const std::string& question,
+                                  const std::string& preset) {
+  const RawTerminal terminal(RawTerminal::Cursor::kShown);
+  const std::string prompt = question + (preset.empty() ? ": " : " [" + preset + "]: ");
+  const size_t width = terminal_columns();
+  // A long question has lines of its own, and the answer one below.
+  const bool is_long = prompt.size() + 10 > width;
+  const std::string before = is_long ? "" : prompt;
+  // The keys stand below the line, and the cursor goes back up.
+  print_to_person((is_long ? prompt + "\n" : "") + before + "\n" +
+                  dimmed(first_letters(std::string("  ") + kLineKeys, width - 1)) + "\x1b[A\r");
+  const auto leave = [&](const std::string& shown) {
+    print_to_person("\r\x1b[J" + before + shown + "\n");
+  };
+  LineEditor line;
+  while (true) {
+    print_to_person("\r\x1b[K" + before + line.drawn(width - before.size() - 1));
+    KeyPress press;
+    try {
+      press = read_key(input);
+    } catch (const Interrupted&) {
+      leave(line.text());
+      throw;
+    }
+    if (press.key == Key::kEnter) break;
+    const bool is_end = press.key == Key::kEnd && line.text().empty();
+    if (press.key != Key::kEscape && press.key != Key::kUp && !is_end) {
+      line.apply(press);
+      continue;
+    }
+    leave(line.text());
+    if (press.key == Key::kUp) throw WentBack();
+    if (press.key == Key::kEscape) throw Interrupted(SIGINT);
+    refuse_end_of_input();
+  }
+  leave(line.text());
+  return line.text().empty() ? preset : line.text();
 }
 
 }  // namespace accelerate::cli

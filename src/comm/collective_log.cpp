@@ -1,7 +1,6 @@
 #include "comm/collective_log.h"
 
 #include <sstream>
-#include <utility>
 
 namespace accelerate::comm {
 
@@ -18,9 +17,10 @@ CollectiveRecord CollectiveRecord::decode(const std::string& text) {
   return record;
 }
 
-int64_t CollectiveLog::begin(std::string operation) {
+int64_t CollectiveLog::begin(const std::string& operation) {
   const std::lock_guard lock(mutex_);
-  latest_.operation = std::move(operation);
+  latest_.operation =
+      activity_.empty() || activity_ == operation ? operation : activity_ + " (" + operation + ")";
   latest_.finished = false;
   return ++latest_.sequence;
 }
@@ -33,6 +33,33 @@ void CollectiveLog::end() {
 CollectiveRecord CollectiveLog::latest() const {
   const std::lock_guard lock(mutex_);
   return latest_;
+}
+
+void CollectiveLog::enter(const std::string& activity) {
+  const std::lock_guard lock(mutex_);
+  if (depth_++ == 0) activity_ = activity;
+}
+
+void CollectiveLog::leave() {
+  const std::lock_guard lock(mutex_);
+  if (--depth_ == 0) activity_.clear();
+}
+
+int64_t CollectiveLog::begin_exchange() {
+  const std::lock_guard lock(mutex_);
+  exchanges_.emplace(next_exchange_, Clock::now());
+  return next_exchange_++;
+}
+
+void CollectiveLog::end_exchange(int64_t number) {
+  const std::lock_guard lock(mutex_);
+  exchanges_.erase(number);
+}
+
+std::optional<CollectiveLog::Clock::time_point> CollectiveLog::waiting_since() const {
+  const std::lock_guard lock(mutex_);
+  if (exchanges_.empty()) return std::nullopt;
+  return exchanges_.begin()->second;  // numbers grow with time
 }
 
 }  // namespace accelerate::comm

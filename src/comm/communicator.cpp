@@ -58,7 +58,10 @@ int Communicator::world_size() const { return impl_->world_size(); }
 
 void Communicator::barrier() {
   if (impl_->alone()) return;
-  impl_->collective("barrier", {}, [&] { return impl_->group()->barrier(); });
+  // Not ProcessGroup::barrier(): it keeps its tensor in a static variable, which a group of another
+  // thread (a save beside the training) writes at the same time.
+  const auto gloo = impl_->group()->getBackend(c10::DeviceType::CPU);
+  impl_->collective("barrier", {}, [&] { return gloo->barrier(c10d::BarrierOptions()); });
 }
 
 void Communicator::broadcast(at::Tensor& tensor, int root) {

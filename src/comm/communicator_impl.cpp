@@ -49,7 +49,7 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
     const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
     watch_ =
         std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, alarm_, state.ranks());
-    group_ = comm::open_process_group(meeting.store, state, options, *alarm_);
+    group_ = comm::open_process_group(meeting.store, state, options, *alarm_, log_);
   });
 }
 
@@ -116,8 +116,10 @@ void Communicator::Impl::throw_refused(const std::string& operation,
 
 void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {
   const comm::CollectiveRecord record = log_->latest();
+  const comm::Diagnosis diagnosis = watch_->explain_failure(sequence);
   failure_ = "collective #" + std::to_string(sequence) + " " + record.operation +
-             " failed: " + watch_->explain_failure(sequence);
+             " failed: " + diagnosis.what;
+  hint_ = diagnosis.hint;
   alarm_->ring("an earlier collective failed");  // for what else runs: buckets of gradients
   throw_unusable(failure_, first_line(cause.what()));
 }
@@ -127,10 +129,7 @@ void Communicator::Impl::require_usable() const {
 }
 
 void Communicator::Impl::throw_unusable(const std::string& what, const std::string& where) const {
-  CommError failure({.what = what,
-                     .where = where,
-                     .hint = "the first failing rank's own message is the cause; if ranks are only "
-                             "slow, raise .process_group = {.timeout = ...}"});
+  CommError failure({.what = what, .where = where, .hint = hint_});
   failure.set_rank(rank_, world_size_);
   throw failure;
 }

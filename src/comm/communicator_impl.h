@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -23,9 +24,9 @@ class Communicator::Impl {
   // Runs `work` as the next collective of the log. Exceptions for which `is_failure` holds become
   // CommError with the ranks that are to blame; others pass.
   template <class IsFailure, class WorkFunction>
-  void run(std::string operation, IsFailure is_failure, WorkFunction work) {
+  void run(const std::string& operation, IsFailure is_failure, WorkFunction work) {
     require_usable();
-    const int64_t sequence = log_->begin(std::move(operation));
+    const int64_t sequence = log_->begin(operation);
     try {
       work();
     } catch (const std::exception& error) {
@@ -53,10 +54,18 @@ class Communicator::Impl {
     if (!alone() && options_.check_collectives) require_same_on_all_ranks(call);
   }
 
+  // What the first rank that called this with the same key gave, and which rank that was. Nothing
+  // for that rank itself, at world size 1, and where the store does not answer at once. Not
+  // collective.
+  std::optional<comm::FirstValue> first_value(const std::string& key, const std::string& value) {
+    return watch_ ? watch_->first_value(key, value) : std::nullopt;
+  }
+
   bool alone() const { return world_size_ == 1; }
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+  comm::CollectiveLog& log() { return *log_; }
   // Throws UsageError with the rank.
   [[noreturn]] void refuse(ErrorInfo info) const {
     detail::throw_usage_error(*this, std::move(info));
@@ -94,6 +103,7 @@ class Communicator::Impl {
   int world_size_;
   bool serves_cuda_;
   std::string failure_;  // what ended the group; empty while it is usable
+  std::string hint_;     // what to do about it
   const std::shared_ptr<comm::CollectiveLog> log_ = std::make_shared<comm::CollectiveLog>();
   const std::shared_ptr<comm::Alarm> alarm_ = std::make_shared<comm::Alarm>();
   c10::intrusive_ptr<c10d::ProcessGroup> group_;

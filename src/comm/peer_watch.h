@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -12,6 +13,18 @@
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
+
+// Why a collective failed.
+struct Diagnosis {
+  std::string what;  // one sentence
+  std::string hint;  // what the user can do in this case
+};
+
+// What another rank has left in the store.
+struct FirstValue {
+  int rank = 0;
+  std::string value;
+};
 
 // A thread on every rank that waits, over a store connection of its own, for any rank to raise the
 // alarm and then publishes what this rank is doing. In a run without failures it asks the store
@@ -27,6 +40,9 @@ namespace accelerate::comm {
 // All talk with the store happens on that thread: a store that does not answer (rank 0 stopped)
 // can hold it up, but never the user's thread.
 //
+// Where a collective has waited for kFirstNotice, it logs what this rank waits for, and again when
+// that has become several times as long.
+//
 // The store ends with the process of rank 0. So rank 0 says goodbye when its watch ends and waits
 // a moment until the others have left too or stopped asking.
 class PeerWatch {
@@ -35,6 +51,8 @@ class PeerWatch {
   static constexpr std::chrono::milliseconds kAnswerTimeout{2500};
   static constexpr std::chrono::milliseconds kGoodbyeTimeout{750};
   static constexpr std::chrono::milliseconds kGrace{1500};
+  static constexpr std::chrono::seconds kFirstNotice{10};
+  static constexpr std::chrono::milliseconds kFirstValueTimeout{2000};
 
   PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const CollectiveLog> log,
             std::shared_ptr<Alarm> alarm, const RankEnvironment& ranks);
@@ -44,16 +62,22 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // Raises the alarm and waits a little over kAnswerTimeout for the others' records. Returns one
-  // sentence that says which ranks did not arrive at collective `sequence` and what each did last,
-  // or that rank 0 and with it the store is gone. Returns at once what another rank has found out
+  // Raises the alarm and waits a little over kAnswerTimeout for the others' records. Says which
+  // ranks did not arrive at collective `sequence`, what each did last and whether it has ended, or
+  // that rank 0 and with it the store is gone. Returns at once what another rank has found out
   // before. Does not throw.
-  std::string explain_failure(int64_t sequence);
+  Diagnosis explain_failure(int64_t sequence);
+
+  // Puts `value` into the store unless another rank has put one there under `key`; returns that one
+  // then. Nothing also if the store does not answer within kFirstValueTimeout. Keys are forgotten
+  // some time later. Does not throw.
+  std::optional<FirstValue> first_value(const std::string& key, const std::string& value);
 
  private:
   class Watcher;  // what the thread works on; shared, so that a thread that hangs can be left
   std::shared_ptr<Watcher> watcher_;
   std::thread thread_;
+  int exceptions_at_begin_;
 };
 
 }  // namespace accelerate::comm

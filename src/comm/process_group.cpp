@@ -28,13 +28,14 @@ std::shared_ptr<::gloo::transport::Device> gloo_device(const RankEnvironment& ra
 
 c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                             const RankEnvironment& ranks,
-                                            std::chrono::milliseconds timeout, Alarm& alarm) {
+                                            std::chrono::milliseconds timeout, Alarm& alarm,
+                                            std::shared_ptr<CollectiveLog> log) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(gloo_device(ranks));
   auto gloo = c10::make_intrusive<compat::GlooBackend>(
       c10::make_intrusive<c10d::PrefixStore>("gloo", store), ranks.rank, ranks.world_size, options);
   auto abort = [backend = gloo.get()] { backend->close_connections(); };
-  return watch_backend(std::move(gloo), std::move(abort), alarm);
+  return watch_backend(std::move(gloo), std::move(abort), alarm, std::move(log));
 }
 
 std::string host_name() {
@@ -63,11 +64,11 @@ c10::intrusive_ptr<c10d::Backend> open_nccl(const c10::intrusive_ptr<c10d::Store
 
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
-    const ProcessGroupOptions& options, Alarm& alarm) {
+    const ProcessGroupOptions& options, Alarm& alarm, std::shared_ptr<CollectiveLog> log) {
   using BackendType = c10d::ProcessGroup::BackendType;
   try {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, state.rank(), state.world_size());
-    const auto gloo = open_gloo(store, state.ranks(), options.timeout, alarm);
+    const auto gloo = open_gloo(store, state.ranks(), options.timeout, alarm, std::move(log));
     // Connections that close make those fail that still connect: nobody leaves, or ends, before all
     // are connected.
     gloo->barrier()->wait();

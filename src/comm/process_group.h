@@ -1,20 +1,23 @@
 // c10d's process groups for the ranks of a job.
 #pragma once
 
+#include <memory>
+
 #include "accelerate/communicator.h"
 #include "accelerate/process_state.h"
 #include "comm/alarm.h"
+#include "comm/collective_log.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
 
 // Opens Gloo for CPU tensors and, where `state` has a GPU, NCCL or Gloo for CUDA tensors.
 // Collective over all ranks. When `alarm` rings, collectives of Gloo that run end with an error and
-// its connections close. Throws UsageError where NCCL is asked to put two ranks on one GPU,
-// CommError where the connections cannot be made.
+// its connections close; `log` knows since when one of them has been under way. Throws UsageError
+// where NCCL is asked to put two ranks on one GPU, CommError where the connections cannot be made.
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
-    const ProcessGroupOptions& options, Alarm& alarm);
+    const ProcessGroupOptions& options, Alarm& alarm, std::shared_ptr<CollectiveLog> log);
 
 // The group under `communicator`, for the strategies that drive c10d themselves. Null at world
 // size 1.

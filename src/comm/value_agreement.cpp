@@ -9,6 +9,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
+#include "comm/activity.h"
 #include "comm/rendezvous.h"
 
 namespace accelerate::comm {
@@ -285,7 +286,10 @@ AgreedSizes compare(Communicator& ranks, const Operands& operands, Fit fit) {
 }  // namespace
 
 AgreedSizes agree(Communicator& ranks, const Operands& operands, Fit fit) {
-  return detail::stamped(ranks, [&] { return compare(ranks, operands, fit); });
+  return detail::stamped(ranks, [&] {
+    const Activity activity(ranks, operands.where);
+    return compare(ranks, operands, fit);
+  });
 }
 
 }  // namespace accelerate::comm

@@ -63,7 +63,8 @@ using WatchedWorkPtr = c10::intrusive_ptr<WatchedWork>;
 // The works of one backend that have not ended there. Outlives the backend where one never does.
 class PendingWorks {
  public:
-  explicit PendingWorks(std::function<void()> abort) : abort_(std::move(abort)) {}
+  PendingWorks(std::function<void()> abort, std::shared_ptr<CollectiveLog> log)
+      : abort_(std::move(abort)), log_(std::move(log)) {}
 
   // Throws if the alarm has rung.
   void require_open() const {
@@ -75,7 +76,7 @@ class PendingWorks {
     std::exception_ptr why;
     {
       const std::lock_guard lock(mutex_);
-      pending_.emplace(work.get(), work);
+      pending_.emplace(work.get(), Pending{work, log_->begin_exchange()});
       why = why_;
     }
     if (!why) return;
@@ -85,7 +86,11 @@ class PendingWorks {
 
   void remove(const WatchedWorkPtr& work) {
     const std::lock_guard lock(mutex_);
-    pending_.erase(work.get());
+    const auto found = pending_.find(work.get());
+    if (found != pending_.end()) {
+      log_->end_exchange(found->second.number);
+      pending_.erase(found);
+    }
     if (pending_.empty()) idle_.notify_all();
   }
 
@@ -95,7 +100,10 @@ class PendingWorks {
     {
       const std::lock_guard lock(mutex_);
       why_ = why;
-      for (const auto& [address, work] : pending_) works.push_back(work);
+      for (const auto& [address, pending] : pending_) {
+        works.push_back(pending.work);
+        log_->end_exchange(pending.number);  // nobody waits for it any more
+      }
       idle_.notify_all();  // there is no use in waiting any more
     }
     abort();
@@ -122,23 +130,30 @@ class PendingWorks {
   }
 
  private:
+  struct Pending {
+    WatchedWorkPtr work;
+    int64_t number;  // in the log
+  };
+
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable idle_;
-  std::unordered_map<const void*, WatchedWorkPtr> pending_;
+  std::unordered_map<const void*, Pending> pending_;
   std::exception_ptr why_;
 
   std::mutex abort_mutex_;  // held while the backend is being aborted
   std::function<void()> abort_;
+  const std::shared_ptr<CollectiveLog> log_;
 };
 
 // Only the collectives that this library and c10d's reducer make: another one would be refused by
 // the base class, not waited for without the alarm.
 class WatchedBackend final : public c10d::Backend {
  public:
-  WatchedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::function<void()> abort, Alarm& alarm)
+  WatchedBackend(c10::intrusive_ptr<c10d::Backend> inner, std::function<void()> abort, Alarm& alarm,
+                 std::shared_ptr<CollectiveLog> log)
       : c10d::Backend(inner->getRank(), inner->getSize()),
         inner_(std::move(inner)),
-        works_(std::make_shared<PendingWorks>(std::move(abort))) {
+        works_(std::make_shared<PendingWorks>(std::move(abort), std::move(log))) {
     alarm.listen([weak = std::weak_ptr(works_)](const std::exception_ptr& why) {
       if (const auto works = weak.lock()) works->end(why);
     });
@@ -227,8 +242,10 @@ class WatchedBackend final : public c10d::Backend {
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> watch_backend(c10::intrusive_ptr<c10d::Backend> backend,
-                                                std::function<void()> abort, Alarm& alarm) {
-  return c10::make_intrusive<WatchedBackend>(std::move(backend), std::move(abort), alarm);
+                                                std::function<void()> abort, Alarm& alarm,
+                                                std::shared_ptr<CollectiveLog> log) {
+  return c10::make_intrusive<WatchedBackend>(std::move(backend), std::move(abort), alarm,
+                                             std::move(log));
 }
 
 }  // namespace accelerate::comm

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "comm/alarm.h"
+#include "comm/collective_log.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
@@ -20,9 +21,12 @@ namespace accelerate::comm {
 // must not wait for other ranks. Works on `backend` that the alarm has ended may never end there.
 // If one has not when the result is destroyed, `backend` is leaked: its destructor would wait.
 //
+// `log` is told when a work begins and when it has ended.
+//
 // For backends whose works have futures that complete when the data is there (Gloo). Those of NCCL
 // order streams instead; it takes no more than a listener of the alarm that aborts it.
 c10::intrusive_ptr<c10d::Backend> watch_backend(c10::intrusive_ptr<c10d::Backend> backend,
-                                                std::function<void()> abort, Alarm& alarm);
+                                                std::function<void()> abort, Alarm& alarm,
+                                                std::shared_ptr<CollectiveLog> log);
 
 }  // namespace accelerate::comm

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -22,6 +23,15 @@ class ReplayActions {
   void add(std::function<void()> action) { before_.push_back(std::move(action)); }
   // Runs after each replay was queued.
   void add_after(std::function<void()> action) { after_.push_back(std::move(action)); }
+  // What the recording takes for granted: memory that it reads, numbers that became part of it.
+  // Asked before each replay, before all else; where it is false the recording is of no use any
+  // more.
+  void add_check(std::function<bool()> check) { checks_.push_back(std::move(check)); }
+  bool holds() const {
+    return std::ranges::all_of(checks_, [](const auto& check) { return check(); });
+  }
+  // Keeps what the recording reads alive as long as the recording.
+  void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
   // The gradients as the recording finds them. Given where each step starts from none, so that
   // zero_grad() may let go of what nothing was added to yet: the graph then writes its gradients
   // where it would add to old ones.
@@ -47,6 +57,8 @@ class ReplayActions {
  private:
   std::vector<std::function<void()>> before_;
   std::vector<std::function<void()>> after_;
+  std::vector<std::function<bool()>> checks_;
+  std::vector<at::Tensor> kept_;
   std::unordered_map<const void*, int64_t> versions_;  // of marked gradients
 };
 

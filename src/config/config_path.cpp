@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void fail(const fs::path& path, const std::string& step) {
   const std::string reason = std::strerror(errno);
-  throw ConfigError({.what = step + ": " + reason, .where = path.string()});
+  throw FileWriteError({.what = step + ": " + reason, .where = path.string()});
 }
 
 // Signals wait while this lives.
@@ -67,14 +67,29 @@ std::string config_text(const FileNode& document, const fs::path& path) {
   return path.extension() == ".json" ? json_text(document) : yaml_text(document);
 }
 
+void require_writable(const fs::path& path) {
+  std::error_code error;
+  fs::path folder = fs::absolute(path, error).parent_path();
+  while (!folder.empty() && !fs::exists(folder, error) && folder != folder.root_path()) {
+    folder = folder.parent_path();
+  }
+  errno = ENOTDIR;
+  const bool is_writable =
+      fs::is_directory(folder, error) && access(folder.c_str(), W_OK | X_OK) == 0;
+  if (!is_writable) fail(folder, "the file cannot be written there");
+  if (!fs::is_directory(path, error)) return;
+  errno = EISDIR;
+  fail(path, "the file cannot be written there");
+}
+
 void replace_file(const fs::path& path, const std::string& text) {
   std::error_code error;
   const fs::path target = fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
   if (target.has_parent_path()) {
     fs::create_directories(target.parent_path(), error);
     if (error) {
-      throw ConfigError({.what = "the folder cannot be made: " + error.message(),
-                         .where = target.parent_path().string()});
+      throw FileWriteError({.what = "the folder cannot be made: " + error.message(),
+                            .where = target.parent_path().string()});
     }
   }
   const SignalsHeld signals;

@@ -1,6 +1,7 @@
 #include "config/value.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -94,10 +95,38 @@ std::string checked_number(const Setting& setting, std::string_view text, const 
   return std::string(without_plus(text)) + (looks_whole ? ".0" : "");
 }
 
+struct OtherWord {
+  std::string_view setting;
+  std::string_view word;  // in small letters
+  std::string_view hint;
+};
+
+// Words that are no typing errors: other names of a choice, and what older files say.
+constexpr std::array<OtherWord, 7> kOtherWords = {{
+    {"mixed_precision", "fp32", "no: without mixed precision everything is computed in fp32"},
+    {"mixed_precision", "float32", "no: without mixed precision everything is computed in float32"},
+    {"mixed_precision", "float16", "fp16"},
+    {"mixed_precision", "half", "fp16"},
+    {"mixed_precision", "bfloat16", "bf16"},
+    {"distributed_type", "tpu",
+     "XLA: what files called TPU before version 0.27 of the Python library"},
+    {"distributed_type", "ddp", "MULTI_GPU or MULTI_CPU, on which models are trained by DDP"},
+}};
+
+std::string hint_on_other_word(const Setting& setting, std::string_view text) {
+  for (const OtherWord& other : kOtherWords) {
+    if (other.setting == setting.name && other.word == lower(text)) return std::string(other.hint);
+  }
+  return "";
+}
+
 std::string checked_choice(const Setting& setting, std::string_view text, const Source& source) {
   if (is_one_of(text, setting.choices)) return std::string(text);
   const bool takes_truth = is_one_of("true", setting.choices);
   if (const auto truth = truth_of(text); truth && takes_truth) return *truth ? "true" : "false";
+  if (std::string hint = hint_on_other_word(setting, text); !hint.empty()) {
+    refuse_value(setting, text, source, listed(setting.choices, "or"), std::move(hint));
+  }
   std::vector<std::string> names;
   for (const std::string_view choice : setting.choices) names.emplace_back(choice);
   const std::string nearest = nearest_name(lower(text), names);

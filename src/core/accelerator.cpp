@@ -1,5 +1,7 @@
 #include "accelerate/accelerator.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -7,8 +9,12 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "base/thread_share.h"
+#include "comm/activity.h"
 #include "compat/cuda_plugin.h"
+#include "compat/stack_frames.h"
 #include "core/accelerator_impl.h"
+#include "core/requested_capabilities.h"
 
 namespace accelerate {
 namespace {
@@ -41,11 +47,16 @@ void require_usable_preemption(const PreemptionOptions& options) {
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : impl_(std::make_unique<Impl>(), "Accelerator") {
+  compat::leave_out_stack_frames();
   impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->models->rank = impl_->state.rank();
   impl_->models->world_size = impl_->state.world_size();
   impl_->stamped([&] {
+    refuse_missing_capabilities(environment_variable, options.mixed_precision);
+    if (const auto threads = own_thread_share(impl_->state.local_world_size())) {
+      at::set_num_threads(*threads);
+    }
     if (impl_->state.device().is_cuda()) {
       compat::cuda_plugin()->set_device(impl_->state.device().index());
     }
@@ -67,9 +78,16 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->window = std::make_shared<GradientWindow>(
         accumulation_steps(options.gradient_accumulation),
         options.gradient_accumulation.sync_with_dataloader, impl_->communicator,
-        [impl = impl_.get()] { return impl->gradients(); });
+        [impl = impl_.get()] { return impl->gradients(); },
+        [impl = impl_.get()] { return impl->parameters_of_each(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
+    if (impl_->state.world_size() > 1 && options.ddp.check_replicas) {
+      const auto watch = std::make_shared<ReplicaWatch>(impl_->communicator, impl_->models);
+      impl_->passes->set_watch(
+          {.before_batch = [watch] { watch->require_no_local_pass("loader: next batch"); },
+           .at_end = [watch] { watch->at_end_of_pass(); }});
+    }
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
@@ -95,11 +113,17 @@ Autocast Accelerator::autocast(const AutocastOptions& options) const {
 std::optional<BatchInfo> Accelerator::current_batch() const { return impl_->passes->current(); }
 void Accelerator::set_trigger() { impl_->trigger.set(); }
 bool Accelerator::check_trigger() {
-  return impl_->stamped([&] { return impl_->trigger.check(*impl_->communicator); });
+  return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "check_trigger");
+    return impl_->trigger.check(*impl_->communicator);
+  });
 }
 
 void Accelerator::wait_for_everyone() const {
-  impl_->stamped([&] { impl_->communicator->barrier(); });
+  impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "wait_for_everyone");
+    impl_->communicator->barrier();
+  });
 }
 
 void Accelerator::print_line(const std::string& text) { write_above_bars(stdout, text + "\n"); }

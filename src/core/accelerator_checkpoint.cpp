@@ -7,18 +7,27 @@
 #include "accelerate/model_files.h"
 #include "checkpoint/file_format.h"
 #include "checkpoint/state_agreement.h"
+#include "comm/activity.h"
 #include "core/accelerator_impl.h"
 
 namespace accelerate {
 
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
+  window->restore_gradients();
+  for (const PreparedOptimizer& prepared : optimizers->live()) prepared.agree_groups();
   TrainingState training{.models = models->entries,
                          .optimizers = optimizers->live(),
                          .scaler = updates ? &updates->scaler() : nullptr,
                          .window = &window->counter(),
                          .weights = &window->weights(),
                          .trigger = &trigger,
+                         .gradients_replaced =
+                             [this] {
+                               ++loads;
+                               if (updates) updates->abandon();
+                               window->adopt_loaded();
+                             },
                          .buffers_differ = !options.ddp.broadcast_buffers};
   // Schedulers whose optimizer was destroyed are dropped.
   for (const auto& find : schedulers) {
@@ -36,12 +45,23 @@ TrainingState Accelerator::Impl::training_state() {
 
 SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveOptions& options) {
   impl_->streams->separate();  // a checkpoint holds the streams that the loop draws from
-  return impl_->stamped([&] { return impl_->keeper->save(impl_->training_state(), dir, options); });
+  return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "save_state");
+    if (options.gradients.value_or(false) && impl_->updates && impl_->updates->holds_unscaled()) {
+      throw UsageError({.what =
+                            "gradients that were unscaled cannot be saved: load_state() would take "
+                            "them for scaled ones",
+                        .where = "save_state",
+                        .hint = "save before they are clipped or unscaled, or after step()"});
+    }
+    return impl_->keeper->save(impl_->training_state(), dir, options);
+  });
 }
 
 std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
                                               const LoadOptions& options) {
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "load_state");
     const auto loaded = impl_->keeper->load(impl_->training_state(), dir, options);
     if (!loaded.empty()) impl_->streams->set_separate();
     return loaded;
@@ -78,11 +98,13 @@ const std::filesystem::path& Accelerator::logging_dir() const {
 void Accelerator::write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
                               const SaveModelOptions& options) const {
   impl_->stamped([&] {
-    checkpoint::agree(*impl_->communicator, checkpoint::caught([&] {
-      if (impl_->keeper->is_writer()) {
-        accelerate::save_model(module, folder, options);
-      }
-    }));
+    Communicator& ranks = *impl_->communicator;
+    const comm::Activity activity(ranks, "save_model");
+    checkpoint::agree(ranks, checkpoint::caught_on_all(ranks, [&] {
+                        if (impl_->keeper->is_writer()) {
+                          accelerate::save_model(module, folder, options);
+                        }
+                      }));
   });
 }
 
@@ -104,6 +126,7 @@ void Accelerator::save(const NamedTensors& tensors, const std::filesystem::path&
 bool Accelerator::should_checkpoint_and_exit() {
   if (!impl_->signals) return false;
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "should_checkpoint_and_exit");
     Trigger seen;
     if (impl_->signals->raised()) seen.set();
     return seen.check(*impl_->communicator);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "core/gradient_window.h"
 #include "core/prepared_optimizers.h"
 #include "core/rank_streams.h"
+#include "core/replica_watch.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 
@@ -37,6 +39,7 @@ struct Accelerator::Impl {
   bool said_pace = false;  // how schedulers move
   bool said_rank_zero_reads = false;
   std::string said_batch;  // how large batches are, as it was told last
+  int64_t loads = 0;       // how often load_state() has replaced what is trained
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
@@ -62,7 +65,7 @@ struct Accelerator::Impl {
   }
 
   // Of their own optimizers alone: the gradients of others may not be there yet.
-  void unscale_gradients_of(const std::vector<at::Tensor>& parameters, const char* where) {
+  void unscale_gradients_of(at::TensorList parameters, const char* where) {
     if (!updates) return;
     require_complete_gradients(where);
     bool found = false;
@@ -77,8 +80,12 @@ struct Accelerator::Impl {
                       .hint = "give the optimizer of these parameters to prepare()"});
   }
 
+  // Of each prepared model and each prepared optimizer.
+  std::vector<std::vector<at::Tensor>> parameters_of_each() const;
   // Of all that losses may reach, each once.
   std::vector<at::Tensor> gradients() const;
+  // What zero_grad() of prepared models does.
+  detail::ZeroGrad zero_grad_of_models() const;
 
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>

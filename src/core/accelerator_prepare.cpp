@@ -9,8 +9,10 @@
 
 #include "accelerate/accelerator.h"
 #include "accelerate/log.h"
+#include "comm/activity.h"
 #include "core/accelerator_impl.h"
 #include "data/data_agreement.h"
+#include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"
 
@@ -78,6 +80,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     if (entry.module == module) return entry.strategy;
   }
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
     entries.push_back({module, strategy});
@@ -85,11 +88,14 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   });
 }
 
+detail::ZeroGrad Accelerator::zero_grad_of_models() const { return impl_->zero_grad_of_models(); }
+
 PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                                  bool place) {
   impl_->stamped([&] {
     require_not_null(optimizer, "an optimizer");
-    if (impl_->optimizers->find(*optimizer) != nullptr) {
+    const bool is_adapter = &detail::own_optimizer(*optimizer) != optimizer.get();
+    if (is_adapter || impl_->optimizers->find(*optimizer) != nullptr) {
       throw UsageError({.what = "this optimizer was prepared before",
                         .where = "prepare",
                         .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
@@ -99,13 +105,23 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   OptimizerSurroundings surroundings{
       .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-      .require_complete = [window = impl_->window] { window->require_complete(); },
+      .require_complete =
+          [window = impl_->window](const torch::optim::Optimizer& stepping) {
+            window->require_complete(parameters_of(stepping));
+          },
       .accumulates = [window = impl_->window] { return window->steps() > 1; },
-      .before_zero_grad =
-          [window = impl_->window,
-           updates = impl_->updates](const torch::optim::Optimizer& emptied) {
-            window->require_droppable();
+      .begin_zero_grad =
+          [window = impl_->window, updates = impl_->updates,
+           models = impl_->models](const torch::optim::Optimizer& emptied) {
+            const std::vector<at::Tensor> parameters = parameters_of(emptied);
+            if (!window->drop(parameters)) return false;
             if (updates) updates->discard(emptied);
+            models->drop_gradients(parameters);
+            return true;
+          },
+      .stepped =
+          [window = impl_->window](const torch::optim::Optimizer& stepped) {
+            window->used(parameters_of(stepped));
           }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
@@ -178,6 +194,13 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
                throw error;
              },
          .when_updates_are_known = std::move(when_known),
+         .agree_groups =
+             [optimizers = impl_->optimizers, scheduler] {
+               const auto* moved = scheduler.optimizer_if_known();
+               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
+                 prepared->agree_groups();
+               }
+             },
          .settle = std::move(settle)},
         impl_->options.scheduler);
   });
@@ -203,6 +226,7 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
                                       const LoaderState& state, bool has_seed, bool place,
                                       const std::optional<detail::SampleDigest>& digest) {
   return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
     const ShardingOptions& sharding = impl_->options.data_loader;
     const bool dispatch = sharding.dispatch_batches || is_batch_stream;
     require_same_loader(options, state, dispatch, *impl_->communicator);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -12,17 +14,50 @@
 #include "comm/communicator_impl.h"
 #include "compat/gradient_values.h"
 #include "core/accelerator_impl.h"
+#include "optim/drop_gradients.h"
 #include "strategy/uneven_join.h"
 
 namespace accelerate {
 namespace {
 
-void require_gradients(const std::vector<at::Tensor>& parameters, const char* where) {
+void require_gradients(at::TensorList parameters, const char* where) {
   const auto has_gradient = [](const at::Tensor& parameter) { return parameter.grad().defined(); };
   if (std::ranges::any_of(parameters, has_gradient)) return;
   throw UsageError({.what = "none of the parameters has a gradient",
                     .where = where,
                     .hint = "call it after Accelerator::backward() and before zero_grad()"});
+}
+
+// The parameters that a loss is to leave gradients in, each once; nothing if that is all.
+std::optional<std::vector<at::Tensor>> inputs_of(const LossTargets& targets) {
+  if (!targets.parameters()) return std::nullopt;
+  std::vector<at::Tensor> inputs;
+  std::set<const void*> seen;
+  for (const at::Tensor& parameter : *targets.parameters()) {
+    if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second)
+      continue;
+    inputs.push_back(parameter);
+  }
+  if (!inputs.empty()) return inputs;
+  throw UsageError({.what = "none of the parameters of these models needs a gradient",
+                    .where = "BackwardOptions::only",
+                    .hint = "name the models that the loss is to train, or none"});
+}
+
+// The models that a pass into `inputs` leaves gradients in.
+std::vector<detail::PreparedModels::Entry> reached_by(
+    const std::vector<detail::PreparedModels::Entry>& models,
+    const std::optional<std::vector<at::Tensor>>& inputs) {
+  if (!inputs) return models;
+  std::set<const void*> wanted;
+  for (const at::Tensor& input : *inputs) wanted.insert(input.unsafeGetTensorImpl());
+  std::vector<detail::PreparedModels::Entry> reached;
+  std::ranges::copy_if(models, std::back_inserter(reached), [&](const auto& model) {
+    return std::ranges::any_of(model.module->parameters(), [&](const at::Tensor& parameter) {
+      return wanted.contains(parameter.unsafeGetTensorImpl());
+    });
+  });
+  return reached;
 }
 
 // Throws UsageError here and, if models are joined, on all ranks.
@@ -38,15 +73,19 @@ void require_gradients(const std::vector<at::Tensor>& parameters, const char* wh
 
 }  // namespace
 
+std::vector<std::vector<at::Tensor>> Accelerator::Impl::parameters_of_each() const {
+  std::vector<std::vector<at::Tensor>> all;
+  for (const auto& entry : models->entries) all.push_back(entry.module->parameters());
+  for (const PreparedOptimizer& prepared : optimizers->live()) {
+    all.push_back(parameters_of(prepared.optimizer()));
+  }
+  return all;
+}
+
 std::vector<at::Tensor> Accelerator::Impl::gradients() const {
   std::vector<at::Tensor> parameters;
-  for (const auto& entry : models->entries) {
-    std::ranges::copy(entry.module->parameters(), std::back_inserter(parameters));
-  }
-  for (const PreparedOptimizer& prepared : optimizers->live()) {
-    for (const auto& group : prepared.optimizer().param_groups()) {
-      std::ranges::copy(group.params(), std::back_inserter(parameters));
-    }
+  for (const auto& each : parameters_of_each()) {
+    std::ranges::copy(each, std::back_inserter(parameters));
   }
   return distinct_gradients(parameters);
 }
@@ -54,16 +93,26 @@ std::vector<at::Tensor> Accelerator::Impl::gradients() const {
 std::vector<at::Tensor> Accelerator::trained_parameters() const {
   std::vector<at::Tensor> all;
   std::set<const void*> seen;
-  const auto add = [&](const std::vector<at::Tensor>& parameters) {
-    for (const at::Tensor& parameter : parameters) {
+  for (const auto& each : impl_->parameters_of_each()) {
+    for (const at::Tensor& parameter : each) {
       if (seen.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
     }
-  };
-  for (const auto& entry : impl_->models->entries) add(entry.module->parameters());
-  for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
-    for (const auto& group : prepared.optimizer().param_groups()) add(group.params());
   }
   return all;
+}
+
+detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
+  return [window = window, updates = updates, optimizers = optimizers, models = models](
+             const std::vector<at::Tensor>& parameters, bool set_to_none) {
+    if (!window->drop(parameters)) return;
+    if (updates) {
+      for (const PreparedOptimizer& prepared : optimizers->live()) {
+        updates->discard_if_within(prepared.optimizer(), parameters);
+      }
+    }
+    models->drop_gradients(parameters);
+    drop_gradients(parameters, set_to_none);
+  };
 }
 
 void Accelerator::finish_iteration() const {
@@ -107,7 +156,8 @@ int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window-
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->stamped([&] {
-    const auto& models = impl_->models->entries;
+    const auto inputs = inputs_of(options.only);
+    const auto models = reached_by(impl_->models->entries, inputs);
     if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
       for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
     }
@@ -121,9 +171,12 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
       return model.strategy->join_member() != nullptr && model.strategy->gradient_sync();
     };
     if (!impl_->joining && std::ranges::any_of(models, exchanges)) {
-      impl_->communicator->impl().compare(options.weight ? "backward of a loss with a weight"
-                                                         : "backward of a loss without a weight");
+      std::string call = options.weight ? "backward of a loss with a weight"
+                                        : "backward of a loss without a weight";
+      if (inputs) call += ", for " + std::to_string(inputs->size()) + " parameters alone";
+      impl_->communicator->impl().compare(call);
     }
+    impl_->window->restore_gradients();
     at::Tensor counted = impl_->window->counted(loss, options.weight);
     GradientMarks unscaled;
     if (impl_->updates) {
@@ -131,11 +184,17 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
       counted = impl_->updates->scale(counted);
       unscaled = impl_->updates->unscaled_gradients();
     }
+    impl_->window->before_pass();
     impl_->communicator->guard("backward", [&] {
       for (const auto& model : models) model.strategy->before_backward(counted);
-      counted.backward({}, options.retain_graph);
+      if (inputs) {
+        counted.backward({}, options.retain_graph, /*create_graph=*/false, *inputs);
+      } else {
+        counted.backward({}, options.retain_graph);
+      }
       for (const auto& model : models) model.strategy->after_backward();
     });
+    impl_->window->after_pass();
     if (unscaled.changed()) {
       throw UsageError({.what = "a loss was added to gradients that were unscaled already",
                         .where = "backward",
@@ -145,8 +204,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   });
 }
 
-at::Tensor Accelerator::grad_norm(const std::vector<at::Tensor>& parameters,
-                                  const ClipNormOptions& options) {
+at::Tensor Accelerator::grad_norm(at::TensorList parameters, const ClipNormOptions& options) {
   return impl_->stamped([&] {
     require_gradients(parameters, "grad_norm");
     impl_->unscale_gradients_of(parameters, "grad_norm");
@@ -154,7 +212,7 @@ at::Tensor Accelerator::grad_norm(const std::vector<at::Tensor>& parameters,
   });
 }
 
-at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
+at::Tensor Accelerator::clip_grad_norm_(at::TensorList parameters, double max_norm,
                                         const ClipNormOptions& options) {
   return impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_norm_");
@@ -163,7 +221,7 @@ at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameter
   });
 }
 
-void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+void Accelerator::clip_grad_value_(at::TensorList parameters, double clip_value) {
   impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_value_");
     impl_->unscale_gradients_of(parameters, "clip_grad_value_");
@@ -178,6 +236,19 @@ void Accelerator::unscale_gradients() {
     for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
       impl_->updates->unscale(prepared.optimizer());
     }
+  });
+}
+
+void Accelerator::unscale_gradients(const PreparedOptimizer& optimizer) {
+  impl_->stamped([&] {
+    if (impl_->optimizers->find(optimizer.optimizer()) == nullptr) {
+      throw UsageError({.what = "an optimizer that this accelerator did not prepare",
+                        .where = "unscale_gradients",
+                        .hint = "pass what prepare() returned"});
+    }
+    if (!impl_->updates) return;
+    impl_->require_complete_gradients("unscale_gradients");
+    impl_->updates->unscale(optimizer.optimizer());
   });
 }
 

@@ -74,7 +74,7 @@ BatchSizeSearch::BatchSizeSearch(BatchSizeOptions options)
     : options_(std::move(options)), batch_size_(options_.starting_batch_size) {
   if (batch_size_ < 0) {
     throw_on_rank(
-        options_.communicator,
+        options_.communicator.get(),
         UsageError({.what = "a batch cannot have " + std::to_string(batch_size_) + " samples",
                     .where = "starting_batch_size",
                     .hint = "start with the largest batch that "
@@ -85,7 +85,7 @@ BatchSizeSearch::BatchSizeSearch(BatchSizeOptions options)
 
 int64_t BatchSizeSearch::next() {
   if (batch_size_ <= 0) {
-    throw_on_rank(options_.communicator,
+    throw_on_rank(options_.communicator.get(),
                   UsageError({.what = "No executable batch size found, reached zero.",
                               .where = "find_executable_batch_size",
                               .hint = "a smaller model, lower precision or more memory"}));
@@ -95,12 +95,12 @@ int64_t BatchSizeSearch::next() {
 }
 
 bool BatchSizeSearch::succeeded(const std::exception_ptr& error) {
-  const auto outcomes = on_all_ranks(outcome_of(error), options_.communicator);
+  const auto outcomes = on_all_ranks(outcome_of(error), options_.communicator.get());
   const auto worst = std::ranges::max_element(outcomes);
   if (*worst == Outcome::kFits) return true;
   if (*worst != Outcome::kOutOfMemory) {
     if (error && outcome_of(error) == *worst) std::rethrow_exception(error);
-    throw_on_rank(options_.communicator,
+    throw_on_rank(options_.communicator.get(),
                   CommError({.what = "rank " + std::to_string(worst - outcomes.begin()) +
                                      " failed with batch size " + std::to_string(batch_size_),
                              .where = "find_executable_batch_size",
@@ -108,7 +108,7 @@ bool BatchSizeSearch::succeeded(const std::exception_ptr& error) {
   }
   const int64_t smaller = options_.reduce(batch_size_);
   if (smaller >= batch_size_) {
-    throw_on_rank(options_.communicator,
+    throw_on_rank(options_.communicator.get(),
                   UsageError({.what = "the batch size after " + std::to_string(batch_size_) +
                                       " must be smaller, not " + std::to_string(smaller),
                               .where = "find_executable_batch_size",

@@ -12,10 +12,12 @@
 namespace accelerate {
 
 GradientWindow::GradientWindow(int64_t steps, bool sync_with_dataloader,
-                               std::shared_ptr<Communicator> ranks, Gradients gradients)
+                               std::shared_ptr<Communicator> ranks, Gradients gradients,
+                               WindowGradients::Owners owners)
     : counter_(steps, sync_with_dataloader),
       ranks_(std::move(ranks)),
-      gradients_(std::move(gradients)) {}
+      gradients_(std::move(gradients)),
+      held_(std::move(owners)) {}
 
 void GradientWindow::begin_micro_batch(bool last_of_loader) {
   if (in_micro_batch_) {
@@ -24,14 +26,19 @@ void GradientWindow::begin_micro_batch(bool last_of_loader) {
                       .hint = "name all models in one accumulate(), and let its result end before "
                               "the next one"});
   }
+  if (counter_.sync_gradients()) {
+    weights_.begin_window();
+    held_.begin_window();
+  } else {
+    held_.restore();
+  }
   in_micro_batch_ = true;
-  has_loss_ = false;
-  if (counter_.sync_gradients()) weights_.begin_window();
   weights_.begin_micro_batch();
   counter_.begin_micro_batch(last_of_loader);
   // A window that turns out to be short was divided by too much so far; weighted losses are divided
   // when it ends.
   if (!weights_.weighted()) scale_gradients(counter_.correction());
+  held_.refresh();
 }
 
 at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double> weight) {
@@ -46,7 +53,6 @@ at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double>
     }
     weights_.begin_window();  // each loss is a window of its own
   }
-  has_loss_ = true;
   const bool last = counter_.sync_gradients();
   weights_.add(weight, last);
   if (!weight)
@@ -68,29 +74,45 @@ at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double>
   return loss * factor;
 }
 
-void GradientWindow::require_complete() const {
-  if (!in_micro_batch_ || has_loss_ || !sync_gradients() || !weights_.has_losses()) return;
-  throw UsageError({.what =
-                        "the micro-batch that ends this window had no backward(): the gradients "
-                        "of its other ones were not brought together",
+void GradientWindow::restore_gradients() {
+  if (steps() > 1) held_.restore();
+}
+
+void GradientWindow::before_pass() {
+  if (steps() > 1) held_.before_pass();
+}
+
+void GradientWindow::after_pass() {
+  if (steps() > 1) held_.after_pass(sync_gradients());
+}
+
+void GradientWindow::require_complete(const std::vector<at::Tensor>& parameters) const {
+  if (!sync_gradients() || !held_.holds(parameters)) return;
+  throw UsageError({.what = "the micro-batch that ends this window had no backward() for these "
+                            "parameters: the gradients of its other ones were not brought together",
                     .where = "step",
                     .hint = "leave batches out before accumulate(), or run backward() from a loss "
                             "times 0"});
 }
 
-void GradientWindow::require_droppable() const {
-  if (!in_micro_batch_ || has_loss_ || !sync_gradients() || !weights_.has_losses()) return;
-  throw UsageError({.what =
-                        "zero_grad() before backward() throws away the gradients of the earlier "
-                        "micro-batches of this window",
-                    .where = "zero_grad",
-                    .hint = "call zero_grad() after step(), at the end of the loop"});
+bool GradientWindow::drop(const std::vector<at::Tensor>& parameters) {
+  if (held_.holds(parameters)) return false;
+  held_.dropped(parameters);
+  if (in_micro_batch_ && !sync_gradients()) drops_at_beginning_ = true;
+  return true;
+}
+
+void GradientWindow::used(const std::vector<at::Tensor>& parameters) { held_.used(parameters); }
+
+void GradientWindow::adopt_loaded() {
+  held_.begin_window();
+  if (!sync_gradients()) held_.adopt_present();
 }
 
 void GradientWindow::reset() {
   counter_ = detail::AccumulationWindow(counter_.steps(), counter_.sync_with_dataloader());
   weights_ = {};
-  has_loss_ = false;
+  held_.begin_window();
 }
 
 void GradientWindow::scale_gradients(double factor) const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/accumulation.h"
+#include "core/window_gradients.h"
 #include "core/window_weights.h"
 
 namespace accelerate {
@@ -25,9 +26,9 @@ class GradientWindow {
 
   // Throws UsageError for steps below 1.
   GradientWindow(int64_t steps, bool sync_with_dataloader, std::shared_ptr<Communicator> ranks,
-                 Gradients gradients);
+                 Gradients gradients, WindowGradients::Owners owners);
 
-  // Throws UsageError if one has begun and not ended.
+  // Throws UsageError if one has begun and not ended, and what WindowGradients::restore() throws.
   void begin_micro_batch(bool last_of_loader);
   void end_micro_batch() { in_micro_batch_ = false; }
 
@@ -39,18 +40,33 @@ class GradientWindow {
   // where windows have several, and for weights that do not go together.
   at::Tensor counted(const at::Tensor& loss, std::optional<double> weight);
 
-  // Throws UsageError if the window ends in a micro-batch without a loss: what its other ones left
-  // in the gradients was not brought together.
-  void require_complete() const;
-  // Throws UsageError if gradients of earlier micro-batches would be lost by zero_grad() now.
-  void require_droppable() const;
+  // Around each backward pass: counted() comes between restore_gradients() and before_pass().
+  void restore_gradients();
+  void before_pass();
+  void after_pass();
 
+  // Throws UsageError if no loss of the micro-batch that ends the window has reached these
+  // parameters, though those of its other ones have: what they left was not brought together.
+  void require_complete(const std::vector<at::Tensor>& parameters) const;
+  // Whether zero_grad() may throw the gradients of these parameters away: not while they are of
+  // earlier micro-batches of the window and wait for their step. Notes that it does.
+  bool drop(const std::vector<at::Tensor>& parameters);
+  // A step has used the gradients of these parameters.
+  void used(const std::vector<at::Tensor>& parameters);
+  // Whether zero_grad() was seen to throw gradients away in a micro-batch that begins a window and
+  // does not end it: such a micro-batch is of another kind than later ones.
+  bool drops_at_beginning() const { return drops_at_beginning_; }
+
+  // The counter and the gradients were replaced by those of a checkpoint.
+  void adopt_loaded();
   // Begins anew, as if no micro-batch had been.
   void reset();
 
   // What a checkpoint keeps.
   detail::AccumulationWindow& counter() { return counter_; }
   WindowWeights& weights() { return weights_; }
+  // What a recording that is abandoned takes back.
+  WindowGradients& held_gradients() { return held_; }
 
  private:
   void scale_gradients(double factor) const;
@@ -59,8 +75,9 @@ class GradientWindow {
   WindowWeights weights_;
   std::shared_ptr<Communicator> ranks_;
   Gradients gradients_;
+  WindowGradients held_;
   bool in_micro_batch_ = false;
-  bool has_loss_ = false;  // the present micro-batch
+  bool drops_at_beginning_ = false;
 };
 
 }  // namespace accelerate

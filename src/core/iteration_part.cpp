@@ -50,12 +50,15 @@ class IterationPart final : public checkpoint::StatePart {
     next_ = newest + 1;
   }
 
-  void apply() override {
-    for (const std::string& of_rank : ranks_.all_gather_bytes(std::to_string(next_))) {
-      next_ = std::max<int64_t>(next_, std::stoll(of_rank));
-    }
-    project_.iteration = next_;
+  void exchange(const Together& together) override {
+    together([&] {
+      for (const std::string& of_rank : ranks_.all_gather_bytes(std::to_string(next_))) {
+        next_ = std::max<int64_t>(next_, std::stoll(of_rank));
+      }
+    });
   }
+
+  void apply() override { project_.iteration = next_; }
 
  private:
   ProjectOptions& project_;

@@ -8,6 +8,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/detail/stamped.h"
 #include "accelerate/log.h"
+#include "comm/activity.h"
 
 namespace accelerate {
 
@@ -23,7 +24,9 @@ void detail::check_process_index(const ProcessState& state, int index, int count
 ProcessesFirst::ProcessesFirst(Communicator& communicator, bool goes_first)
     : communicator_(communicator), others_wait_(goes_first) {
   log_level();  // a level that makes no sense is an error here, not in the destructor
-  if (!goes_first) communicator_.barrier();
+  if (goes_first) return;
+  const comm::Activity activity(communicator_, "the ranks that go first");
+  communicator_.barrier();
 }
 
 ProcessesFirst::~ProcessesFirst() {

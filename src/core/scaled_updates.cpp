@@ -40,14 +40,20 @@ bool GradientMarks::changed() const {
 }
 
 at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
+  // Dropped without the library being asked, by net->zero_grad() on the user's own module.
+  const auto waiting = unscaled_;
+  for (const torch::optim::Optimizer* optimizer : waiting) {
+    if (!has_gradients(*optimizer)) discard(*optimizer);
+  }
   end_iteration("backward");
   return scaler_.scale(loss);
 }
 
 void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
   if (stepped_.contains(&optimizer) || scaler_.is_unscaled(optimizer)) return;
+  if (!has_gradients(optimizer)) return;  // those that a later pass brings are scaled
   scaler_.unscale_(optimizer);
-  if (has_gradients(optimizer)) unscaled_.insert(&optimizer);
+  unscaled_.insert(&optimizer);
 }
 
 void ScaledUpdates::require_first_step(const torch::optim::Optimizer& optimizer) {
@@ -130,6 +136,19 @@ void ScaledUpdates::discard(const torch::optim::Optimizer& optimizer) {
   if (unscaled_.erase(&optimizer) != 0) stepped_.insert(&optimizer);
 }
 
+void ScaledUpdates::discard_if_within(const torch::optim::Optimizer& optimizer,
+                                      const std::vector<at::Tensor>& parameters) {
+  if (!unscaled_.contains(&optimizer)) return;
+  std::set<const void*> within;
+  for (const at::Tensor& parameter : parameters) within.insert(parameter.unsafeGetTensorImpl());
+  const bool all = std::ranges::all_of(optimizer.param_groups(), [&](const auto& group) {
+    return std::ranges::all_of(group.params(), [&](const at::Tensor& parameter) {
+      return !parameter.grad().defined() || within.contains(parameter.unsafeGetTensorImpl());
+    });
+  });
+  if (all) discard(optimizer);
+}
+
 GradientMarks ScaledUpdates::unscaled_gradients() const {
   GradientMarks marks;
   for (const torch::optim::Optimizer* optimizer : unscaled_) marks.add(*optimizer);
@@ -162,8 +181,7 @@ void ScaledUpdates::end_iteration(const char* where) {
   stepped_.clear();
 }
 
-bool has_any_of(const torch::optim::Optimizer& optimizer,
-                const std::vector<at::Tensor>& parameters) {
+bool has_any_of(const torch::optim::Optimizer& optimizer, at::TensorList parameters) {
   std::set<const c10::TensorImpl*> wanted;
   for (const at::Tensor& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
   return std::ranges::any_of(optimizer.param_groups(), [&](const auto& group) {

@@ -36,7 +36,7 @@ class ScaledUpdates {
   explicit ScaledUpdates(const GradScalerOptions& options) : scaler_(options) {}
 
   at::Tensor scale(const at::Tensor& loss);
-  // Does nothing where it is done already.
+  // Does nothing where it is done already, and for an optimizer without gradients.
   void unscale(torch::optim::Optimizer& optimizer);
   // Has the form of OptimizerSurroundings::run_update.
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update);
@@ -51,11 +51,17 @@ class ScaledUpdates {
   void when_known(std::function<void()> then);
   // The gradients of the optimizer were thrown away: if they were unscaled, they get no step.
   void discard(const torch::optim::Optimizer& optimizer);
+  // The same, if these parameters are all that have a gradient among those of the optimizer.
+  void discard_if_within(const torch::optim::Optimizer& optimizer,
+                         const std::vector<at::Tensor>& parameters);
+  // Whether unscaled gradients wait for their step.
+  bool holds_unscaled() const { return !unscaled_.empty(); }
   // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
   GradientMarks unscaled_gradients() const;
   // No optimizer waits for its step any more.
   void reset();
-  // Forgets what was begun since the scale was last adapted: it was recorded, and never made.
+  // Forgets what was begun since the scale was last adapted: it was recorded and never made, or the
+  // gradients and the scale were replaced by those of a checkpoint.
   void abandon();
   // With the scale that the next loss will have, unless unscaled gradients wait for their step.
   GradScaler& scaler();
@@ -81,7 +87,6 @@ class ScaledUpdates {
 };
 
 // Whether one of `parameters` belongs to the optimizer.
-bool has_any_of(const torch::optim::Optimizer& optimizer,
-                const std::vector<at::Tensor>& parameters);
+bool has_any_of(const torch::optim::Optimizer& optimizer, at::TensorList parameters);
 
 }  // namespace accelerate

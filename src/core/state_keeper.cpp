@@ -13,6 +13,7 @@
 #include "checkpoint/state_agreement.h"
 #include "checkpoint/state_loading.h"
 #include "core/iteration_part.h"
+#include "core/replica_watch.h"
 #include "core/window_part.h"
 #include "files/checkpoint_names.h"
 
@@ -234,8 +235,10 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
   checkpoint::agree(*ranks_, checkpoint::caught([&] {
     require_directory(directory, "save_state");
     require_idle(options);
+    for (const auto& model : training.models) model.strategy->require_no_local_pass("save_state");
     if (options.async) saver_.prepare();
   }));
+  require_same_replicas(*ranks_, training.models, "save_state");
   settle_last_save();
   if (options.async) background_ranks();
   auto job = std::make_shared<checkpoint::SaveJob>(

@@ -13,6 +13,7 @@
 #include "comm/communicator_impl.h"
 #include "compat/cuda_plugin.h"
 #include "compat/replay_actions.h"
+#include "core/accelerator_impl.h"
 
 namespace accelerate {
 namespace {
@@ -28,7 +29,9 @@ struct Kind {
   };
   std::vector<Input> inputs;
   // Of the window of accumulation that the step ends, in micro-batches: losses are divided by it.
-  // 0: it ends none.
+  // 0: it ends none. kBegins: nor does it, but zero_grad() in it throws the last window's gradients
+  // away, which later micro-batches must not do.
+  static constexpr int64_t kBegins = -1;
   int64_t window = 1;
   friend bool operator==(const Kind&, const Kind&) = default;
 };
@@ -92,7 +95,10 @@ bool exchanges_on_device(Communicator& communicator) {
 class StepCapture::Impl {
  public:
   Impl(Accelerator& accelerator, Step step, const CaptureOptions& options)
-      : accelerator_(accelerator), step_(std::move(step)), options_(options) {
+      : accelerator_(accelerator),
+        step_(std::move(step)),
+        options_(options),
+        loads_(accelerator.impl_->loads) {
     if (options.warmup_steps < 1 || options.most_graphs < 1) {
       throw UsageError({.what = "capture needs at least one step to warm up and one graph",
                         .where = "CaptureOptions"});
@@ -110,9 +116,7 @@ class StepCapture::Impl {
   Tensors run(const Tensors& inputs) {
     if (accelerator_.gradient_accumulation_steps() == 1) return run_micro_batch(inputs, 1);
     const auto window = accelerator_.accumulate();
-    ++in_window_;
-    const bool ends = accelerator_.sync_gradients();
-    return run_micro_batch(inputs, ends ? std::exchange(in_window_, 0) : 0);
+    return run_micro_batch(inputs, place_in_window());
   }
 
   size_t graphs() const {
@@ -122,9 +126,15 @@ class StepCapture::Impl {
   }
   int64_t replays() const { return replays_; }
   const std::string& fallback_reason() const { return reason_; }
-  void reset() { recorded_.clear(); }
+  void reset() { forget(); }
 
  private:
+  int64_t place_in_window() const {
+    GradientWindow& window = *accelerator_.impl_->window;
+    if (window.sync_gradients()) return window.counter().begun();
+    return window.counter().begun() == 1 && window.drops_at_beginning() ? Kind::kBegins : 0;
+  }
+
   Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
     const compat::KeptGradients kept;
     if (reason_.empty() && std::ranges::any_of(inputs, needs_gradient)) {
@@ -133,7 +143,11 @@ class StepCapture::Impl {
     }
     if (!reason_.empty()) return step_(inputs);
     accelerator_.finish_iteration();
-    Recorded& recorded = find(kind_of(inputs, window));
+    for (const auto& prepared : accelerator_.impl_->optimizers->live()) prepared.agree_groups();
+    forget_after_a_load();
+    const Kind kind = kind_of(inputs, window);
+    if (const auto& present = find(kind).recording; present && !present->actions.holds()) forget();
+    Recorded& recorded = find(kind);
     if (!recorded.recording) {
       if (recorded.warm < options_.warmup_steps) {
         ++recorded.warm;
@@ -151,6 +165,7 @@ class StepCapture::Impl {
   }
 
   Tensors replay(const Recording& recording, const Tensors& inputs) {
+    accelerator_.impl_->window->restore_gradients();
     put_gradients_back(recording);
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i].defined()) recording.inputs[i].copy_(inputs[i], /*non_blocking=*/true);
@@ -160,6 +175,18 @@ class StepCapture::Impl {
     ++replays_;
     recording.actions.run_after();
     return recording.outputs;
+  }
+
+  // Graphs of one optimizer have its state in common: what one cannot be replayed with, none can.
+  void forget() {
+    if (graphs() > 0) compat::cuda_plugin()->synchronize();  // their work may still run
+    recorded_.clear();
+  }
+
+  // Optimizer state, buckets of gradients and more may lie elsewhere now.
+  void forget_after_a_load() {
+    const int64_t loads = accelerator_.impl_->loads;
+    if (std::exchange(loads_, loads) != loads) forget();
   }
 
   // The latest first.
@@ -185,6 +212,16 @@ class StepCapture::Impl {
     // Nothing of earlier steps may wait for its turn inside of the graph.
     (void)accelerator_.optimizer_step_was_skipped();
     const Gradients before = gradients_now();
+    const WindowGradients held = accelerator_.impl_->window->held_gradients();
+    // What is recorded has not happened: the replays do it, and note it.
+    const auto put_window_back = [&] {
+      accelerator_.impl_->window->held_gradients() = held;
+      accelerator_.impl_->window->held_gradients().refresh();
+    };
+    const auto abandon = [&] {
+      put_back(before);
+      put_window_back();
+    };
     if (accelerator_.gradient_accumulation_steps() == 1) made.actions.mark_gradients(before);
     made.graph = compat::cuda_plugin()->make_graph();
     try {
@@ -194,18 +231,19 @@ class StepCapture::Impl {
         accelerator_.finish_iteration();
       });
     } catch (const Error& error) {
-      abandon(before);
+      abandon();
       fall_back(error.message());
       return std::nullopt;
     } catch (const c10::Error& error) {
-      abandon(before);
+      abandon();
       fall_back(error.what_without_backtrace());
       return std::nullopt;
     } catch (...) {
-      abandon(before);
+      abandon();
       throw;
     }
     made.gradients = gradients_now();
+    put_window_back();
     return made;
   }
 
@@ -218,7 +256,7 @@ class StepCapture::Impl {
   }
 
   // Nothing of what was recorded happens. Gradients that the recording has made hold no values.
-  void abandon(const Gradients& before) const {
+  void put_back(const Gradients& before) const {
     accelerator_.abandon_iteration();
     for (const at::Tensor& parameter : accelerator_.trained_parameters()) {
       parameter.mutable_grad().reset();
@@ -253,8 +291,12 @@ class StepCapture::Impl {
   std::list<Recorded> recorded_;
   std::string reason_;
   int64_t replays_ = 0;
-  int64_t in_window_ = 0;  // micro-batches of the present window
+  int64_t loads_ = 0;  // of the accelerator, when the oldest graph was recorded
 };
+
+void keep_for_replays(const at::Tensor& tensor) {
+  if (auto* actions = compat::ReplayActions::current()) actions->keep(tensor);
+}
 
 StepCapture::StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options)
     : impl_(std::make_unique<Impl>(accelerator, std::move(step), options), "StepCapture") {}

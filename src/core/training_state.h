@@ -1,6 +1,7 @@
 // What a checkpoint is made of.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,6 +26,8 @@ struct TrainingState {
   detail::AccumulationWindow* window = nullptr;
   WindowWeights* weights = nullptr;
   Trigger* trigger = nullptr;
+  // To be called when gradients, the window and the scale were replaced by loaded ones.
+  std::function<void()> gradients_replaced{};
   bool buffers_differ = false;  // ranks do not take over the buffers of rank 0
 };
 

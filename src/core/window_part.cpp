@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <string>
@@ -104,8 +105,20 @@ class WindowPart final : public checkpoint::StatePart {
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
     followed_ = reader.facts().at(kFollowed).get<std::vector<bool>>();
     read_rank_state(reader);
-    check_tensors(reader);
     check_hooks(reader);
+  }
+
+  // Buckets are made while there are no gradients; see ReductionMemory. All ranks have read the
+  // same order.
+  void exchange(const Together& together) override {
+    for (size_t i = 0; i < training_.models.size(); ++i) {
+      const auto& model = training_.models[i];
+      set_gradients(*model.module, {});
+      if (i < order_.size()) model.strategy->set_gradient_order(order_[i]);
+      ReductionMemory* memory = memory_of(model);
+      if (memory == nullptr || i >= followed_.size() || !followed_[i]) continue;
+      together([&] { memory->let_buckets_follow_order(); });
+    }
   }
 
   void apply() override {
@@ -116,7 +129,14 @@ class WindowPart final : public checkpoint::StatePart {
                                 .sum = own_.sum_of_weights,
                                 .unit = weight_unit_});
     if (own_.trigger) training_.trigger->set();
+    // Those of parameters outside of models too: what is left of the old run counts no more.
+    for (const PreparedOptimizer& prepared : training_.optimizers) {
+      for (const auto& group : prepared.optimizer().param_groups()) {
+        for (const at::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
+      }
+    }
     for (size_t i = 0; i < training_.models.size(); ++i) apply_to(training_.models[i], i);
+    if (training_.gradients_replaced) training_.gradients_replaced();
   }
 
  private:
@@ -126,12 +146,6 @@ class WindowPart final : public checkpoint::StatePart {
 
   void apply_to(const detail::PreparedModels::Entry& model, size_t index) const {
     ReductionMemory* memory = memory_of(model);
-    set_gradients(*model.module, {});
-    if (index < order_.size()) model.strategy->set_gradient_order(order_[index]);
-    // All ranks come here, and have read the same.
-    if (memory != nullptr && index < followed_.size() && followed_[index]) {
-      memory->let_buckets_follow_order();
-    }
     if (index < own_.gradients.size()) set_gradients(*model.module, own_.gradients[index]);
     if (index < own_.buffers.size()) set_buffers(*model.module, own_.buffers[index]);
     if (memory != nullptr && index < own_.hooks.size() && own_.hooks[index].size() > 0) {
@@ -161,8 +175,18 @@ class WindowPart final : public checkpoint::StatePart {
   void read_rank_state(StateReader& reader) {
     if (reader.saved_world_size() != world_size_) return read_all_ranks(reader);
     if (reader.has(rank_file(rank_))) {
-      own_ = RankState::from_archive(reader.archive(rank_file(rank_)));
+      own_ = read_file(reader, rank_);
     }
+  }
+
+  RankState read_file(StateReader& reader, int rank) const {
+    RankState state = RankState::from_archive(reader.archive(rank_file(rank)));
+    // Nothing looks at those of models that this program does not have.
+    if (state.gradients.size() > training_.models.size()) {
+      state.gradients.resize(training_.models.size());
+    }
+    check_tensors(state, reader.where(rank_file(rank)));
+    return state;
   }
 
   void read_all_ranks(StateReader& reader) {
@@ -175,7 +199,7 @@ class WindowPart final : public checkpoint::StatePart {
         missing.push_back(rank_file(rank));
         continue;
       }
-      state = RankState::from_archive(reader.archive(rank_file(rank)));
+      state = read_file(reader, rank);
       has_window = has_window || !state.gradients.empty() || (!loaded_.sync && state.losses > 0);
       has_buffers = has_buffers || !state.buffers.empty();
       has_hooks = has_hooks || state.has_hooks();
@@ -206,7 +230,8 @@ class WindowPart final : public checkpoint::StatePart {
         continue;
       }
       try {
-        memory->check_hook_state(own_.hooks[i]);
+        const std::string left_out = memory->check_hook_state(own_.hooks[i]);
+        if (!left_out.empty()) reader.note(left_out);
       } catch (const CheckpointError& error) {
         throw CheckpointError({.what = error.message(),
                                .where = reader.where(rank_file(rank_)),
@@ -215,7 +240,8 @@ class WindowPart final : public checkpoint::StatePart {
     }
   }
 
-  void check_tensors(const StateReader& reader) const {
+  // Before anything is made of them: a tensor of a file may be described larger than any memory.
+  void check_tensors(const RankState& state, const std::string& where) const {
     std::vector<std::string> wrong;
     const auto compare = [&](const Tensors& saved, const auto& own, const char* kind) {
       for (const auto& [name, tensor] : saved) {
@@ -227,14 +253,16 @@ class WindowPart final : public checkpoint::StatePart {
     };
     for (size_t i = 0; i < training_.models.size(); ++i) {
       const torch::nn::Module& module = *training_.models[i].module;
-      if (i < own_.gradients.size()) {
-        compare(own_.gradients[i], module.named_parameters(), "the gradient of ");
+      if (i < state.gradients.size()) {
+        compare(state.gradients[i], module.named_parameters(), "the gradient of ");
       }
-      if (i < own_.buffers.size()) compare(own_.buffers[i], module.named_buffers(), "the buffer ");
+      if (i < state.buffers.size()) {
+        compare(state.buffers[i], module.named_buffers(), "the buffer ");
+      }
     }
     if (wrong.empty()) return;
     throw CheckpointError({.what = "the model has no place for " + checkpoint::name_list(wrong),
-                           .where = reader.where(rank_file(rank_)),
+                           .where = where,
                            .hint = "prepare the model that was saved"});
   }
 

@@ -17,7 +17,6 @@ class WindowWeights {
   // the `last` micro-batch a weight that is no good is left for mean_over() to find, on all ranks.
   void add(std::optional<double> weight, bool last);
 
-  bool has_losses() const { return state_.losses > 0; }
   bool weighted() const { return state_.losses > 0 && state_.weighted; }
   // The sum over all ranks, divided by their number: what the weighted gradients, which the ranks
   // average, must be divided by. Collective. Throws UsageError on all ranks alike if that is 0 or

@@ -9,6 +9,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/detail/dispatch_feed.h"
 #include "accelerate/errors.h"
+#include "comm/activity.h"
 
 namespace accelerate::detail {
 namespace {
@@ -112,6 +113,7 @@ void DispatchChannel::send(const DispatchedRound& round, const std::vector<Packe
     append_number(message, static_cast<int64_t>(part.header.size()));
     message += part.header;
   }
+  const comm::Activity activity(*ranks_, "loader: a batch for the other ranks");
   ranks_->broadcast_bytes(message);
   if (head.message_bytes == 0) return;
   std::vector<at::Tensor> outgoing;
@@ -132,6 +134,7 @@ void DispatchChannel::send_failure(const std::string& why) {
 }
 
 std::optional<DispatchChannel::Received> DispatchChannel::receive() {
+  const comm::Activity activity(*ranks_, "loader: next batch from rank 0");
   const std::string message = ranks_->broadcast_bytes({});
   Cursor cursor(message);
   Announcement head;

@@ -193,6 +193,10 @@ MergeReport merge_safetensors(const fs::path& source_path, const fs::path& targe
                      .bytes = plan.total_size,
                      .files = plan.shards.size(),
                      .differing_metadata = source.differing_metadata()};
+  if (plan.too_large) {
+    report.too_large = plan.too_large->name;
+    report.too_large_bytes = plan.too_large->bytes;
+  }
   if (target.file.empty()) {
     publish_model_files(target.folder, staged);
   } else {

@@ -28,6 +28,8 @@ struct MergeReport {
   uint64_t files = 0;  // with tensors
   // Keys of the metadata to which the files gave different values: they are left out.
   std::vector<std::string> differing_metadata{};
+  std::string too_large{};  // the largest tensor beyond max_shard_bytes; "": there is none
+  uint64_t too_large_bytes = 0;
 };
 
 // Reads a model as MergeSource does and writes it to `target`: a file if that ends in .safetensors,

@@ -59,6 +59,8 @@ struct Shard {
 struct ShardPlan {
   std::vector<Shard> shards{};  // one at least
   uint64_t total_size = 0;
+  // The largest tensor that is larger than a shard should be; none: all shards are as asked for.
+  std::optional<ShardedTensor> too_large{};
   bool is_sharded() const { return shards.size() > 1; }
 };
 

@@ -19,7 +19,14 @@ struct Unit {
   double bytes;
 };
 
-constexpr std::array<Unit, 4> kShardUnits{{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}}};
+constexpr std::array<Unit, 8> kShardUnits{{{"TIB", 0x1p40},
+                                           {"GIB", 0x1p30},
+                                           {"MIB", 0x1p20},
+                                           {"KIB", 0x1p10},
+                                           {"TB", 1e12},
+                                           {"GB", 1e9},
+                                           {"MB", 1e6},
+                                           {"KB", 1e3}}};
 // The longer names first: "GIB" ends like none of the shorter ones, but is to be seen as a whole.
 constexpr std::array<Unit, 6> kMemoryUnits{
     {{"GIB", 0x1p30}, {"MIB", 0x1p20}, {"KIB", 0x1p10}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}}};
@@ -72,9 +79,10 @@ uint64_t parse_shard_size(std::string_view text) {
       return *bytes;
     }
   }
-  refuse_size(text,
-              "write a number and KB, MB, GB or TB: \"500MB\", \"0.3KB\"; a number of bytes is an "
-              "integer in the program, not a text");
+  refuse_size(
+      text,
+      "write a number and KB, MB, GB or TB, or KiB to TiB: \"500MB\", \"2GiB\"; a number of "
+      "bytes is an integer in the program, not a text");
 }
 
 uint64_t parse_memory_size(std::string_view text) {

@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
 #include "base/printable_text.h"
+#include "base/word_list.h"
+#include "launch/folder_entries.h"
 
 namespace accelerate::launch {
 namespace {
@@ -21,6 +24,19 @@ bool is_runnable(const fs::path& path) {
   return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
 }
 
+// The programs in a folder that was named in place of one of them.
+std::string hint_on_directory(const std::string& path) {
+  constexpr size_t kMost = 3;
+  std::vector<std::string> programs;
+  for (const fs::path& entry : folder_entries(path)) {
+    if (is_runnable(entry)) programs.push_back(entry.string());
+  }
+  if (programs.empty()) return "name the file of the program; there is none in that folder";
+  std::sort(programs.begin(), programs.end());
+  if (programs.size() > kMost) programs.resize(kMost);
+  return "name a program in it: " + listed(programs, "or");
+}
+
 void require_file(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -28,7 +44,8 @@ void require_file(const std::string& path) {
     throw ProgramError(kStatusNotFound, {.what = "program '" + path + "' not found: no such file"});
   }
   if (status.type() == fs::file_type::directory) {
-    throw ProgramError(kNotExecutable, {.what = "'" + path + "' is a directory, not a program"});
+    throw ProgramError(kNotExecutable, {.what = "'" + path + "' is a directory, not a program",
+                                        .hint = hint_on_directory(path)});
   }
 }
 
@@ -106,6 +123,12 @@ std::vector<std::string> worker_command(ProgramKind kind, const std::string& pro
   }
   command.insert(command.end(), arguments.begin(), arguments.end());
   return command;
+}
+
+bool runs_python(const std::vector<std::string>& command) {
+  if (command.empty()) return false;
+  const std::string name = fs::path(command[0]).filename().string();
+  return name.starts_with("python") || name.ends_with(".py") || command[0] == find_python();
 }
 
 std::string program_name(const std::vector<std::string>& command) {

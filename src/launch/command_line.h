@@ -36,6 +36,9 @@ std::vector<std::string> worker_command(ProgramKind kind, const std::string& pro
 // the script where Python runs one, or of the module. Fit to be printed.
 std::string program_name(const std::vector<std::string>& command);
 
+// Whether `command`, as worker_command() gives it, runs a Python program.
+bool runs_python(const std::vector<std::string>& command);
+
 // The Python that worker_command() would run, or "" if there is none. No throw.
 std::string find_python();
 

@@ -136,8 +136,19 @@ std::string first_line(const LaunchOutcome& outcome, const WorkerEnd& first) {
          std::to_string(first.pid) + ")\n";
 }
 
+// What a worker said last; an error of the library may have lines of its own for place and hint.
 std::string exception_line(const WorkerEnd& end) {
-  return end.exception.empty() ? "" : "  it said: " + end.exception + "\n";
+  const std::string& said = end.error.empty() ? end.exception : end.error;
+  if (said.empty()) return "";
+  std::string line = "  it said: ";
+  for (const char c : said) line += c == '\n' ? std::string("\n  ") : std::string(1, c);
+  return line + "\n";
+}
+
+// Without the rank: what several ranks say alike.
+std::string_view without_rank(std::string_view error) {
+  const size_t end = error.find("] ");
+  return error.starts_with("[rank ") && end != error.npos ? error.substr(end + 2) : error;
 }
 
 // Whether a worker failed because another one had.
@@ -147,6 +158,7 @@ bool only_lost_a_peer(const WorkerEnd& end) {
       "Broken pipe", "DistNetworkError",          "DistBackendError"};
   const auto says = [&](std::string_view word) {
     return end.exception.find(word) != std::string::npos ||
+           end.error.find(word) != std::string::npos ||
            std::any_of(end.last_lines.begin(), end.last_lines.end(), [&](const std::string& line) {
              return line.find(word) != std::string::npos;
            });
@@ -163,6 +175,23 @@ bool is_told_already(const LaunchOutcome& outcome) {
            const int status = WEXITSTATUS(end.wait_status);
            return status != kSshFailed && status != kCannotExecute && status != kShellNotFound;
          });
+}
+
+// What other ranks told the launcher alone, each text once: not what the first failure says too,
+// nor that a rank missed a peer.
+void append_other_errors(std::string& report, const LaunchOutcome& outcome) {
+  const WorkerEnd* first = outcome.lost_machine.empty() ? outcome.first_failure() : nullptr;
+  std::vector<std::string_view> told;
+  if (first != nullptr) told.push_back(without_rank(first->error));
+  for (const WorkerEnd& end : outcome.ends) {
+    if (&end == first || end.error.empty() || end.fate == WorkerFate::kSucceeded) continue;
+    const std::string_view said = without_rank(end.error);
+    const bool is_known = std::find(told.begin(), told.end(), said) != told.end();
+    if (is_known || (first != nullptr && only_lost_a_peer(end))) continue;
+    told.push_back(said);
+    report += "  rank " + std::to_string(end.rank) +
+              " said: " + std::string(said.substr(0, said.find('\n'))) + "\n";
+  }
 }
 
 void append_last_lines(std::string& report, const WorkerEnd& end) {
@@ -251,6 +280,7 @@ std::string failure_consequences(const LaunchOutcome& outcome) {
   const WorkerEnd* first = outcome.first_failure();
   std::string report;
   append_later_failures(report, outcome);
+  append_other_errors(report, outcome);
   if (outcome.workers == kRanks) append_others(report, outcome);
   const bool could_not_reach =
       outcome.has_agents && first != nullptr && first->wait_status == W_EXITCODE(kSshFailed, 0);

@@ -28,6 +28,8 @@ namespace fs = std::filesystem;
 
 constexpr int kDefaultPort = 29500;        // torchrun's
 constexpr const char* kPlanInInput = "-";  // of node-agent, instead of a plan
+// Linux takes words of 128 KiB, and srun has some of its own.
+constexpr size_t kMaxPlanWord = size_t{64} << 10;
 
 std::string made_up_run_id() {
   std::random_device random;
@@ -151,6 +153,29 @@ void give_log_dir(LaunchPlan& plan) {
   tell_user(plan, "the output of all ranks goes to " + folder);
 }
 
+// Output of an earlier run is not replaced: where a rank of this job has files in the folder, the
+// whole job writes to a new folder inside of it, which is told.
+void keep_earlier_logs(LaunchPlan& plan) {
+  if (plan.log_dir.empty()) return;
+  const bool is_own_share = plan.launcher == LauncherKind::kLocal;
+  const int first = is_own_share ? plan.machine_rank * plan.processes_per_machine() : 0;
+  const int count = is_own_share ? plan.processes_per_machine() : plan.num_processes;
+  const auto holds_logs = [&](const fs::path& folder) {
+    std::error_code error;
+    for (int rank = first; rank < first + count; ++rank) {
+      if (fs::exists(folder / ("rank_" + std::to_string(rank)), error)) return true;
+    }
+    return false;
+  };
+  if (!holds_logs(plan.log_dir)) return;
+  int run = 2;
+  while (holds_logs(plan.log_dir / ("run_" + std::to_string(run)))) ++run;
+  const fs::path earlier = plan.log_dir;
+  plan.log_dir /= "run_" + std::to_string(run);
+  tell_user(plan, earlier.string() + " holds the output of an earlier run; this one goes to " +
+                      plan.log_dir.string());
+}
+
 std::vector<std::string> starter_words(const LaunchPlan& plan, const std::string& name,
                                        std::vector<std::string> flags = {}) {
   std::vector<std::string> words = split_words(plan.launcher_command);
@@ -198,15 +223,23 @@ LaunchPlan through_srun(LaunchPlan plan) {
   remote.environment.clear();  // srun hands it down itself
   remote.place_from_slurm = true;
   const std::string machines = std::to_string(plan.num_machines);
+  std::string plan_word = encode_remote_plan(remote);
+  const bool fits = plan_word.size() <= kMaxPlanWord;
+  if (!fits) plan_word = kPlanInInput;  // which srun copies to all its tasks
   std::vector<std::string> command = starter_words(plan, "srun");
   for (const std::string& word :
        {"--nodes=" + machines, "--ntasks=" + machines, std::string("--ntasks-per-node=1"),
         std::string("--cpu-bind=quiet,none"), std::string("--mpi=none"),
-        std::string("--input=none"), std::string("--kill-on-bad-exit=0"), own_path(),
-        std::string("node-agent"), encode_remote_plan(remote)}) {
+        std::string(fits ? "--input=none" : "--input=all"), std::string("--kill-on-bad-exit=0"),
+        own_path(), std::string("node-agent"), plan_word}) {
     command.push_back(word);
   }
   plan.command = command;
+  if (!fits) {
+    plan.programs = {command};
+    plan.inputs = {remote_plan_for_stream(remote)};
+    plan.signals_follow_inputs = false;
+  }
   plan.prefix_output = false;
   plan.log_dir.clear();
   plan.tee.reset();
@@ -303,6 +336,7 @@ int run_job(const LaunchPlan& asked) {
   std::vector<Host> hosts;
   LaunchPlan plan = fill_in(asked, hosts);
   give_log_dir(plan);
+  keep_earlier_logs(plan);
   const LocalPart part = local_part(plan, hosts);
   if (plan.debug) {
     for (const auto& command : commands_of(part.plan)) tell_user(plan, shell_line(command));
@@ -339,7 +373,8 @@ int run_node_agent(const std::string& plan_text) {
     }
   }
   require_shares(plan);
-  return run_here(plan, kRanks, remote.has_lifeline ? move_input_away() : -1);
+  const int input = plan_text == kPlanInInput ? move_input_away() : -1;
+  return run_here(plan, kRanks, remote.has_lifeline ? input : -1);
 }
 
 }  // namespace accelerate::launch

@@ -25,7 +25,8 @@ Message end_message(const WorkerEnd& end, bool with_lines) {
       .set("after", end.after.count())
       .set("fate", static_cast<int64_t>(end.fate))
       .set("unasked", end.unasked)
-      .set("exception", end.exception);
+      .set("exception", end.exception)
+      .set("error", end.error);
   if (with_lines) {
     message.set("lines", std::vector<std::string>(end.last_lines.begin(), end.last_lines.end()));
   }
@@ -46,6 +47,7 @@ std::optional<WorkerEnd> worker_end_from(const std::string& text) {
                    .fate = static_cast<WorkerFate>(fate),
                    .unasked = message->number("unasked") != 0,
                    .exception = message->text("exception"),
+                   .error = message->text("error"),
                    .last_lines = {lines.begin(), lines.end()}};
 }
 

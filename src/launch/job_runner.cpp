@@ -1,12 +1,14 @@
 #include "launch/job_runner.h"
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <optional>
 
 #include "accelerate/errors.h"
+#include "base/terminal_colours.h"
 #include "launch/machine.h"
 #include "launch/orphan_reaper.h"
 #include "launch/signal_inbox.h"
@@ -48,12 +50,15 @@ class JobRunner {
       : plan_(std::move(plan)),
         control_(control),
         lifeline_(lifeline),
-        sinks_{OutputSink(STDOUT_FILENO), OutputSink(STDERR_FILENO)} {}
+        sinks_{OutputSink(STDOUT_FILENO), OutputSink(STDERR_FILENO)} {
+    if (is_same_terminal(STDOUT_FILENO, STDERR_FILENO)) sinks_[1].share(sinks_[0]);
+  }
 
   int run();
 
  private:
   void obey(const Order& order);
+  void tell(const std::string& text) { sinks_[1].enqueue(coloured_messages(text, has_colours_)); }
   void start(const Order& order);
   void start_workers(const Order& order);
   std::string starter_name(int place) const;
@@ -76,6 +81,7 @@ class JobRunner {
   JobGuard guard_;
   OrphanReaper orphans_;  // after the guard, which it must not take for an orphan
   OutputSinks sinks_;
+  const bool has_colours_ = shows_colours(STDERR_FILENO);
   std::optional<WorkerGroup> group_;  // of the present attempt, until its end was reported
   int attempt_ = 0;
   bool reported_failure_ = false;
@@ -121,10 +127,10 @@ void JobRunner::obey(const Order& order) {
       if (group_) group_->kill_all();
       break;
     case Order::Kind::kNote:
-      sinks_[1].enqueue(order.text);
+      tell(order.text);
       break;
     case Order::Kind::kFinish:
-      sinks_[1].enqueue(order.text);
+      tell(order.text);
       exit_code_ = order.exit_code;
       break;
   }

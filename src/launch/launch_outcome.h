@@ -27,6 +27,7 @@ struct WorkerEnd {
   WorkerFate fate = WorkerFate::kSucceeded;
   bool unasked = false;                  // it ended before its launcher had asked anyone to stop
   std::string exception{};               // what it said on its way out, see LineTail
+  std::string error{};                   // what it told the launcher alone, see accelerate::run()
   std::deque<std::string> last_lines{};  // of both streams, oldest first
 };
 

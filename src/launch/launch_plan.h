@@ -90,10 +90,11 @@ struct LaunchPlan {
   // The mpirun, srun or ssh to run, with arguments if need be; "": found in PATH.
   std::string launcher_command{};
   std::string run_id{};  // tells this job from others; "": made up
-  // Set by run_job() itself for LauncherKind::kSsh: what each worker runs, instead of `command`,
-  // and what it reads first.
+  // Set by run_job() itself for ssh, and for srun where a command line has no room for the plan:
+  // what each worker runs, instead of `command`, and what it reads first.
   std::vector<std::vector<std::string>> programs{};
   std::vector<std::string> inputs{};
+  bool signals_follow_inputs = true;  // over the same pipe, as ssh needs it; false: it ends there
   std::vector<std::string> led_to{};  // the machine that each of them is for
   // The worker is an mpirun that grants its ranks no time to stop: a stop signal goes to them, its
   // children, and it ends after them. Set by run_job().

@@ -50,8 +50,8 @@ std::optional<std::string> unescaped(std::string_view text) {
 
 }  // namespace
 
-std::optional<Message> Message::decode(std::string_view line) {
-  if (line.size() > kMaxBytes) return std::nullopt;
+std::optional<Message> Message::decode(std::string_view line, size_t max_bytes) {
+  if (line.size() > max_bytes) return std::nullopt;
   size_t end = line.find(' ');
   const auto name = unescaped(line.substr(0, end));
   if (!name || name->empty()) return std::nullopt;

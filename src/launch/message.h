@@ -14,13 +14,13 @@ namespace accelerate::launch {
 // few harmless characters as %XX: fit for a line, and for a shell without quotes.
 class Message {
  public:
-  // A line longer than this is no message.
+  // A line between launchers that is longer than this is no message.
   static constexpr size_t kMaxBytes = size_t{1} << 20;
 
   explicit Message(std::string name = "") : name_(std::move(name)) {}
 
-  // The message in `line` (without its end), or nothing if it is none.
-  static std::optional<Message> decode(std::string_view line);
+  // The message in `line` (without its end), or nothing if it is none or longer than `max_bytes`.
+  static std::optional<Message> decode(std::string_view line, size_t max_bytes = kMaxBytes);
   std::string encode() const;  // without a line end
 
   const std::string& name() const { return name_; }

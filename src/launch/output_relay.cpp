@@ -14,7 +14,7 @@ void OutputRelay::consume(std::string_view bytes) {
   tail_.append(stream_, bytes);
   if (mode_ == RelayMode::kHidden) return;
   if (mode_ == RelayMode::kImmediate) {
-    sink_.enqueue(bytes);
+    sink_.enqueue_live(bytes);
     return;
   }
   const std::string_view ends = mode_ == RelayMode::kPrefixed ? "\n" : "\r\n";
@@ -33,6 +33,7 @@ void OutputRelay::consume(std::string_view bytes) {
 }
 
 void OutputRelay::finish() {
+  if (mode_ == RelayMode::kImmediate) sink_.end_live_line();
   emit(held_);
   held_.clear();
   if (mode_ == RelayMode::kPrefixed && !at_line_start_) {

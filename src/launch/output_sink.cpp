@@ -24,13 +24,50 @@ void tell_loss(int reason) {
 
 }  // namespace
 
-OutputSink::OutputSink(int fd) : fd_(fd), max_piece_(PIPE_BUF) {
+bool is_same_terminal(int one, int other) {
+  struct stat first {};
+  struct stat second {};
+  return isatty(one) == 1 && isatty(other) == 1 && fstat(one, &first) == 0 &&
+         fstat(other, &second) == 0 && first.st_rdev == second.st_rdev;
+}
+
+OutputSink::OutputSink(int fd) : fd_(fd), max_piece_(PIPE_BUF), is_terminal_(isatty(fd) == 1) {
   struct stat status {};
   if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) max_piece_ = kHighWater;
 }
 
 void OutputSink::enqueue(std::string_view bytes) {
+  if (shared_ != nullptr) return shared_->enqueue(bytes);
+  if (state_ != State::kOpen || bytes.empty()) return;
+  if (live_line_.empty() || !bytes.ends_with('\n')) {
+    queue_ += bytes;
+    return;
+  }
+  constexpr std::string_view kWipeBelow = "\r\x1b[J";
+  queue_ += kWipeBelow;
+  queue_ += bytes;
+  queue_ += live_line_;
+}
+
+void OutputSink::enqueue_live(std::string_view bytes) {
+  if (shared_ != nullptr) return shared_->enqueue_live(bytes);
   if (state_ == State::kOpen) queue_ += bytes;
+  if (!is_terminal_) return;
+  constexpr size_t kMaxLine = 4096;
+  const size_t begin = bytes.find_last_of("\r\n");
+  if (begin == std::string_view::npos) {
+    live_line_ += bytes;
+  } else {
+    live_line_ = bytes[begin] == '\n' ? bytes.substr(begin + 1) : bytes.substr(begin);
+    if (live_line_ == "\r") live_line_.clear();
+  }
+  if (live_line_.size() > kMaxLine) live_line_.clear();
+}
+
+void OutputSink::end_live_line() {
+  if (shared_ != nullptr) return shared_->end_live_line();
+  if (!live_line_.empty() && state_ == State::kOpen) queue_ += "\n";
+  live_line_.clear();
 }
 
 void OutputSink::write_some() {

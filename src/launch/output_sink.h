@@ -7,6 +7,9 @@
 
 namespace accelerate::launch {
 
+// Whether both are one terminal.
+bool is_same_terminal(int one, int other);
+
 // A queue before a descriptor that it does not own and whose flags it does not change: other
 // processes may share it. The event loop polls fd() for POLLOUT while wants_write().
 class OutputSink {
@@ -16,7 +19,18 @@ class OutputSink {
 
   explicit OutputSink(int fd);
 
+  // Whole lines. Where a live line stands in the terminal it is wiped, and stands below them again.
   void enqueue(std::string_view bytes);
+
+  // What the one worker writes that draws bars and asks questions, as it comes: its last line may
+  // have no end, and is then the live line.
+  void enqueue_live(std::string_view bytes);
+  // That worker has ended: what comes after its live line begins on a line of its own.
+  void end_live_line();
+
+  // From now on everything goes to `other`, which is the same terminal: only one writes there.
+  // `other` outlives it.
+  void share(OutputSink& other) { shared_ = &other; }
 
   // Writes one piece if that does not block: our other stream may be the same pipe and have filled
   // it since poll said POLLOUT. Where the kernel refuses to say, it may block. The piece ends with
@@ -26,9 +40,13 @@ class OutputSink {
 
   int fd() const { return fd_; }
   bool wants_write() const { return written_ < queue_.size(); }
-  bool is_full() const { return queue_.size() - written_ > kHighWater; }
+  bool is_full() const {
+    return shared_ != nullptr ? shared_->is_full() : queue_.size() - written_ > kHighWater;
+  }
   // The reader of our output has gone away.
-  bool is_broken() const { return state_ == State::kBroken; }
+  bool is_broken() const {
+    return shared_ != nullptr ? shared_->is_broken() : state_ == State::kBroken;
+  }
 
  private:
   enum class State { kOpen, kDiscarding, kBroken };
@@ -38,6 +56,9 @@ class OutputSink {
   std::string queue_;
   size_t written_ = 0;  // bytes at the front of queue_ that are out already
   State state_ = State::kOpen;
+  bool is_terminal_;
+  std::string live_line_;  // what stands in the last line of the terminal, since its last \r
+  OutputSink* shared_ = nullptr;
 };
 
 }  // namespace accelerate::launch

@@ -17,6 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr const char* kName = "plan";
+constexpr size_t kMaxPlanBytes = size_t{64} << 20;
 
 std::string tee_text(const Tee& tee) {
   if (tee.of_rank.empty()) return std::to_string(tee.all_ranks);
@@ -71,6 +72,7 @@ Message plan_message(const RemotePlan& remote) {
       .set("prefix", plan.prefix_output)
       .set("log_dir", plan.log_dir.string())
       .set("quiet", plan.quiet)
+      .set("repeat", plan.repeat_last_lines)
       .set("debug", plan.debug)
       .set("restarts", plan.max_restarts)
       .set("monitor_ms", plan.monitor_interval.count())
@@ -91,7 +93,7 @@ Message plan_message(const RemotePlan& remote) {
 }
 
 RemotePlan plan_in(const std::string& text) {
-  const auto message = Message::decode(text);
+  const auto message = Message::decode(text, kMaxPlanBytes);
   if (!message || message->name() != kName) refuse_plan();
   RemotePlan remote;
   LaunchPlan& plan = remote.plan;
@@ -114,6 +116,7 @@ RemotePlan plan_in(const std::string& text) {
   plan.prefix_output = number("prefix") != 0;
   plan.log_dir = message->text("log_dir");
   plan.quiet = number("quiet") != 0;
+  plan.repeat_last_lines = number("repeat") != 0;
   plan.debug = number("debug") != 0;
   plan.max_restarts = number("restarts");
   plan.monitor_interval = duration("monitor_ms");
@@ -155,7 +158,6 @@ std::string remote_plan_for_stream(const RemotePlan& remote) {
 }
 
 RemotePlan read_remote_plan(int fd) {
-  constexpr size_t kMaxPlanBytes = size_t{64} << 20;
   size_t size = 0;
   while (true) {
     char digit = 0;

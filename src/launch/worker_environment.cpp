@@ -31,7 +31,7 @@ constexpr std::array<std::string_view, 8> kForeignNames = {
     "SLURM_GTIDS",  "SLURM_TASK_PID", "SLURM_TASKS_PER_NODE", "OMPI_MCA_ess_base_vpid",
 };
 
-std::vector<std::string> joined(const std::map<std::string, std::string>& variables) {
+std::vector<std::string> environment_lines(const std::map<std::string, std::string>& variables) {
   std::vector<std::string> environment;
   environment.reserve(variables.size());
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
@@ -96,10 +96,10 @@ std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_ra
     }
   }
   // Ranks behind mpirun, srun and ssh share the cores of their machines, not ours.
-  if (plan.launcher != LauncherKind::kLocal) return joined(variables);
+  if (plan.launcher != LauncherKind::kLocal) return environment_lines(variables);
   const int share = std::max(1, surroundings.cores / local_size);
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(share));
-  return joined(variables);
+  return environment_lines(variables);
 }
 
 std::vector<std::string> current_environment() {

@@ -10,6 +10,7 @@
 #include <iterator>
 
 #include "accelerate/errors.h"
+#include "base/error_channel.h"
 #include "launch/core_shares.h"
 #include "launch/machine.h"
 
@@ -139,9 +140,14 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
   }
   std::vector<std::string> environment = worker_environment(plan_, local_rank, own, attempt_);
   std::erase_if(environment, [](const std::string& variable) {
-    return variable.starts_with(std::string(JobGuard::kMarkName) + "=");
+    return variable.starts_with(std::string(JobGuard::kMarkName) + "=") ||
+           variable.starts_with(std::string(kErrorChannelVariable) + "=");
   });
   environment.push_back(around_.guard.mark());
+  if (!is_starter) {
+    environment.push_back(std::string(kErrorChannelVariable) + "=" +
+                          std::to_string(output->error_fd()));
+  }
   WorkerProcess process({.command = command_of(local_rank),
                          .environment = std::move(environment),
                          .stdin_fd = lifeline.read_end ? lifeline.read_end.get()
@@ -149,6 +155,7 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
                                                        : null_fd,
                          .stdout_fd = output->worker_fd(StreamKind::kOut),
                          .stderr_fd = output->worker_fd(StreamKind::kErr),
+                         .error_fd = is_starter ? -1 : output->error_fd(),
                          .signal_mask = around_.signal_mask,
                          .cores = cores_of(local_rank),
                          .death_signal = is_starter ? SIGTERM : SIGKILL,
@@ -174,6 +181,7 @@ void WorkerGroup::say_some(Worker& worker) {
     if (count <= 0) return;
     worker.unsaid.erase(0, static_cast<size_t>(count));
   }
+  if (!plan_.signals_follow_inputs) worker.lifeline.reset();
 }
 
 void WorkerGroup::add_descriptors(std::vector<pollfd>& fds) const {
@@ -224,6 +232,10 @@ void WorkerGroup::record_end(Worker& worker) {
   around_.guard.forget(worker.process.pid());
   worker.output->finish();
   const WorkerFate fate = fate_of(worker, status);
+  // No report will speak of it: something inside of the worker failed, and the worker went on.
+  if (fate == WorkerFate::kSucceeded && !worker.output->error().empty()) {
+    around_.sinks[1].enqueue(worker.output->error() + "\n");
+  }
   ends_.push_back({.rank = worker.rank,
                    .host = host_,
                    .pid = worker.process.pid(),
@@ -232,6 +244,7 @@ void WorkerGroup::record_end(Worker& worker) {
                    .fate = fate,
                    .unasked = !is_stopping(),
                    .exception = worker.output->exception(),
+                   .error = worker.output->error(),
                    .last_lines = worker.output->last_lines()});
 }
 
@@ -280,7 +293,8 @@ void WorkerGroup::send(int signal, Audience audience) {
     const bool is_stop = signal != SIGKILL && signal != SIGSTOP && signal != SIGCONT;
     if (is_stop && plan_.signals_go_to_children && worker.process.send_to_children(signal))
       continue;
-    const bool over_lifeline = worker.lifeline && is_stop && !worker.process.is_reaped();
+    const bool over_lifeline =
+        plan_.signals_follow_inputs && worker.lifeline && is_stop && !worker.process.is_reaped();
     if (!over_lifeline) {
       worker.process.send(signal);
       continue;

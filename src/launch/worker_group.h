@@ -80,7 +80,7 @@ class WorkerGroup {
   const std::vector<std::string>& command_of(int local_rank) const;
   std::vector<cpu_set_t> cores_of(int local_rank) const;
   void record_end(Worker& worker);
-  static void say_some(Worker& worker);
+  void say_some(Worker& worker);
   WorkerFate fate_of(const Worker& worker, int wait_status) const;
 
   const LaunchPlan& plan_;

@@ -1,12 +1,14 @@
 #include "launch/worker_output.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "accelerate/errors.h"
+#include "base/word_list.h"
 
 namespace accelerate::launch {
 namespace {
@@ -29,6 +31,12 @@ RelayMode relay_mode(const OutputOptions& options, StreamKind kind, const Output
   if (options.num_processes == 1) return RelayMode::kImmediate;
   // In a terminal rank 0 draws bars and asks questions; in a file whole lines matter more.
   return options.rank == 0 && isatty(sink.fd()) ? RelayMode::kImmediate : RelayMode::kWholeLines;
+}
+
+bool goes_to_one_terminal(const OutputOptions& options, const OutputSinks& sinks) {
+  return options.log_folder.empty() && is_same_terminal(sinks[0].fd(), sinks[1].fd()) &&
+         relay_mode(options, StreamKind::kOut, sinks[0]) == RelayMode::kImmediate &&
+         relay_mode(options, StreamKind::kErr, sinks[1]) == RelayMode::kImmediate;
 }
 
 UniqueFd open_log(const std::filesystem::path& folder, const char* name) {
@@ -55,10 +63,19 @@ WorkerOutput::WorkerOutput(const OutputOptions& options, OutputSinks& sinks)
               OutputRelay(relay_mode(options, StreamKind::kErr, sinks[1]), options.rank,
                           StreamKind::kErr, sinks[1], tail_)},
       logs_{open_log(options.log_folder, "stdout.log"),
-            open_log(options.log_folder, "stderr.log")} {}
+            open_log(options.log_folder, "stderr.log")} {
+  if (!goes_to_one_terminal(options, sinks)) return;
+  // What a worker draws with one stream and prints with the other arrives in its order only if both
+  // are the same.
+  WorkerChannel& errors = channel(StreamKind::kErr);
+  errors.write_end = UniqueFd(fcntl(worker_fd(StreamKind::kOut), F_DUPFD_CLOEXEC, 3));
+  errors.read_end.reset();
+  errors.is_terminal = false;
+}
 
 void WorkerOutput::close_worker_fds() {
   for (WorkerChannel& channel : channels_) channel.write_end.reset();
+  errors_.write_end.reset();
 }
 
 size_t WorkerOutput::read_once(StreamKind kind) {
@@ -101,6 +118,19 @@ void WorkerOutput::finish() {
     relays_[static_cast<size_t>(kind)].finish();
     close(kind);
   }
+  take_error();
+}
+
+// Files get it too: there each rank stands for itself.
+void WorkerOutput::take_error() {
+  char buffer[PIPE_BUF];
+  const ssize_t count = ::read(errors_.read_end.get(), buffer, sizeof buffer);
+  errors_.read_end.reset();
+  if (count <= 0) return;
+  write_log(StreamKind::kErr, buffer, static_cast<size_t>(count));
+  LineTail lines;
+  lines.append(StreamKind::kErr, {buffer, static_cast<size_t>(count)});
+  error_ = joined(lines.lines(), "\n");
 }
 
 void WorkerOutput::copy_terminal_size() {

@@ -40,6 +40,9 @@ class WorkerOutput {
   int worker_fd(StreamKind kind) const { return channel(kind).write_end.get(); }
   void close_worker_fds();
 
+  // Where the worker leaves the message of the error that ends it.
+  int error_fd() const { return errors_.write_end.get(); }
+
   // What to poll for POLLIN, or -1 once the stream has ended.
   int fd(StreamKind kind) const { return channel(kind).read_end.get(); }
 
@@ -59,6 +62,8 @@ class WorkerOutput {
   void copy_terminal_size();
   std::deque<std::string> last_lines() const { return tail_.lines(); }
   std::string exception() const { return tail_.exception(); }
+  // What the worker left there, fit to be printed; known after finish().
+  const std::string& error() const { return error_; }
 
  private:
   WorkerChannel& channel(StreamKind kind) { return channels_[static_cast<size_t>(kind)]; }
@@ -71,8 +76,12 @@ class WorkerOutput {
   // Appends to the log file; one that cannot be written (a full disk) is given up.
   void write_log(StreamKind kind, const char* bytes, size_t count);
 
+  void take_error();
+
   OutputSinks& sinks_;
   LineTail tail_;
+  WorkerChannel errors_ = open_pipe_channel();
+  std::string error_;
   std::array<WorkerChannel, 2> channels_;
   std::array<OutputRelay, 2> relays_;
   std::array<UniqueFd, 2> logs_;

@@ -37,6 +37,7 @@ std::vector<char*> c_strings(const std::vector<std::string>& strings) {
   if (dup2(start.stdin_fd, 0) < 0 || dup2(start.stdout_fd, 1) < 0 || dup2(start.stderr_fd, 2) < 0) {
     error = errno;
   } else {
+    if (start.error_fd >= 0) fcntl(start.error_fd, F_SETFD, 0);
     // The launcher ignores SIGPIPE; a program expects to be told.
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, &start.signal_mask, nullptr);

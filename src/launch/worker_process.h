@@ -19,6 +19,7 @@ struct WorkerStart {
   int stdin_fd;                             // becomes descriptors 0, 1 and 2 of the worker
   int stdout_fd;
   int stderr_fd;
+  int error_fd;                    // stays open in the worker under its number; -1: there is none
   sigset_t signal_mask;            // what the worker starts with: the launcher itself blocks more
   std::vector<cpu_set_t> cores{};  // the only ones it may run on, see processor_set(); empty: any
   int death_signal = SIGKILL;      // from the kernel, when the launcher dies

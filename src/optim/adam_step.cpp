@@ -4,6 +4,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,11 @@ class AdamStep final : public GroupedStep {
         int64_t count = -1;
       };
       const std::optional<at::Tensor> found = this->found_inf();
+      actions->add_check([this, parameters = bucket.parameters, state = bucket.state, &own,
+                          recorded = Options(own)]() mutable {
+        recorded.lr(own.lr());  // read from the device
+        return recorded == own && updates(parameters, state);
+      });
       actions->add([this, parameters = bucket.parameters, &own, rate, count,
                     looks = found.has_value(), known = OnDevice()]() mutable {
         const int64_t wanted = counted(parameters);
@@ -110,6 +116,21 @@ class AdamStep final : public GroupedStep {
   int64_t* counter_of(const at::Tensor& parameter) override {
     State* state = this->template find_state<State>(parameter);
     return state == nullptr ? nullptr : &state->step();
+  }
+
+  // Whether these are the tensors that the optimizer keeps for `parameters`: a state that was
+  // loaded has others.
+  bool updates(const std::vector<at::Tensor>& parameters,
+               const std::array<std::vector<at::Tensor>, TensorBucket::kMostColumns>& tensors) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      State* state = this->template find_state<State>(parameters[i]);
+      if (state == nullptr || !state->exp_avg().is_same(tensors[0][i]) ||
+          !state->exp_avg_sq().is_same(tensors[1][i]) ||
+          (!tensors[2].empty() && !state->max_exp_avg_sq().is_same(tensors[2][i]))) {
+        return false;
+      }
+    }
+    return true;
   }
 
   // Counts an update in the states of all `parameters`, which have the same count; returns it.

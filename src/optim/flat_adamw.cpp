@@ -126,6 +126,14 @@ at::Tensor FlatAdamW::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   flat_->collect_gradients();
   if (auto* actions = compat::ReplayActions::current()) {
+    const auto present = [this] {
+      return static_cast<const torch::optim::AdamWOptions&>(param_groups().at(0).options());
+    };
+    actions->add_check([present, recorded = present()]() mutable {
+      const torch::optim::AdamWOptions options = present();
+      recorded.lr(options.lr());  // read from the device
+      return recorded == options;
+    });
     actions->add([this] { refresh_learning_rate(); });
   } else {
     refresh_learning_rate();

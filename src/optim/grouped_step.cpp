@@ -124,6 +124,7 @@ at::Tensor GroupedStep::step(LossClosure closure) {
   const at::NoGradGuard no_grad;
   const bool recording = compat::ReplayActions::current() != nullptr;
   if (recording && !recordable()) refuse_recording();
+  if (recording) check_groups_before_replays();
   look_for_repeated_parameters();
   Rest rest;
   for (auto& group : optimizer_.param_groups()) {
@@ -225,6 +226,20 @@ void GroupedStep::look_for_repeated_parameters() {
   }
   repeats_ = distinct.size() != parameters;
   parameters_known_ = parameters;
+}
+
+// A replay updates the parameters that were there, and looks at their options.
+void GroupedStep::check_groups_before_replays() {
+  using Known = std::pair<const torch::optim::OptimizerOptions*, size_t>;
+  const auto present = [this] {
+    std::vector<Known> groups;
+    for (const auto& group : optimizer_.param_groups()) {
+      groups.emplace_back(&group.options(), group.params().size());
+    }
+    return groups;
+  };
+  compat::ReplayActions::current()->add_check(
+      [present, known = present()] { return present() == known; });
 }
 
 void GroupedStep::let_optimizer_update(const Rest& rest) {

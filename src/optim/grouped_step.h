@@ -98,6 +98,7 @@ class GroupedStep : public OptimizerStep {
                Rest& rest);
   TensorBucket& bucket_of(const at::Tensor& parameter, const Entry& entry);
   void look_for_repeated_parameters();
+  void check_groups_before_replays();
   void let_optimizer_update(const Rest& rest);
 
   torch::optim::Optimizer& optimizer_;

@@ -1,7 +1,5 @@
 #include "accelerate/prepared_optimizer.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/_foreach_zero.h>
 #include <torch/optim/optimizer.h>
 
 #include <utility>
@@ -9,6 +7,8 @@
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
 #include "compat/replay_actions.h"
+#include "optim/drop_gradients.h"
+#include "optim/optimizer_adapter.h"
 #include "optim/optimizer_step.h"
 
 namespace accelerate {
@@ -46,7 +46,7 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
                         .where = "step",
                         .hint = "set gradient_accumulation.steps to 1 for this optimizer"});
     }
-    if (!closure && surroundings.require_complete) surroundings.require_complete();
+    if (!closure && surroundings.require_complete) surroundings.require_complete(*optimizer);
     if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
     if (!surroundings.run_update) {
       at::Tensor loss = step->step(std::move(closure));
@@ -83,10 +83,31 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
+  // A recorded step is made by the replays.
+  void note_step() {
+    if (!surroundings.stepped) return;
+    surroundings.stepped(*optimizer);
+    if (auto* actions = compat::ReplayActions::current()) {
+      actions->add_after([weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->surroundings.stepped(*self->optimizer);
+      });
+    }
+  }
+
+  // Whether zero_grad() is to throw gradients away.
+  bool begin_zero_grad() const {
+    if (!surroundings.begin_zero_grad) return gradients_are_complete();
+    return stamped([&] { return surroundings.begin_zero_grad(*optimizer); });
+  }
+
   void update_ended(bool was_skipped) {
     skipped = was_skipped;
     if (!skipped) ++step_count;
     step->ended(was_skipped);
+  }
+
+  void agree_groups() const {
+    if (adapter) stamped([&] { adapter->agree(); });
   }
 
   void settle() const {
@@ -97,6 +118,7 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
   std::shared_ptr<detail::PreparedModels> models;
   OptimizerSurroundings surroundings;
   std::unique_ptr<OptimizerStep> step;
+  std::unique_ptr<OptimizerAdapter> adapter;  // once somebody asked for it
   bool skipped = false;
   int64_t step_count = 0;
 };
@@ -111,49 +133,22 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
   impl_->step = make_optimizer_step(*impl_->optimizer);
 }
 
+PreparedOptimizer::PreparedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
+  impl_->agree_groups();
   if (!closure && !impl_->gradients_are_complete()) return {};
-  return impl_->stamped([&] { return impl_->update(std::move(closure)); });
+  return impl_->stamped([&] {
+    at::Tensor loss = impl_->update(std::move(closure));
+    impl_->note_step();
+    return loss;
+  });
 }
 
-// Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
-// (DdpOptions::gradient_as_bucket_view) do not allow.
 void PreparedOptimizer::zero_grad(bool set_to_none) {
-  if (!impl_->gradients_are_complete()) return;
-  if (impl_->surroundings.before_zero_grad) {
-    impl_->stamped([&] { impl_->surroundings.before_zero_grad(optimizer()); });
-  }
+  if (!impl_->begin_zero_grad()) return;
   if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
-  if (compat::KeptGradients::active()) {
-    const auto* actions = compat::ReplayActions::current();
-    std::vector<at::Tensor> kept;
-    for (const auto& group : impl_->optimizer->param_groups()) {
-      for (const at::Tensor& parameter : group.params()) {
-        at::Tensor& gradient = parameter.mutable_grad();
-        if (!gradient.defined()) continue;
-        if (actions != nullptr && set_to_none && actions->untouched(gradient)) {
-          gradient.reset();
-        } else {
-          kept.push_back(gradient);
-        }
-      }
-    }
-    const at::NoGradGuard no_grad;
-    if (!kept.empty()) at::_foreach_zero_(kept);
-    return;
-  }
-  for (auto& group : impl_->optimizer->param_groups()) {
-    for (at::Tensor& parameter : group.params()) {
-      at::Tensor& gradient = parameter.mutable_grad();
-      if (!gradient.defined()) continue;
-      if (set_to_none) {
-        gradient.reset();
-      } else {
-        gradient = gradient.detach();
-        gradient.zero_();
-      }
-    }
-  }
+  drop_gradients(parameters_of(*impl_->optimizer), set_to_none);
 }
 
 bool PreparedOptimizer::step_was_skipped() const {
@@ -171,10 +166,40 @@ void PreparedOptimizer::set_step_count(int64_t steps) {
   impl_->step_count = steps;
 }
 
+PreparedOptimizer::operator torch::optim::Optimizer&() const& {
+  if (!impl_->adapter) {
+    // By the handle that the adapter belongs to: it cannot outlive it.
+    const auto step = [impl = impl_.get()](LossClosure closure) {
+      return PreparedOptimizer(impl->shared_from_this()).step(std::move(closure));
+    };
+    impl_->stamped(
+        [&] { impl_->adapter = std::make_unique<OptimizerAdapter>(*impl_->optimizer, step); });
+  }
+  impl_->agree_groups();
+  return *impl_->adapter;
+}
+
+torch::optim::Optimizer* PreparedOptimizer::converted() const { return impl_->adapter.get(); }
+
+void PreparedOptimizer::agree_groups() const { impl_->agree_groups(); }
+
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
+  impl_->agree_groups();
   return impl_->optimizer->param_groups();
 }
 
 torch::optim::Optimizer& PreparedOptimizer::optimizer() const { return *impl_->optimizer; }
+
+torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                            const PreparedOptimizer& optimizer) {
+  static_cast<const torch::optim::Optimizer&>(optimizer).save(archive);
+  return archive;
+}
+
+torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                           const PreparedOptimizer& optimizer) {
+  static_cast<torch::optim::Optimizer&>(optimizer).load(archive);
+  return archive;
+}
 
 }  // namespace accelerate

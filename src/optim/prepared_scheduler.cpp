@@ -57,7 +57,9 @@ void PreparedScheduler::step_unless_skipped() {
   if (surroundings_.optimizer_step_was_skipped && surroundings_.optimizer_step_was_skipped()) {
     return;
   }
+  if (surroundings_.agree_groups) surroundings_.agree_groups();
   for (int64_t step = 0; step < steps_a_call() && !is_over(scheduler_); ++step) scheduler_.step();
+  if (surroundings_.agree_groups) surroundings_.agree_groups();
 }
 
 void PreparedScheduler::step(double metric_or_epoch) { scheduler().step(metric_or_epoch); }

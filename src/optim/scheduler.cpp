@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/prepared_optimizer.h"
 #include "accelerate/schedulers.h"
 #include "optim/momentum_option.h"
 #include "optim/schedule_rule.h"
@@ -108,7 +109,9 @@ struct Scheduler::Impl {
 };
 
 Scheduler::Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule)
-    : impl_(std::make_shared<Impl>(optimizer, std::move(schedule))) {}
+    : impl_(std::make_shared<Impl>(detail::own_optimizer(optimizer), std::move(schedule))) {
+  (void)detail::own_optimizer(optimizer);  // learns the rates that the schedule begins with
+}
 
 Scheduler::Scheduler(std::function<torch::optim::Optimizer*()> find_optimizer, Schedule adapted)
     : impl_(std::make_shared<Impl>(std::move(find_optimizer), std::move(adapted))),

@@ -56,6 +56,11 @@ class SgdStep final : public GroupedStep {
     if (auto* actions = compat::ReplayActions::current()) {
       if (first) RecordedScalars::refuse_first_step();
       const at::Tensor rate = scalars_.take();
+      actions->add_check([this, parameters = bucket.parameters, momenta = bucket.state[0], &own,
+                          recorded = Options(own)]() mutable {
+        recorded.lr(own.lr());  // read from the device
+        return recorded == own && keeps(parameters, momenta);
+      });
       actions->add([&own, rate, known = -1.0]() mutable {
         if (known != own.lr()) rate.fill_(own.lr());
         known = own.lr();
@@ -65,6 +70,16 @@ class SgdStep final : public GroupedStep {
     scalars_.lay_by(bucket.device, 1);
     run(own.lr());
     if (bucket.step == kFirst) keep_momenta(bucket);
+  }
+
+  // Whether these are the momenta of `parameters`, if they have any: a state that was loaded has
+  // others.
+  bool keeps(const std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& momenta) {
+    for (size_t i = 0; i < momenta.size(); ++i) {
+      State* state = find_state<State>(parameters[i]);
+      if (state == nullptr || !state->momentum_buffer().is_same(momenta[i])) return false;
+    }
+    return true;
   }
 
   // Not before the kernel has written them.

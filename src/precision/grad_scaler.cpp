@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "accelerate/errors.h"
 #include "compat/gradient_values.h"
+#include "compat/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -47,6 +49,12 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
     all.insert(all.end(), group.params().begin(), group.params().end());
   }
   return all;
+}
+
+bool has_gradients(const torch::optim::Optimizer& optimizer) {
+  return std::ranges::any_of(parameters_of(optimizer), [](const at::Tensor& parameter) {
+    return parameter.grad().defined();
+  });
 }
 
 // Copies of one scalar on the devices that ask for it.
@@ -126,6 +134,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   constexpr const char* kWhere = "GradScaler::unscale_";
   if (!options_.enabled) return;
   require_scale(kWhere);
+  // Gradients that come later are scaled: they must not pass for unscaled ones.
+  if (!iteration_.contains(&optimizer) && !has_gradients(optimizer)) return;
   const auto found = iteration_.find(&optimizer);
   if (found != iteration_.end()) {
     refuse(found->second.stage == Stage::kUnscaled
@@ -147,8 +157,9 @@ GradScaler::OptimizerState& GradScaler::before_step(torch::optim::Optimizer& opt
   if (found != iteration_.end() && found->second.stage == Stage::kStepped) {
     refuse("this optimizer has made its step already", kWhere, "call update() after each step");
   }
-  if (found == iteration_.end()) unscale_(optimizer);
-  return iteration_.at(&optimizer);
+  if (found != iteration_.end()) return found->second;
+  return iteration_[&optimizer] = {.stage = Stage::kUnscaled,
+                                   .found_inf = unscale_gradients(optimizer)};
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer,
@@ -193,6 +204,13 @@ void GradScaler::update() {
   at::Tensor found_inf;
   for (const auto& [optimizer, state] : iteration_) {
     found_inf = found_inf.defined() ? found_inf + state.found_inf : state.found_inf;
+  }
+  if (auto* actions = compat::ReplayActions::current()) {
+    actions->add_check([this, recorded = options_] {
+      return recorded.growth_factor == options_.growth_factor &&
+             recorded.backoff_factor == options_.backoff_factor &&
+             recorded.growth_interval == options_.growth_interval;
+    });
   }
   at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
                          options_.backoff_factor, options_.growth_interval);

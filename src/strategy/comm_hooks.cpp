@@ -48,10 +48,12 @@ class CastHook final : public c10d::CommHookInterface {
     at::Tensor original = bucket.getBuffer();
     at::Tensor cast = original.to(dtype_);
     bucket.setBuffer(cast);
+    // Not `this`: where a pass is refused while buckets are under way, the reducer and its hook may
+    // be gone before they arrive.
     return inner_->runHook(bucket)->then(
-        [this, original](c10::ivalue::Future& done) -> c10::IValue {
+        [inner = inner_, original](c10::ivalue::Future& done) -> c10::IValue {
           const at::NoGradGuard in_callback;
-          original.copy_(inner_->parseHookResult(done.value()));
+          original.copy_(inner->parseHookResult(done.value()));
           return original;
         },
         c10::TensorType::get());
@@ -61,7 +63,7 @@ class CastHook final : public c10d::CommHookInterface {
   }
 
  private:
-  std::unique_ptr<c10d::CommHookInterface> inner_;
+  std::shared_ptr<c10d::CommHookInterface> inner_;
   at::ScalarType dtype_;
 };
 

@@ -93,6 +93,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   // serves all evaluation that follows.
   void before_forward() override {
     require_usable("forward");
+    require_no_local_pass("forward");
     run_before_next_forward();
     if (!options_.broadcast_buffers || buffers_.empty()) return;
     const bool training = module_->is_training() && at::GradMode::is_enabled();
@@ -132,6 +133,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
 
   void after_backward() override {
     const bool unreduced = reducer_->holds_unreduced_gradients();
+    if (reduces_) ++reduced_passes_;
     if (postponed_) {
       reducer_->reduce_postponed();
       reducer_->set_holds_unreduced_gradients(false);
@@ -153,6 +155,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     const bool untouched = !reduces_ || reducer_->is_armed();
     reducer_->disarm();
     reducer_->set_holds_unreduced_gradients(untouched && unreduced_before_);
+    if (!reducer_->holds_unreduced_gradients()) local_passes_are_meant_ = false;
     in_backward_ = false;
   }
 
@@ -225,6 +228,31 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
             .hint = "call accelerator.backward(loss) instead of loss.backward()"});
   }
 
+  void require_no_local_pass(const char* where) const override {
+    if (!options_.check_replicas || !usable() || !gradient_sync_ || local_passes_are_meant_) return;
+    if (!reducer_->holds_unreduced_gradients()) return;
+    refuse({.what = "a backward pass went past accelerator.backward(loss): its gradients are those "
+                    "of this rank alone, and updates by them would train the ranks apart",
+            .where = where,
+            .hint = "call accelerator.backward(loss) instead of loss.backward() and step the "
+                    "prepared optimizer; for a pass that is meant to stay on this rank, hold "
+                    "accelerator.no_sync(model)"});
+  }
+  void accept_local_passes() override {
+    if (usable() && reducer_->holds_unreduced_gradients()) local_passes_are_meant_ = true;
+  }
+  void drop_gradient(const at::Tensor& parameter) override {
+    if (!usable() || !reducer_->holds_unreduced_gradients()) return;
+    if (identities_.count(parameter.unsafeGetTensorImpl()) == 0) return;
+    reducer_->set_holds_unreduced_gradients(false);
+    local_passes_are_meant_ = false;
+  }
+  // Between two averages of LocalSGD, and in a join, the ranks are not at the same update.
+  bool is_replicated() const override {
+    return options_.check_replicas && usable() && gradient_sync_ && join_ == nullptr;
+  }
+  int64_t reduced_passes() const override { return reduced_passes_; }
+
   std::vector<int64_t> gradient_order() const override {
     return reducer_ ? reducer_->gradient_order() : std::vector<int64_t>{};
   }
@@ -240,8 +268,8 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
   }
   StateDict hook_state() const override { return hook_ != nullptr ? hook_->state() : StateDict{}; }
-  void check_hook_state(const StateDict& state) const override {
-    if (hook_ != nullptr) hook_->check(state);
+  std::string check_hook_state(const StateDict& state) const override {
+    return hook_ != nullptr ? hook_->check(state) : std::string();
   }
   void load_hook_state(const StateDict& state) override {
     if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
@@ -340,7 +368,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   bool gradient_sync_ = true;
   bool sync_next_ = false;
   bool buffers_changed_ = false;
-  bool in_backward_ = false;  // stays where a pass threw
+  bool in_backward_ = false;             // stays where a pass threw
+  bool local_passes_are_meant_ = false;  // those behind gradients that were not reduced
+  int64_t reduced_passes_ = 0;
   int64_t batch_weight_ = 1;
   detail::UnevenJoin* join_ = nullptr;  // while one runs
   size_t join_index_ = 0;

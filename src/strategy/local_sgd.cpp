@@ -58,6 +58,7 @@ void LocalSgd::finish() {
 
 void LocalSgd::restore_gradient_sync() {
   if (!std::exchange(active_, false) || !strategy_) return;
+  strategy_->accept_local_passes();
   strategy_->set_gradient_sync(gradient_sync_before_);
 }
 

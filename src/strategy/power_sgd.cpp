@@ -9,6 +9,7 @@
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,6 +21,22 @@
 #include "strategy/bucket_mean.h"
 
 namespace accelerate {
+namespace {
+
+// Memory of a GPU belongs to the stream on which it was allocated. If it is freed while another
+// stream, on which it is used too, has not come that far, it would be given away too early; so the
+// allocator is told. Costs nothing on the stream of its own.
+void use_on_current_stream(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl device(tensor.device().type());
+  tensor.record_stream(device.getStream(tensor.device()));
+}
+
+void use_on_current_stream(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) use_on_current_stream(tensor);
+}
+
+}  // namespace
 
 struct PowerSgdHook::Pass {
   at::Tensor buffer{};                     // the bucket
@@ -56,6 +73,12 @@ c10::intrusive_ptr<c10::ivalue::Future> PowerSgdHook::runHook(c10d::GradBucket& 
       [this, pass](c10::ivalue::Future& done) -> c10::IValue {
         const at::NoGradGuard in_callback;
         if (done.hasError()) std::rethrow_exception(done.exception_ptr());
+        // Made on the stream of the backward pass, which the owner of `pass` lets go of at once.
+        use_on_current_stream(pass->values);
+        use_on_current_stream(pass->input);
+        use_on_current_stream(pass->first_message);
+        use_on_current_stream(pass->memory->directions);
+        use_on_current_stream(pass->memory->first_directions);
         finish_pass(*pass);
         return pass->buffer;
       },
@@ -64,6 +87,10 @@ c10::intrusive_ptr<c10::ivalue::Future> PowerSgdHook::runHook(c10d::GradBucket& 
 
 PowerSgdHook::Pass PowerSgdHook::begin_pass(c10d::GradBucket& bucket, Memory& memory) {
   Pass pass{.buffer = bucket.getBufferRef(), .memory = &memory};
+  // Made by the last pass, on a stream of its own.
+  use_on_current_stream(memory.error);
+  use_on_current_stream(memory.directions);
+  use_on_current_stream(memory.first_directions);
   if (shape_ == Shape::kGradients) {
     pass.values = pass.buffer;
   } else {
@@ -100,7 +127,8 @@ PowerSgdHook::Pass PowerSgdHook::begin_pass(c10d::GradBucket& bucket, Memory& me
 
 void PowerSgdHook::draw_directions(const std::vector<at::Tensor>& matrices, Memory& memory) {
   const auto fits = [&](const at::Tensor& matrix, const at::Tensor& directions) {
-    return directions.size(0) == matrix.size(1) && directions.scalar_type() == matrix.scalar_type();
+    return directions.size(0) == matrix.size(1) && directions.size(1) == rank_for(matrix) &&
+           directions.scalar_type() == matrix.scalar_type();
   };
   const bool reuse = options_.warm_start && std::ranges::equal(matrices, memory.directions, fits);
   if (reuse) {
@@ -216,15 +244,24 @@ StateValue::List to_list(const std::vector<at::Tensor>& tensors) {
   return {tensors.begin(), tensors.end()};
 }
 
-at::Tensor copy_of(const StateValue& value, c10::Device device) {
-  const at::Tensor& tensor = value.as_tensor();
+at::Tensor copied_to(c10::Device device, const at::Tensor& tensor) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
-std::vector<at::Tensor> copies_of(const StateValue& list, c10::Device device) {
-  std::vector<at::Tensor> copies;
-  for (const StateValue& tensor : list.as_list()) copies.push_back(copy_of(tensor, device));
-  return copies;
+[[noreturn]] void refuse_state(const std::string& what) {
+  throw CheckpointError({.what = "the state of PowerSGD " + what});
+}
+
+std::vector<at::Tensor> matrices_of(const StateDict& bucket, const char* key) {
+  std::vector<at::Tensor> matrices;
+  for (const StateValue& value : bucket.at(key).as_list()) {
+    const at::Tensor& matrix = value.as_tensor();
+    if (matrix.dim() != 2 || !matrix.is_floating_point()) {
+      refuse_state(std::string("has ") + key + " that are not matrices");
+    }
+    matrices.push_back(matrix);
+  }
+  return matrices;
 }
 
 }  // namespace
@@ -238,34 +275,56 @@ StateDict PowerSgdHook::state() const {
     if (memory.error.defined()) bucket.set("error", memory.error);
     buckets.emplace_back(std::move(bucket));
   }
-  return {{"iteration", iteration_}, {"draws", draws_}, {"buckets", std::move(buckets)}};
+  return {{"iteration", iteration_},
+          {"draws", draws_},
+          {"rank", options_.matrix_approximation_rank},
+          {"buckets", std::move(buckets)}};
 }
 
-PowerSgdHook::Saved PowerSgdHook::parse(const StateDict& state, c10::Device device) {
+PowerSgdHook::Saved PowerSgdHook::parse(const StateDict& state) {
   const auto count = [&](const StateDict& dict, const char* key) {
     const int64_t value = dict.at(key).as_integer();
-    if (value >= 0) return value;
-    throw CheckpointError(
-        {.what = std::string("the state of PowerSGD has ") + key + " = " + std::to_string(value)});
+    if (value < 0) refuse_state(std::string("has ") + key + " = " + std::to_string(value));
+    return value;
   };
   Saved saved{.iteration = count(state, "iteration"),
               .draws = static_cast<uint64_t>(count(state, "draws"))};
+  if (state.contains("rank")) saved.rank = count(state, "rank");
+  const auto same_kind = [](const at::Tensor& one, const at::Tensor& other) {
+    return one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type();
+  };
   for (const StateValue& value : state.at("buckets").as_list()) {
     const StateDict& bucket = value.as_dict();
     Memory& memory = saved.memories[static_cast<size_t>(count(bucket, "index"))];
-    memory.directions = copies_of(bucket.at("directions"), device);
-    memory.first_directions = copies_of(bucket.at("first_directions"), device);
-    if (const StateValue* error = bucket.find("error")) memory.error = copy_of(*error, device);
+    memory.directions = matrices_of(bucket, "directions");
+    memory.first_directions = matrices_of(bucket, "first_directions");
+    if (!std::ranges::equal(memory.directions, memory.first_directions, same_kind)) {
+      refuse_state("has directions and first_directions that do not belong together");
+    }
+    if (const StateValue* error = bucket.find("error")) memory.error = error->as_tensor();
+    if (memory.error.defined() && (memory.error.dim() != 1 || !memory.error.is_floating_point())) {
+      refuse_state("has an error that is not a row of numbers");
+    }
   }
   return saved;
 }
 
-void PowerSgdHook::check(const StateDict& state) const {
-  static_cast<void>(parse(state, c10::kCPU));
+std::string PowerSgdHook::check(const StateDict& state) const {
+  const Saved saved = parse(state);
+  const int64_t own = options_.matrix_approximation_rank;
+  if (saved.rank == 0 || saved.rank == own) return {};
+  return "the directions of PowerSGD: saved with matrix_approximation_rank " +
+         std::to_string(saved.rank) + ", this program has " + std::to_string(own) +
+         "; they are drawn again";
 }
 
 void PowerSgdHook::load(const StateDict& state, c10::Device device) {
-  Saved saved = parse(state, device);
+  Saved saved = parse(state);
+  for (auto& [index, memory] : saved.memories) {
+    for (at::Tensor& matrix : memory.directions) matrix = copied_to(device, matrix);
+    for (at::Tensor& matrix : memory.first_directions) matrix = copied_to(device, matrix);
+    if (memory.error.defined()) memory.error = copied_to(device, memory.error);
+  }
   iteration_ = saved.iteration;
   draws_ = saved.draws;
   memories_ = std::move(saved.memories);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 #include <vector>
 
 #include "accelerate/comm_hook.h"
@@ -31,7 +32,7 @@ class PowerSgdHook final : public c10d::CommHookInterface {
 
   // What is kept from pass to pass; see ReductionMemory.
   StateDict state() const;
-  void check(const StateDict& state) const;
+  std::string check(const StateDict& state) const;
   void load(const StateDict& state, c10::Device device);
 
  private:
@@ -44,12 +45,13 @@ class PowerSgdHook final : public c10d::CommHookInterface {
   struct Saved {
     int64_t iteration = 0;
     uint64_t draws = 0;
-    std::map<size_t, Memory> memories{};
+    int64_t rank = 0;                     // of the approximation; 0 where it is not known
+    std::map<size_t, Memory> memories{};  // shares the tensors of the state
   };
   // One pass of one bucket.
   struct Pass;
 
-  static Saved parse(const StateDict& state, c10::Device device);
+  static Saved parse(const StateDict& state);
 
   Pass begin_pass(c10d::GradBucket& bucket, Memory& memory);
   void draw_directions(const std::vector<at::Tensor>& matrices, Memory& memory);

@@ -1,6 +1,8 @@
 // What the exchange of gradients keeps from pass to pass.
 #pragma once
 
+#include <string>
+
 #include "accelerate/state_dict.h"
 
 namespace accelerate {
@@ -20,8 +22,10 @@ class ReductionMemory {
   // What a communication hook keeps on this rank alone; empty if nothing. Shares the memory of the
   // tensors. On another number of ranks a hook begins anew.
   virtual StateDict hook_state() const = 0;
-  // Throws CheckpointError if it is no such state. A model whose hook keeps nothing does not ask.
-  virtual void check_hook_state(const StateDict& state) const = 0;
+  // Throws CheckpointError if it is no such state. Returns what of it cannot be taken over, because
+  // the hook has other options now; empty if there is nothing. A model whose hook keeps nothing
+  // does not ask.
+  virtual std::string check_hook_state(const StateDict& state) const = 0;
   // Goes on from there, before the next pass, after the same check.
   virtual void load_hook_state(const StateDict& state) = 0;
 };

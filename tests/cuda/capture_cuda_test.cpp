@@ -5,7 +5,11 @@
 #include <accelerate/ops.h>
 #include <accelerate/step_capture.h>
 #include <gmock/gmock.h>
+#include <stdlib.h>
 #include <torch/torch.h>
+
+#include <filesystem>
+#include <string>
 
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
@@ -195,6 +199,104 @@ TEST_F(CaptureTest, GradientsThatWereLetGoOfComeBackAsZeros) {
       EXPECT_EQ(net->weight.grad().sum().item<float>(), 6.0F) << i;
     }
     EXPECT_EQ(step.replays(), 5);
+  });
+}
+
+// Moments that were loaded lie elsewhere than those that the graphs were recorded with.
+TEST_F(CaptureTest, StepsAfterLoadStateAreThoseOfTheLoadedState) {
+  alone([](const Rank&) {
+    REQUIRE_GPU();
+    std::string pattern = (std::filesystem::temp_directory_path() / "capture-XXXXXX").string();
+    const std::filesystem::path folder = mkdtemp(pattern.data());
+    for (const bool momentum : {false, true}) {
+      Accelerator accelerator;
+      torch::manual_seed(3);
+      Net net;
+      std::shared_ptr<torch::optim::Optimizer> own;
+      if (momentum) {
+        own = std::make_shared<torch::optim::SGD>(net->parameters(),
+                                                  torch::optim::SGDOptions(0.1).momentum(0.9));
+      } else {
+        own = std::make_shared<torch::optim::AdamW>(net->parameters(), 1e-2);
+      }
+      auto [model, optimizer] = accelerator.prepare(net, own);
+      auto step = accelerator.capture(
+          [&, &model = model, &optimizer = optimizer](const Tensors& in) -> Tensors {
+            optimizer.zero_grad();
+            const at::Tensor loss = torch::nn::functional::cross_entropy(model(in[0]), in[1]);
+            accelerator.backward(loss);
+            optimizer.step();
+            return {loss.detach()};
+          });
+      torch::manual_seed(4);
+      const Tensors batch{torch::randn({16, 8}).to(accelerator.device()),
+                          torch::randint(3, {16}).to(accelerator.device())};
+      const auto losses = [&] {
+        std::vector<float> values;
+        for (int i = 0; i < 8; ++i) values.push_back(step(batch)[0].item<float>());
+        return values;
+      };
+      losses();
+      EXPECT_EQ(step.graphs(), 1u);
+      accelerator.save_state(folder / "state");
+      const auto expected = losses();
+      accelerator.load_state(folder / "state");
+      const auto resumed = losses();
+      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(resumed[i], expected[i], 1e-5) << i;
+      EXPECT_EQ(step.fallback_reason(), "");
+      EXPECT_EQ(step.graphs(), 1u);
+      // A state that was loaded without the accelerator.
+      load_optimizer_state(*own, optimizer_state(*own));
+      const int64_t replays = step.replays();
+      step(batch);
+      EXPECT_EQ(step.replays(), replays);
+    }
+    std::filesystem::remove_all(folder);
+  });
+}
+
+// Both common orders of the calls, in windows: zero_grad() before backward() throws the gradients
+// of the last window away in the first micro-batch, and none in the others.
+TEST_F(CaptureTest, ZeroGradFirstInWindowsHasTheLossesOfEagerSteps) {
+  alone([](const Rank&) {
+    REQUIRE_GPU();
+    const auto losses = [](bool captured) {
+      Accelerator accelerator({.gradient_accumulation = {.steps = 3}});
+      torch::manual_seed(3);
+      Net net;
+      torch::optim::AdamW adamw(net->parameters(), 1e-2);
+      auto [model, optimizer] = accelerator.prepare(net, adamw);
+      const auto body = [&, &model = model, &optimizer = optimizer](const Tensors& in) -> Tensors {
+        optimizer.zero_grad();
+        const at::Tensor loss = torch::nn::functional::cross_entropy(model(in[0]), in[1]);
+        accelerator.backward(loss);
+        optimizer.step();
+        return {loss.detach()};
+      };
+      auto step = accelerator.capture(body);
+      torch::manual_seed(4);
+      std::vector<float> values;
+      for (int i = 0; i < 36; ++i) {
+        const Tensors batch{torch::randn({16, 8}).to(accelerator.device()),
+                            torch::randint(3, {16}).to(accelerator.device())};
+        if (captured) {
+          values.push_back(step(batch)[0].template item<float>());
+        } else {
+          const auto window = accelerator.accumulate(model);
+          values.push_back(body(batch)[0].template item<float>());
+        }
+      }
+      EXPECT_EQ(optimizer.step_count(), 12);
+      if (captured) {
+        EXPECT_EQ(step.fallback_reason(), "");
+        EXPECT_EQ(step.graphs(), 3u);
+        EXPECT_GT(step.replays(), 15);
+      }
+      return values;
+    };
+    const auto eager = losses(false);
+    const auto replayed = losses(true);
+    for (size_t i = 0; i < eager.size(); ++i) EXPECT_NEAR(eager[i], replayed[i], 2e-3) << i;
   });
 }
 

@@ -67,7 +67,7 @@ class Installation(unittest.TestCase):
 
     def test_cmake_prefix_without_cmake_files_is_an_error(self):
         result = self.run_program("--cmake-prefix")
-        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
         self.assertEqual(
             result.stderr,
             "error: the CMake files of Accelerate are not installed\n"

@@ -49,7 +49,7 @@ class Bash(ProgramTest):
         self.assertEqual(self.complete("launch", "--mixed_precision", "f"), ["fp16", "fp8"])
         self.assertEqual(self.complete("launch", "--mixed-precision", "=", "b"), ["bf16"])
         self.assertEqual(self.complete("launch", "--mixed_precision", "="), ["no", "fp16", "bf16", "fp8"])
-        self.assertEqual(self.complete("config", "default", "--mixed_precision", ""), ["no", "fp16", "bf16", "fp8"])
+        self.assertEqual(self.complete("config", "default", "--mixed_precision", ""), ["no", "fp16", "bf16"])
         self.assertEqual(self.complete("completion", "z"), ["zsh"])
         self.assertEqual(self.complete("launch", "--fsdp_offload_params", "t"), ["true"])
 
@@ -105,7 +105,7 @@ class ShellThatCompletes:
     def test_values(self):
         self.assertEqual(self.complete("launch", "--mixed_precision", "f"), ["fp16", "fp8"])
         self.assertEqual(
-            self.complete("config", "default", "--mixed_precision", ""), ["bf16", "fp16", "fp8", "no"]
+            self.complete("config", "default", "--mixed_precision", ""), ["bf16", "fp16", "no"]
         )
         self.assertEqual(self.complete("completion", "z"), ["zsh"])
 

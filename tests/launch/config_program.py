@@ -51,12 +51,12 @@ class ProgramTest(unittest.TestCase):
 class Terminal:
     """A run of the program whose three streams are a terminal."""
 
-    def __init__(self, home: Path, *arguments, size=(24, 80)):
+    def __init__(self, home: Path, *arguments, size=(24, 80), environment=None):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             termios.tcsetwinsize(0, size)
             os.chdir(home)
-            os.execve(PROGRAM, [PROGRAM, *arguments], clean_environment(home))
+            os.execve(PROGRAM, [PROGRAM, *arguments], clean_environment(home, environment))
         self.seen = ""
         self.position = 0
 

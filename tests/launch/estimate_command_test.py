@@ -68,6 +68,16 @@ class EstimateMemory(ProgramTest):
             self.assertEqual(json.loads(result.stdout)["architecture"], named)
             self.assertNotIn("\x1b", self.run_program("estimate-memory", weights).stdout)
 
+    def test_strategies_that_are_not_in_this_build_are_marked(self):
+        text = self.estimate("--dtypes", "float32", "--gpu_memory", "24GiB").stdout
+        self.assertRegex(text, r"(?m)^float32 +DDP ")
+        self.assertRegex(text, r"(?m)^float32 +ZeRO-3\* ")
+        self.assertRegex(text, r"(?m)^DTYPE +LOADED +DDP +ZeRO-1\* +ZeRO-2\* +ZeRO-3\*$")
+        self.assertEqual(text.count("* not part of this build: accelerate launch refuses to start it\n"), 2)
+        document = self.estimate_json("--dtypes", "float32")
+        built = {row["strategy"]: row["in_this_build"] for row in document["ranks"]}
+        self.assertEqual(built, {"DDP": True, "ZeRO-1": False, "ZeRO-2": False, "ZeRO-3": False})
+
     def test_activations_and_gpus(self):
         document = self.estimate_json("--batch", "8", "--sequence", "512", "--gpu_memory", "24GiB", "--gpus", "2")
         self.assertEqual(document["dtypes"][1]["activations"], 8 * 512 * 768 * (12 * 34 + 2))

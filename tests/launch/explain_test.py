@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """`accelerate launch --explain` and `--dry_run`, and the line that names what has no effect."""
 
+import re
+import shutil
 import unittest
 from pathlib import Path
 
@@ -24,8 +26,18 @@ class Explain(ProgramTest):
         self.assertEqual(table["num_processes"], ("2", "--num-processes"))
         self.assertEqual(table["mixed_precision"], ("bf16", "ACCELERATE_MIXED_PRECISION"))
         self.assertEqual(table["debug"], ("true", f"{path}:3"))
+        self.assertNotIn("cpu", table)
+        self.assertRegex(result.stdout, r"\n1\d\d more have their defaults: --explain --all\n$")
+
+    def test_all_shows_defaults_after_what_is_set_and_what_they_mean(self):
+        text = self.run_program("launch", "--num_machines", "1", "--explain", "--all").stdout
+        table = rows(text)
         self.assertEqual(table["cpu"], ("false", "default"))
         self.assertGreater(len(table), 120)
+        names = [line.split()[0] for line in text.splitlines()[1:]]
+        self.assertLess(names.index("num_machines"), names.index("module"))
+        self.assertNotRegex(text, r"(?m)^\S+ +- ")
+        self.assertRegex(text, r"(?m)^config_file +\(the file that accelerate config wrote, if there is one\) +default$")
 
     def test_a_file_that_says_it_twice_is_cited_where_it_says_it_itself(self):
         path = self.write("c.yaml", "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
@@ -108,14 +120,13 @@ class DryRun(ProgramTest):
             "echo", "a b", "--lr",
         )
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        first, second = result.stdout.split("rank 1\n")
-        for part, rank in ((first, "0"), (second, "1")):
-            lines = part.splitlines()
-            self.assertIn(f"  RANK={rank}", lines)
-            self.assertIn("  WORLD_SIZE=2", lines)
-            self.assertIn("  ACCELERATE_USE_CPU=True", lines)
-            self.assertIn("  ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4", lines)
-            self.assertRegex(lines[-1], r"^  \S*echo 'a b' --lr$")
+        self.assertTrue(result.stdout.startswith("all ranks\n"), result.stdout)
+        common, first, second = re.split(r"rank [01]\n", result.stdout)
+        for line in ("  WORLD_SIZE=2", "  ACCELERATE_USE_CPU=True", "  ACCELERATE_GRADIENT_ACCUMULATION_STEPS=4"):
+            self.assertIn(line, common.splitlines())
+        self.assertRegex(common.splitlines()[-1], r"^  \S*echo 'a b' --lr$")
+        self.assertEqual(first, "  LOCAL_RANK=0\n  RANK=0\n")
+        self.assertEqual(second, "  LOCAL_RANK=1\n  RANK=1\n")
 
     def test_what_is_decided_later_is_not_made_up(self):
         one = self.run_program("launch", "--cpu", "--dry_run", "true").stdout.splitlines()
@@ -147,12 +158,13 @@ class DryRun(ProgramTest):
 
 class Tee(ProgramTest):
     def shown(self, *words):
+        shutil.rmtree(self.folder / "logs", ignore_errors=True)
         result = self.run_program("launch", "--cpu", "--log_dir", "logs", *words, "sh", "-c", "echo out $LOCAL_RANK")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         return result.stdout
 
     def test_the_default_means_the_same_when_it_is_given(self):
-        self.assertEqual(rows(self.run_program("launch", "--explain").stdout)["tee"], ("0", "default"))
+        self.assertEqual(rows(self.run_program("launch", "--explain", "--all").stdout)["tee"], ("0", "default"))
         self.assertEqual(self.shown(), "out 0\n")
         self.assertEqual(self.shown("--tee", "0"), "out 0\n")
         self.assertEqual((self.folder / "logs" / "rank_0" / "stdout.log").read_text(), "out 0\n")
@@ -187,14 +199,58 @@ class Tee(ProgramTest):
         self.assertEqual(list(folder.iterdir()), [])
 
 
+class NotInThisBuild(ProgramTest):
+    def started(self):
+        """A program that leaves a file if it is run."""
+        program = self.write("train", f"#!/bin/sh\ntouch {self.folder}/started\n")
+        program.chmod(0o755)
+        return program
+
+    def refused(self, *words, by, what, environment=None):
+        result = self.run_program("launch", *words, self.started(), environment=environment)
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn(f"error: {what} is not part of this build\n  at   {by}\n  try  ", result.stderr)
+        self.assertFalse((self.folder / "started").exists())
+
+    def test_it_is_refused_where_workers_would_start_under_every_launcher(self):
+        path = self.write("fsdp.yaml", "num_processes: 2\ndistributed_type: FSDP\n")
+        hosts = self.write("hosts", "localhost slots=2\n")
+        self.refused("--config_file", path, by=f"{path}:2", what="FSDP")
+        self.refused("--use_deepspeed", by="--use_deepspeed", what="DeepSpeed")
+        self.refused("--tpu", by="--tpu", what="training on TPUs")
+        self.refused(
+            by="environment variable ACCELERATE_MIXED_PRECISION",
+            what="fp8",
+            environment={"ACCELERATE_MIXED_PRECISION": "fp8"},
+        )
+        for launcher in (
+            ("--launcher", "ssh", "--hostfile", hosts, "--launcher_command", "touch started"),
+            ("--launcher", "mpirun"),
+        ):
+            self.refused(*launcher, "--use_fsdp", by="--use_fsdp", what="FSDP")
+
+    def test_it_can_still_be_explained_planned_and_converted(self):
+        path = self.write("fsdp.yaml", "num_processes: 2\ndistributed_type: FSDP\n")
+        for flag in ("--explain", "--dry_run"):
+            result = self.run_program("launch", "--config_file", path, flag, self.started())
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("ACCELERATE_USE_FSDP" if flag == "--dry_run" else "use_fsdp", result.stdout)
+        self.assertEqual(self.run_program("config", "show", "--config_file", path).returncode, 0)
+
+    def test_python_programs_are_told_of_what_their_library_does(self):
+        program = self.write("train.py", "import os\nprint(os.environ['ACCELERATE_USE_FSDP'])\n")
+        result = self.run_program("launch", "--use_fsdp", program)
+        self.assertEqual((result.returncode, result.stdout), (0, "true\n"), result.stderr)
+
+
 class Effects(ProgramTest):
     def test_settings_without_effect_are_named_in_one_line(self):
-        result = self.run_program("launch", "--tpu_use_sudo", "--use_fsdp", "--fsdp-version", "2", "true")
+        result = self.run_program("launch", "--tpu_use_sudo", "--fsdp-version", "2", "true")
         self.assertEqual(result.returncode, 0)
         self.assertEqual(
             result.stderr,
             "accelerate launch: without effect: --tpu_use_sudo; passed on to the workers, but not used by native "
-            "programs: --use_fsdp, --fsdp_version\n",
+            "programs: --fsdp_version\n",
         )
 
     def test_quiet_hides_nothing_that_was_asked_for_in_vain(self):
@@ -203,23 +259,25 @@ class Effects(ProgramTest):
             (result.returncode, result.stderr), (0, "accelerate launch: without effect: --tpu_use_sudo\n")
         )
 
-    def test_gpus_asked_for_where_there_are_none_are_missed_aloud(self):
+    def test_gpus_asked_for_where_there_are_none_are_refused(self):
         if any(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*")):
             self.skipTest("this machine has a GPU")
-        missed = "no NVIDIA GPU is found on this machine, although {} asks for some: workers that find none run on the CPU"
+        missed = "error: no NVIDIA GPU is found on this machine, although {0} asks for some\n  at   {0}\n  try  --cpu"
         path = self.write("gpus.yaml", "num_processes: 2\ndistributed_type: MULTI_GPU\n")
         for words, who in (
             (("--multi_gpu", "--num_processes", "2"), "--multi_gpu"),
-            (("--gpu_ids", "0,1"), "--gpu_ids"),
             (("--config_file", path), f"{path}:2"),
         ):
             with self.subTest(words=words):
                 result = self.run_program("launch", *words, "true")
-                self.assertEqual(
-                    (result.returncode, result.stderr), (0, "accelerate launch: " + missed.format(who) + "\n")
-                )
+                self.assertEqual(result.returncode, 2)
+                self.assertTrue(result.stderr.startswith(missed.format(who)), result.stderr)
+                self.assertEqual(self.run_program("launch", *words, "--dry_run", "true").returncode, 0)
         result = self.run_program("launch", "--cpu", "--config_file", path, "true")
         self.assertEqual((result.returncode, result.stderr), (0, ""))
+        result = self.run_program("launch", "--gpu_ids", "0,1", "true")
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("although --gpu_ids asks for some: workers that find none run on the CPU\n", result.stderr)
 
     def test_slots_of_a_host_file_count_before_the_workers_of_a_file(self):
         self.default_file.parent.mkdir(parents=True)

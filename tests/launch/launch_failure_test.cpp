@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <fstream>
+
 #include "launch/launcher_run.h"
 
 namespace accelerate::test {
@@ -121,6 +123,61 @@ exit 4)");
   EXPECT_THAT(result.err, ContainsRegex("  then rank 0 exited with status 9, [0-9.]+ m?s later"));
 }
 
+std::string text_in(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// How often `part` occurs in `text`.
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST_F(Launcher, AnErrorOfAllRanksIsPrintedOnce) {
+  const std::string logs = folder_.path() / "logs";
+  const RunResult result =
+      run({"launch", "--cpu", "--num_processes", "3", "--log_dir", logs, RANK_PROGRAM, "refuse"});
+  EXPECT_EQ(result.exit_code, 70);
+  EXPECT_EQ(count_of(result.err, "the data have 3 columns"), 1) << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("error: rank [012] of 3 on [^ ]+ exited with status 70 "));
+  EXPECT_THAT(result.err, ContainsRegex("  it said: .rank [012] of 3. UsageError: the data have 3 "
+                                        "columns, the model takes 4\n"
+                                        "    at   rank_program\n    try  another model\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("terminate called")));
+  // Each rank's own file has its own copy.
+  EXPECT_THAT(text_in(logs + "/rank_0/stderr.log"),
+              HasSubstr("[rank 0 of 3] UsageError: the data have 3 columns, the model takes 4\n"));
+}
+
+TEST_F(Launcher, AnErrorOfOneRankIsPrintedOnceAndWithoutTheRuinsOfOthers) {
+  const RunResult result =
+      run({"launch", "--cpu", "--num_processes", "3", RANK_PROGRAM, "refuse", "1"});
+  EXPECT_EQ(result.exit_code, 70);
+  EXPECT_EQ(count_of(result.err, "the data have 3 columns"), 1) << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("error: rank 1 of 3 on [^ ]+ exited with status 70 "));
+  for (const char* noise : {"terminate called", "frame #", "CommError"}) {
+    EXPECT_THAT(result.err, Not(HasSubstr(noise)));
+  }
+}
+
+TEST_F(Launcher, WithoutALauncherTheErrorIsOnStandardErrorAlone) {
+  const RunResult result = run({RANK_PROGRAM, "refuse"}, {.as_is = true});
+  EXPECT_EQ(result.exit_code, 70);
+  EXPECT_EQ(result.err,
+            "[rank 0 of 1] UsageError: the data have 3 columns, the model takes 4\n"
+            "  at   rank_program\n  try  another model\n");
+}
+
+TEST_F(Launcher, AnErrorThatAWorkerGetsOverIsShownAllTheSame) {
+  const RunResult result =
+      run_script(1, std::string("unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE\n") +
+                        RANK_PROGRAM + " refuse\nexit 0");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(count_of(result.err, "UsageError: the data have 3 columns"), 1) << result.err;
+}
+
 TEST_F(Launcher, AMissingProgramIsAClearError) {
   const RunResult result = run({"launch", "--num_processes", "2", "./no/such/program"});
   EXPECT_EQ(result.exit_code, 127);
@@ -135,9 +192,15 @@ TEST_F(Launcher, AFileThatMayNotBeExecutedIsAClearError) {
 }
 
 TEST_F(Launcher, ADirectoryIsAClearError) {
-  const RunResult result = run({"launch", folder_.path().string()});
-  EXPECT_EQ(result.exit_code, 126);
-  EXPECT_EQ(result.err, "error: '" + folder_.path().string() + "' is a directory, not a program\n");
+  const std::string folder = folder_.path().string();
+  const RunResult empty = run({"launch", folder});
+  EXPECT_EQ(empty.exit_code, 126);
+  EXPECT_EQ(empty.err, "error: '" + folder + "' is a directory, not a program\n" +
+                           "  try  name the file of the program; there is none in that folder\n");
+  folder_.write("notes.txt", "");
+  const std::string program = folder_.write("train", "#!/bin/sh\n", true);
+  EXPECT_THAT(run({"launch", folder}).err,
+              HasSubstr("  try  name a program in it: " + program + "\n"));
 }
 
 TEST_F(Launcher, AProgramThatTheKernelRefusesIsAClearError) {

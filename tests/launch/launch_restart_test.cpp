@@ -24,6 +24,20 @@ std::string contents_of(const std::filesystem::path& file) {
   return stream ? text.str() : "(no file)";
 }
 
+TEST_F(Launcher, LogsOfAnEarlierRunAreKept) {
+  const std::string logs = folder_.path() / "logs";
+  const auto written = [&](const std::string& file) { return contents_of(logs + "/" + file); };
+  EXPECT_EQ(run_script(2, "echo first", {"--log_dir", logs}).err, "");
+  const RunResult second = run_script(2, "echo second", {"--log_dir", logs});
+  EXPECT_EQ(second.err, "accelerate launch: " + logs +
+                            " holds the output of an earlier run; this " + "one goes to " + logs +
+                            "/run_2\n");
+  run_script(2, "echo third", {"--log_dir", logs, "--quiet"});
+  EXPECT_EQ(written("rank_1/stdout.log"), "first\n");
+  EXPECT_EQ(written("run_2/rank_1/stdout.log"), "second\n");
+  EXPECT_EQ(written("run_3/rank_1/stdout.log"), "third\n");
+}
+
 TEST_F(Launcher, AFailedJobBeginsAnewAsAWhole) {
   const RunResult result = run_script(2, R"(
 echo "rank $RANK restart $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"

@@ -186,6 +186,17 @@ TEST_F(SlurmRuns, TheWorkersOfAConfigurationFileAreThoseOfEachNodeIfSlurmWasNotA
   EXPECT_THAT(result.out, HasSubstr("for each machine: num_processes 2 (" + file + ":5)\n"));
 }
 
+TEST_F(SlurmRuns, LongCommandLinesReachAllNodes) {
+  const std::string worker = folder_.write("worker.sh", "echo rank $RANK got $# of ${#1}");
+  const RunResult result = batch(
+      "--nodes=2 --ntasks-per-node=1",
+      "word=$(head -c 100000 /dev/zero | tr '\\0' '\"')\n" ACCELERATE_PROGRAM " launch --cpu sh " +
+          worker + " \"$word\" \"$word\" \"$word\"");
+  EXPECT_EQ(result.exit_code, 0) << result.err.substr(0, 2000) << result.out.substr(0, 2000);
+  EXPECT_THAT(sorted_lines(result.out),
+              IsSupersetOf({"rank 0 got 3 of 100000", "rank 1 got 3 of 100000"}));
+}
+
 TEST_F(SlurmRuns, TheSelfTestPasses) {
   const RunResult result = command({"srun", "-N", "2", "--ntasks-per-node=1", SELFTEST_PROGRAM,
                                     "--folder", folder_.path().string()});

@@ -88,6 +88,13 @@ TEST_F(SshRuns, ArgumentsArriveUnchanged) {
   EXPECT_EQ(result.out, "<it's><$HOME><a  b><><*><\"q\"><back\\slash>\n") << result.err;
 }
 
+TEST_F(SshRuns, LongCommandLinesArriveWhole) {
+  auto program = script("printf '%s ' $# ${#1} ${#8}; echo");
+  program.insert(program.end(), 8, std::string(100'000, '"'));
+  const RunResult result = start_by_ssh("a\n", 1, {}, program)->wait();
+  EXPECT_EQ(result.out, "8 100000 100000 \n") << result.err.substr(0, 2000);
+}
+
 TEST_F(SshRuns, AFailureIsReportedOnceAndItsStatusPassedOn) {
   RunResult result = start_by_ssh("a\nb\n", 2, {},
                                   script("[ $RANK = 0 ] && { touch \"$0.0\"; exec sleep 600; }; "

@@ -69,6 +69,30 @@ TEST_F(Starters, DebugShowsTheVeryCommandThatRuns) {
   EXPECT_EQ(told[0], told[1]);
 }
 
+TEST_F(Starters, LongCommandLinesGoThroughTheInputOfSrun) {
+  // Plays srun on one machine: runs the words behind its own flags.
+  const std::string srun = folder_.write("srun",
+                                         "#!/bin/sh\n"
+                                         "while [ \"${1#--}\" != \"$1\" ]; do shift; done\n"
+                                         "exec \"$@\"\n",
+                                         true);
+  std::vector<std::string> words = {"launch",
+                                    "--cpu",
+                                    "--launcher",
+                                    "slurm",
+                                    "--launcher_command",
+                                    srun,
+                                    "--num_processes",
+                                    "2",
+                                    "sh",
+                                    folder_.write("worker.sh", "cat; echo $# ${#1} ${#8}")};
+  words.insert(words.end(), 8, std::string(100'000, '"'));
+  const RunResult result = run(words);
+  EXPECT_EQ(result.exit_code, 0) << result.err.substr(0, 2000);
+  // Nothing of the plan is left in the input of the workers.
+  EXPECT_EQ(result.out, "8 100000 100000\n8 100000 100000\n");
+}
+
 class TakenPort : public Starters {
  protected:
   void SetUp() override {

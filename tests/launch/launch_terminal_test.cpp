@@ -30,6 +30,44 @@ until [ "$(stty size <&2)" = '40 77' ]; do sleep 0.02; done)sh",
   EXPECT_EQ(result.out, "ready\r\n");
 }
 
+TEST_F(Launcher, WhatRankZeroDrawsAndPrintsArrivesInItsOrder) {
+  auto run = start_script(2, R"sh(
+[ $RANK = 1 ] && exit
+i=0
+while [ $i -lt 200 ]; do
+  printf '\rbar %s' $i >&2
+  printf '\r\033[Jline %s\n' $i
+  i=$((i+1))
+done)sh",
+                          {}, kTerminal);
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 0);
+  std::string wanted;
+  for (int i = 0; i < 200; ++i) {
+    wanted += "\rbar " + std::to_string(i) + "\r\x1b[Jline " + std::to_string(i) + "\r\n";
+  }
+  EXPECT_EQ(result.out, wanted);
+}
+
+TEST_F(Launcher, LinesOfOtherRanksAndOfTheLauncherStandAboveTheBar) {
+  auto run = start_script(2, R"sh(
+if [ $RANK = 1 ]; then
+  until [ -e "$0.drawn" ]; do sleep 0.02; done
+  echo other
+  exec sleep 600
+fi
+printf '\r50%%' >&2
+touch "$0.drawn"
+exec sleep 600)sh",
+                          {}, kTerminal);
+  run->wait_for_output("\r50%\r\x1b[Jother\r\n\r50%");
+  run->type("\x03");
+  const RunResult result = run->wait();
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  // The terminal itself shows ^C.
+  EXPECT_THAT(result.out, HasSubstr("\r50%^C\r\naccelerate launch: stopped by SIGINT\r\n"));
+}
+
 TEST_F(Launcher, PrefixedWorkersDrawNoBars) {
   auto run = start_script(1, "[ -t 2 ] || echo plain", {"--prefix_output"}, kTerminal);
   const RunResult result = run->wait();

@@ -65,10 +65,21 @@ class MergeWeights(ProgramTest):
         large.write_bytes(safetensors({"a": b"a" * 900, "b": b"b" * 900, "c": b"c"}))
         result = self.merge(large, "shards", "--max-shard-size", "1KB")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("3 tensors, 1.8 kB, in 2 files: ", result.stdout)
+        self.assertIn("3 tensors, 1.8 KiB, in 2 files: ", result.stdout)
         index = json.loads((self.folder / "shards" / "model.safetensors.index.json").read_text())
         self.assertEqual(set(index["weight_map"]), {"a", "b", "c"})
         self.assertNotEqual(index["weight_map"]["a"], index["weight_map"]["b"])
+
+    def test_sizes_are_written_in_either_kind_of_unit_and_a_tensor_that_is_larger_is_named(self):
+        large = self.source / "large.safetensors"
+        large.write_bytes(safetensors({"a": b"a" * 1024, "b": b"b" * 1500, "c": b"c"}))
+        result = self.merge(large, "shards", "--max-shard-size", "1KiB")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(
+            result.stderr,
+            "accelerate merge-weights: 'b' has 1.5 KiB, more than --max_shard_size 1KiB: its file is larger\n",
+        )
+        self.assertEqual(self.merge(large, "more", "--max-shard-size", "2KB").stderr, "")
 
     def test_what_is_there_is_replaced_only_if_asked(self):
         self.merge("model", "merged")

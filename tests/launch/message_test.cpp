@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <random>
+#include <thread>
 
 #include "launch/job_control.h"
 #include "launch/remote_plan.h"
@@ -109,6 +111,7 @@ TEST(RemotePlan, ComesBackFromOneWordThatNoShellTouches) {
   plan.max_restarts = 2;
   plan.join_timeout = std::chrono::milliseconds(1234);
   plan.run_id = "job 7";
+  plan.repeat_last_lines = false;
   remote.folder = "/home/me";
   remote.environment = {"PATH=/bin:/usr/bin"};
   remote.has_lifeline = true;
@@ -133,11 +136,32 @@ TEST(RemotePlan, ComesBackFromOneWordThatNoShellTouches) {
   EXPECT_EQ(back.plan.max_restarts, 2);
   EXPECT_EQ(back.plan.join_timeout, plan.join_timeout);
   EXPECT_EQ(back.plan.run_id, "job 7");
+  EXPECT_FALSE(back.plan.repeat_last_lines);
   EXPECT_EQ(back.folder, "/home/me");
   EXPECT_EQ(back.environment, remote.environment);
   EXPECT_TRUE(back.has_lifeline);
   EXPECT_FALSE(back.place_from_slurm);
   EXPECT_EQ(back.plan.launcher, LauncherKind::kLocal);
+}
+
+TEST(RemotePlan, LongCommandLinesComeBackFromAStream) {
+  RemotePlan remote;
+  remote.plan.command = {"/bin/train"};
+  for (int i = 0; i < 12; ++i) remote.plan.command.push_back(std::string(100'000, '"'));
+  const std::string text = remote_plan_for_stream(remote) + "rest";
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  std::thread writer([&] {
+    EXPECT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  });
+  const RemotePlan back = read_remote_plan(ends[0]);
+  writer.join();
+  EXPECT_EQ(back.plan.command, remote.plan.command);
+  char rest[5] = {};
+  EXPECT_EQ(read(ends[0], rest, 4), 4);
+  EXPECT_STREQ(rest, "rest");
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace

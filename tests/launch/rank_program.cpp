@@ -4,9 +4,12 @@
 //   rank_program steps N [FAIL]       N collectives in a row, 20 ms apart, after "step 0" is
 //   printed;
 //                                     FAIL is RANK:STEP:RESTART: throws there in that attempt
+//   rank_program refuse [RANK]        every rank, or RANK alone, throws a UsageError out of
+//                                     accelerate::run() after a collective
 //   rank_program steps N --resume DIR [FAIL]  the same, going on after a restart where DIR says
 #include <ATen/ATen.h>
 #include <accelerate/accelerator.h>
+#include <accelerate/run.h>
 
 #include <chrono>
 #include <cstdio>
@@ -74,9 +77,28 @@ void run_steps(accelerate::Accelerator& accelerator, int steps, const std::strin
   std::printf("rank %d ended at step %d\n", accelerator.process_index(), step);
 }
 
+void refuse(const std::string& who) {
+  accelerate::Accelerator accelerator(options());
+  sum_over_ranks(accelerator);
+  if (!who.empty() && std::to_string(accelerator.process_index()) != who) {
+    std::printf("waiting\n");
+    std::fflush(stdout);
+    accelerator.wait_for_everyone();
+    return;
+  }
+  accelerate::UsageError error({.what = "the data have 3 columns, the model takes 4",
+                                .where = "rank_program",
+                                .hint = "another model"});
+  error.set_rank(accelerator.process_index(), accelerator.num_processes());
+  throw error;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "refuse") == 0) {
+    return accelerate::run([&] { refuse(argc > 2 ? argv[2] : ""); });
+  }
   const std::string action = argc > 1 ? argv[1] : "sum";
   accelerate::Accelerator accelerator(options());
   if (action == "sum") {

@@ -82,7 +82,14 @@ class Selftest(ProgramTest):
         self.stand_in(self.bin)
         result = self.run_test("--cpu", "--num_processes", "2", "--dry_run")
         self.assertEqual(result.returncode, 0)
-        self.assertEqual(result.stdout.count(str(Path(os.path.realpath(self.bin)) / "accelerate-selftest")), 2)
+        self.assertEqual(result.stdout.count(str(Path(os.path.realpath(self.bin)) / "accelerate-selftest")), 1)
+
+    def test_what_this_build_cannot_do_is_refused(self):
+        self.stand_in(self.bin)
+        config = self.write("c.yaml", "distributed_type: DEEPSPEED\nnum_processes: 2\n")
+        result = self.run_test("--config_file", config)
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn(f"error: DeepSpeed is not part of this build\n  at   {config}:1\n", result.stderr)
 
     def test_another_program_is_refused(self):
         result = self.run_test("--cpu", "./train")
@@ -96,7 +103,7 @@ class Selftest(ProgramTest):
 
     def test_a_missing_program_is_named(self):
         result = self.run_test("--cpu")
-        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.returncode, 1)
         self.assertIn("error: the program accelerate-selftest is missing\n", result.stderr)
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from config_program import DEADLINE_S, PROGRAM, ProgramTest, clean_environment
+from config_program import DEADLINE_S, PROGRAM, ProgramTest, Terminal, clean_environment
 
 
 class Usage(ProgramTest):
@@ -40,11 +40,18 @@ class Usage(ProgramTest):
     def test_a_mistyped_value_is_told_the_nearest(self):
         self.assertEqual(
             self.refusal("config", "default", "--mixed_precision", "bf61"),
-            "error: --mixed_precision cannot be 'bf61': it is no, fp16, bf16 or fp8\n  try  bf16?\n",
+            "error: --mixed_precision cannot be 'bf61': it is no, fp16 or bf16\n  try  bf16?\n",
         )
         self.assertIn("try  bfloat16?\n", self.refusal("estimate-memory", "m", "--dtypes", "int8", "bfloat61"))
         self.assertIn("try  adam8bit?\n", self.refusal("estimate-memory", "m", "--optimizer", "adam8bits"))
         self.assertIn("try  bash?\n", self.refusal("completion", "bahs"))
+
+    def test_another_word_is_not_taken_for_a_typing_error(self):
+        self.assertIn("try  accelerate launch --help: there is no script for tcsh\n", self.refusal("completion", "tcsh"))
+        for words in (("config", "default"), ("launch",)):
+            said = self.refusal(*words, "--mixed_precision", "fp32", *(["true"] if words == ("launch",) else []))
+            self.assertIn("try  no: without mixed precision everything is computed in fp32\n", said)
+        self.assertIn("try  bf16: fp8 is not part of this build\n", self.refusal("config", "default", "--mixed_precision", "fp8"))
 
     def test_what_is_missing_is_named(self):
         self.assertEqual(
@@ -91,16 +98,33 @@ class Usage(ProgramTest):
     def test_what_is_there_but_cannot_be_used_is_work_that_failed(self):
         (self.folder / "empty").mkdir()
         self.write("short.safetensors", "short")
+        self.write("unknown.json", '{"model_type": "none"}')
+        self.write("broken.json", "{")
         for words in (
             ("estimate-memory", "empty"),
             ("estimate-memory", "short.safetensors"),
             ("merge-weights", "empty", "target"),
             ("merge-weights", "short.safetensors", "target"),
             ("checkpoint", "list", "empty"),
+            ("estimate-memory", "unknown.json"),
+            ("estimate-memory", "broken.json"),
         ):
             with self.subTest(words=words):
                 self.assertEqual(self.run_program(*words).returncode, 1)
 
+
+    def test_a_result_that_cannot_be_written_is_work_that_failed(self):
+        file = self.write("file", "")
+        old = self.write("old.yaml", "distributed_type: FSDP\nfsdp_config: {fsdp_version: 1}\n")
+        for words, input in (
+            (("config", "--config_file", file / "c.yaml"), "0\nno\n"),
+            (("config", "default", "--config_file", file / "c.yaml"), ""),
+            (("to-fsdp2", "--config_file", old, "--output_file", file / "c.yaml"), ""),
+        ):
+            with self.subTest(words=words):
+                result = self.run_program(*words, input=input)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertRegex(result.stderr, "error: the (folder cannot be made|file cannot be written there): ")
 
     def test_output_that_cannot_be_written_is_work_that_failed(self):
         for words in (["--version"], ["env"], ["completion", "bash"], ["launch", "--help"], ["config", "docs"]):
@@ -155,6 +179,31 @@ class Help(ProgramTest):
                 for flag in ("-h", "--help"):
                     result = self.run_program(flag, *words)
                     self.assertEqual((result.returncode, result.stdout), (0, wanted.stdout))
+
+    def test_it_fits_into_eighty_columns(self):
+        for words in (
+            [], ["launch"], ["launch", "--help_all"], ["config"], ["config", "default"], ["config", "update"], ["test"],
+            ["env"], ["estimate-memory"], ["merge-weights"], ["checkpoint"], ["checkpoint", "list"],
+            ["checkpoint", "show"], ["checkpoint", "verify"], ["to-fsdp2"], ["completion"], ["man"],
+        ):  # fmt: skip
+            help = self.run_program(*words, *([] if "--help_all" in words else ["--help"])).stdout
+            self.assertGreater(len(help), 100)
+            for line in help.splitlines():
+                # A word that is longer stays whole: choices, or a command to copy.
+                self.assertTrue(len(line) <= 80 or " " not in line.strip()[60:], (words, line))
+
+    def test_headings_are_bold_in_a_terminal_alone_and_without_no_color(self):
+        self.assertNotIn("\x1b", self.run_program("env", "--help").stdout)
+        for extra, is_bold in (({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)):
+            terminal = Terminal(self.folder, "launch", "--help", environment=extra)
+            self.assertEqual(terminal.wait(), 0)
+            self.assertEqual("\x1b[1mUsage: accelerate launch" in terminal.seen, is_bold, extra)
+            terminal = Terminal(self.folder, "confg", environment=extra)
+            self.assertEqual(terminal.wait(), 2)
+            self.assertEqual(
+                "\x1b[1;31merror:\x1b[0m accelerate has no command confg\r\n\x1b[36m  try  accelerate config"
+                in terminal.seen, is_bold, (extra, terminal.seen),
+            )  # fmt: skip
 
     def test_no_program_of_the_user_is_run_for_it(self):
         result = self.run_program("-h", "launch", "touch", "ran")

@@ -9,7 +9,7 @@ import unittest
 
 from config_program import DEADLINE_S, PROGRAM, ProgramTest, Terminal, clean_environment
 
-UP, DOWN, ENTER, CTRL_C, CTRL_D = "\x1b[A", "\x1b[B", "\r", "\x03", "\x04"
+UP, DOWN, ENTER, ESC, CTRL_C, CTRL_D = "\x1b[A", "\x1b[B", "\r", "\x1b", "\x03", "\x04"
 NOTHING_WRITTEN = "accelerate config: stopped; nothing was written\r\n"
 FIRST = "What do you train on?"
 
@@ -31,6 +31,7 @@ class InATerminal(ProgramTest):
         terminal.expect("Mixed precision?")
         terminal.type("jj" + ENTER)
         terminal.expect("configuration written to " + str(self.default_file))
+        terminal.expect("next: accelerate test\r\n")
         self.assertEqual(terminal.wait(), 0)
         text = self.default_file.read_text()
         for line in ("distributed_type: MULTI_CPU", "num_processes: 4", "debug: true", "mixed_precision: bf16"):
@@ -43,7 +44,7 @@ class InATerminal(ProgramTest):
         terminal.expect("How many machines")
         terminal.type(CTRL_C)
         terminal.wait()
-        self.assertIn("  several GPUs\r\n", terminal.seen[-200:])
+        self.assertIn("\x1b[J  several GPUs\r\n", terminal.seen)
 
     def test_a_wrong_answer_is_asked_again_with_the_reason(self):
         terminal = Terminal(self.folder, "config")
@@ -81,8 +82,8 @@ class InATerminal(ProgramTest):
         terminal.type(DOWN + ENTER)
         terminal.expect("How many machines take part [1]: ")
         terminal.type(CTRL_D)
-        terminal.expect("\r\nerror: the input ended before the last question; nothing was written\r\n")
-        self.assertEqual(terminal.wait(), 2)
+        terminal.expect("\r\n\x1b[1;31merror:\x1b[0m the input ended before the last question; nothing was written\r\n")
+        self.assertEqual(terminal.wait(), 1)
 
     def test_a_stop_signal_in_a_menu_brings_the_terminal_back(self):
         for stop in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
@@ -104,11 +105,70 @@ class InATerminal(ProgramTest):
         terminal.type(CTRL_C)
         self.assertEqual(terminal.wait(), 130)
 
+    def test_the_digit_that_is_shown_is_the_key(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("1  several processes on CPUs")
+        terminal.expect("b: back  Esc: leave")
+        terminal.type("1" + ENTER)
+        terminal.expect("How many machines")
+        terminal.type(CTRL_C)
+        self.assertEqual(terminal.wait(), 130)
+
+    def test_escape_leaves_and_writes_nothing(self):
+        for way in (ESC, DOWN + ENTER + ESC):
+            terminal = Terminal(self.folder, "config")
+            terminal.expect("several GPUs")
+            terminal.type(way[:-1])
+            if len(way) > 1:
+                terminal.expect("How many machines")
+            terminal.type(way[-1])
+            terminal.expect(NOTHING_WRITTEN)
+            self.assertEqual(terminal.wait(), 130)
+            self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_back_asks_the_question_before_again_with_the_answer_as_proposal(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type("1" + ENTER)
+        terminal.expect("How many machines take part [1]: ")
+        terminal.type("2" + ENTER)
+        terminal.expect("Which of them is this one")
+        terminal.type(UP)
+        terminal.expect("How many machines take part [2]: ")
+        terminal.type(UP)
+        terminal.expect("> 1  several processes on CPUs")
+        terminal.type("0" + ENTER)
+        terminal.expect("Mixed precision?")
+        terminal.type("b")
+        terminal.expect("> 0  one process")
+        terminal.type(ENTER)
+        terminal.expect("Mixed precision?")
+        terminal.type(ENTER)
+        terminal.expect("configuration written")
+        self.assertEqual(terminal.wait(), 0)
+        self.assertIn("num_processes: 1\n", self.default_file.read_text())
+
+    def test_a_line_can_be_edited(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type("1" + ENTER)
+        terminal.expect("How many machines")
+        # 93, 3 before the 9 is erased from the left, 43; back over both; 2.
+        terminal.type("9\x7f13\x1b[D\x1b[D\x1b[3~" + "\x05\x15" + "2" + ENTER)
+        terminal.expect("Which of them is this one")
+        terminal.type("0" + ENTER)
+        terminal.expect("Address of machine 0")
+        terminal.type("node 7\x17\x7f\x01x\x05" + "7" + ENTER)
+        terminal.expect("Port there")
+        self.assertIn("xnode7", terminal.seen)
+        terminal.type(CTRL_C)
+        self.assertEqual(terminal.wait(), 130)
+
     def test_a_menu_is_no_wider_than_the_terminal(self):
         terminal = Terminal(self.folder, "config", size=(24, 20))
         terminal.expect("several GPUs")
         shown = terminal.seen[terminal.seen.index(FIRST) :]
-        self.assertIn("> one process (CPU \x1b[0m\r\n", shown.replace("\x1b[1m", ""))
+        self.assertIn("> 0  one process (C\x1b[0m\r\n", shown.replace("\x1b[1m", ""))
         terminal.type(CTRL_C)
         self.assertEqual(terminal.wait(), 130)
 
@@ -122,7 +182,39 @@ class InATerminal(ProgramTest):
         self.assertEqual(path.read_text(), "distributed_type: 'NO'\n")
 
 
+    def test_what_the_file_says_is_proposed(self):
+        path = self.write("mine.yaml", "distributed_type: MULTI_CPU\nnum_processes: 6\ndebug: true\nmixed_precision: fp16\n")
+        result = self.run_program("config", "--config_file", path, input="yes\n\n\n\n\n\n\n")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for line in ("distributed_type: MULTI_CPU", "num_processes: 6", "debug: true", "mixed_precision: fp16"):
+            self.assertIn(line + "\n", path.read_text())
+        self.assertIn(f"next: accelerate test --config_file {path}\n", result.stdout)
+
+    def test_that_nothing_can_be_written_is_said_before_any_question(self):
+        file = self.write("file", "")
+        result = self.run_program("config", "--config_file", file / "c.yaml", input="0\nno\n")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+        self.assertIn(f"error: the file cannot be written there: Not a directory\n  at   {file}\n", result.stderr)
+
+
 class ThroughPipes(ProgramTest):
+    def test_hosts_and_host_files_are_looked_at_when_they_are_asked_for(self):
+        hosts = self.write("hosts", "a slots=2\n")
+        answers = ["1", "2", "0", "10.0.0.1:29500", "http://a", "node-1.example", "70000", "29501", "yes", "yes", "nowhere",
+                   hosts, "4", "no", "no"]  # fmt: skip
+        result = self.run_program("config", input="\n".join(map(str, answers)) + "\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        self.assertIn("The name or address alone: the port is asked for next.\n", result.stdout)
+        self.assertIn("'http://a' is neither the name of a machine nor an address.\n", result.stdout)
+        self.assertIn("main_process_port cannot be '70000'", result.stdout)
+        self.assertEqual(result.stdout.count("Host file of mpirun [hostfile]: "), 2)  # after one that is not there
+        self.assertIn("main_process_ip: node-1.example\n", self.default_file.read_text())
+
+    def test_a_smaller_sign_goes_back(self):
+        result = self.run_program("config", input="1\n<\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("num_processes: 1\n", self.default_file.read_text())
+
     def test_numbers_names_and_empty_lines_are_answers(self):
         result = self.run_program("config", input="1\n\nno\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.returncode, 0, result.stderr)
@@ -160,7 +252,7 @@ class ThroughPipes(ProgramTest):
 
     def test_an_input_that_ends_early_leaves_nothing(self):
         result = self.run_program("config", input="1\n2\n")
-        self.assertEqual(result.returncode, 2)
+        self.assertEqual(result.returncode, 1)
         self.assertIn("error: the input ended before the last question; nothing was written\n", result.stderr)
         self.assertEqual(list(self.folder.iterdir()), [])
 

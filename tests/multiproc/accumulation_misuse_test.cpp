@@ -112,24 +112,61 @@ TEST_P(AccumulationMisuseOn, RefusesOneMicroBatchInsideAnother) {
   });
 }
 
-TEST_P(AccumulationMisuseOn, RefusesToThrowAwayTheGradientsOfEarlierMicroBatches) {
+TEST_P(AccumulationMisuseOn, RefusesGradientsThatWereSetToZeroBehindTheWindow) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(accumulating({.steps = 3}));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, 2);
+    const auto backward = [&, &model = model] {
+      accelerator.backward(loss_of(model(data.input), data.target));
+    };
+    {
+      const auto micro_batch = accelerator.accumulate(model);
+      net->zero_grad(/*set_to_none=*/false);  // nothing to lose yet
+      backward();
+    }
+    {
+      const auto micro_batch = accelerator.accumulate(model);
+      net->first->bias.mutable_grad().zero_();  // a parameter that is not to be trained
+      backward();
+      net->zero_grad(/*set_to_none=*/false);
+      EXPECT_THAT(usage_error(backward), AllOf(HasSubstr("[rank "), HasSubstr("set to zero"),
+                                               HasSubstr("what prepare() returned")));
+    }
+    EXPECT_THAT(usage_error([&, &model = model] {
+                  const auto micro_batch = accelerator.accumulate(model);
+                }),
+                HasSubstr("set to zero"));
+  });
+}
+
+// A loss that was meant for another model has reached this one in the micro-batch that ends the
+// window; to throw its gradients away takes those of the earlier micro-batches with them.
+TEST_P(AccumulationMisuseOn, RefusesALossAfterTheGradientsOfAWholeWindowWereThrownAway) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(accumulating({.steps = 2}));
     auto net = fresh_net();
     torch::optim::SGD sgd(net->parameters(), 0.1);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     const StepData data = data_of_step(0, 2);
+    const auto backward = [&, &model = model] {
+      accelerator.backward(loss_of(model(data.input), data.target));
+    };
     {
       const auto micro_batch = accelerator.accumulate(model);
-      optimizer.zero_grad();  // nothing to lose yet
-      accelerator.backward(loss_of(model(data.input), data.target));
+      backward();
+    }
+    {
+      const auto micro_batch = accelerator.accumulate(model);
+      backward();
+      optimizer.zero_grad();  // gives the update up
+      EXPECT_THAT(usage_error(backward), HasSubstr("{.only = model}"));
+      optimizer.zero_grad();
     }
     const auto micro_batch = accelerator.accumulate(model);
-    EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.zero_grad(); }),
-                HasSubstr("zero_grad() after step()"));
-    accelerator.backward(loss_of(model(data.input), data.target));
-    optimizer.step();
-    optimizer.zero_grad();
+    backward();
   });
 }
 
@@ -149,6 +186,29 @@ TEST_P(AccumulationMisuseOn, RefusesAnUpdateWhereTheLastMicroBatchHadNoLoss) {
     EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.step(); }),
                 AllOf(HasSubstr("[rank "), HasSubstr("before accumulate()")));
     EXPECT_EQ(flat(net->parameters()), before);
+  });
+}
+
+TEST_P(AccumulationMisuseOn, RefusesAnUpdateWhereTheLastMicroBatchHadALossOfAnotherModelOnly) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(accumulating({.steps = 2}));
+    auto net = fresh_net();
+    auto other_net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    torch::optim::SGD other_sgd(other_net->parameters(), 0.1);
+    auto [model, other, optimizer, other_optimizer] =
+        accelerator.prepare(net, other_net, sgd, other_sgd);
+    const StepData data = data_of_step(0, 2);
+    {
+      const auto micro_batch = accelerator.accumulate();
+      accelerator.backward(loss_of(model(data.input), data.target));
+      accelerator.backward(loss_of(other(data.input), data.target));
+    }
+    const auto micro_batch = accelerator.accumulate();
+    accelerator.backward(loss_of(other(data.input), data.target));
+    other_optimizer.step();
+    EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.step(); }),
+                HasSubstr("before accumulate()"));
   });
 }
 

@@ -1,6 +1,8 @@
 // Windows of gradient accumulation, on one and on two ranks: the same update as one big batch.
 #include "multiproc/accumulation.h"
 
+#include "multiproc/state_folder.h"
+
 namespace accelerate::test {
 namespace {
 
@@ -77,6 +79,148 @@ TEST_P(AccumulationOn, AShortLastWindowEqualsItsRealBatch) {
       train(accelerator, net, data_loader(data, {.batch_size = 2}), 2);
       EXPECT_TRUE(near(flat(net->parameters()),
                        trained_on(data, {{0, window}, {window, all}, {0, window}, {window, all}})));
+    }
+  });
+}
+
+// Where a loop may call zero_grad(), and whose.
+enum class ZeroGradAt { kBeforeAccumulate, kBeforeBackward, kAfterStep, kEverywhereButBeforeStep };
+enum class ZeroGradOf { kOptimizer, kModel, kOwnModule, kOwnOptimizer, kConverted };
+
+TEST_P(AccumulationOn, ZeroGradAnywhereInAWindowIsHarmless) {
+  run_ranks([](const Rank& rank) {
+    const int64_t window = 2 * kSteps * rank.world_size;
+    const int64_t all = 2 * window + window / 2;  // the last one is short
+    const TensorDataset data = rows(all);
+    const auto expected = trained_on(data, {{0, window}, {window, 2 * window}, {2 * window, all}});
+    for (const auto at : {ZeroGradAt::kBeforeAccumulate, ZeroGradAt::kBeforeBackward,
+                          ZeroGradAt::kAfterStep, ZeroGradAt::kEverywhereButBeforeStep}) {
+      for (const auto of : {ZeroGradOf::kOptimizer, ZeroGradOf::kModel, ZeroGradOf::kOwnModule,
+                            ZeroGradOf::kOwnOptimizer, ZeroGradOf::kConverted}) {
+        for (const bool set_to_none : {true, false}) {
+          const bool prepared = of == ZeroGradOf::kOptimizer || of == ZeroGradOf::kModel;
+          if (!prepared && !set_to_none) continue;  // refused
+          Accelerator accelerator(accumulating({.steps = kSteps}));
+          auto net = fresh_net();
+          torch::optim::SGD sgd(net->parameters(), 0.1);
+          auto [model, optimizer, loader] =
+              accelerator.prepare(net, sgd, data_loader(data, {.batch_size = 2}));
+          const auto zero_grad = [&, &model = model, &optimizer = optimizer](ZeroGradAt here) {
+            if (at != here && at != ZeroGradAt::kEverywhereButBeforeStep) return;
+            switch (of) {
+              case ZeroGradOf::kOptimizer:
+                return optimizer.zero_grad(set_to_none);
+              case ZeroGradOf::kModel:
+                return model->zero_grad(set_to_none);
+              case ZeroGradOf::kOwnModule:
+                return net->zero_grad(set_to_none);
+              case ZeroGradOf::kOwnOptimizer:
+                return sgd.zero_grad(set_to_none);
+              case ZeroGradOf::kConverted:
+                return static_cast<torch::optim::Optimizer&>(optimizer).zero_grad(set_to_none);
+            }
+          };
+          for (auto& batch : loader) {
+            zero_grad(ZeroGradAt::kBeforeAccumulate);
+            const auto micro_batch = accelerator.accumulate(model);
+            zero_grad(ZeroGradAt::kBeforeBackward);
+            accelerator.backward(loss_of(model(batch.data), batch.target));
+            optimizer.step();
+            zero_grad(ZeroGradAt::kAfterStep);
+          }
+          EXPECT_TRUE(near(flat(net->parameters()), expected))
+              << "at " << static_cast<int>(at) << " of " << static_cast<int>(of) << " set_to_none "
+              << set_to_none;
+        }
+      }
+    }
+  });
+}
+
+// Two models that are trained in turn in every micro-batch, as in a GAN: the loss of the one comes
+// between the micro-batches of the other.
+TEST_P(AccumulationOn, ZeroGradOfOneModelLeavesTheWindowOfAnotherAlone) {
+  run_ranks([](const Rank& rank) {
+    const int64_t window = 2 * kSteps * rank.world_size;
+    const TensorDataset data = rows(2 * window);
+    const auto expected = trained_on(data, {{0, window}, {window, 2 * window}});
+    for (const bool own : {false, true}) {
+      Accelerator accelerator(accumulating({.steps = kSteps}));
+      auto first_net = fresh_net();
+      auto second_net = fresh_net();
+      torch::optim::SGD first_sgd(first_net->parameters(), 0.1);
+      torch::optim::SGD second_sgd(second_net->parameters(), 0.1);
+      auto [first, second, first_optimizer, second_optimizer, loader] = accelerator.prepare(
+          first_net, second_net, first_sgd, second_sgd, data_loader(data, {.batch_size = 2}));
+      const auto train = [&](auto& net, auto& model, auto& optimizer, const auto& batch) {
+        if (own) {
+          net->zero_grad();
+        } else {
+          model->zero_grad();
+        }
+        accelerator.backward(loss_of(model(batch.data), batch.target));
+        optimizer.step();
+      };
+      for (auto& batch : loader) {
+        const auto micro_batch = accelerator.accumulate(first, second);
+        train(first_net, first, first_optimizer, batch);
+        train(second_net, second, second_optimizer, batch);
+      }
+      EXPECT_TRUE(near(flat(first_net->parameters()), expected)) << own;
+      EXPECT_TRUE(near(flat(second_net->parameters()), expected)) << own;
+    }
+  });
+}
+
+// The update that a loop gives up, because its loss is not finite, say, leaves nothing behind.
+TEST_P(AccumulationOn, ZeroGradInsteadOfAStepGivesTheUpdateUp) {
+  run_ranks([](const Rank& rank) {
+    const int64_t window = 2 * kSteps * rank.world_size;
+    const TensorDataset data = rows(3 * window);
+    Accelerator accelerator(accumulating({.steps = kSteps}));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer, loader] =
+        accelerator.prepare(net, sgd, data_loader(data, {.batch_size = 2}));
+    int64_t micro_batches = 0;
+    for (auto& batch : loader) {
+      const auto micro_batch = accelerator.accumulate(model);
+      accelerator.backward(loss_of(model(batch.data), batch.target));
+      if (++micro_batches != 2 * kSteps) optimizer.step();
+      optimizer.zero_grad();
+    }
+    EXPECT_TRUE(
+        near(flat(net->parameters()), trained_on(data, {{0, window}, {2 * window, 3 * window}})));
+  });
+}
+
+TEST_P(AccumulationOn, ZeroGradAfterAResumeInsideOfAWindowIsHarmless) {
+  const StateFolder folder;
+  run_ranks([&](const Rank& rank) {
+    const int64_t window = 2 * kSteps * rank.world_size;
+    const TensorDataset data = rows(window);
+    for (const bool resumed : {false, true}) {
+      Accelerator accelerator(accumulating({.steps = kSteps}));
+      auto net = fresh_net();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer, loader] =
+          accelerator.prepare(net, sgd, data_loader(data, {.batch_size = 2}));
+      if (resumed) accelerator.load_state(folder / "state");
+      int64_t micro_batches = 0;
+      for (auto& batch : loader) {
+        {
+          const auto micro_batch = accelerator.accumulate(model);
+          optimizer.zero_grad();
+          net->zero_grad();
+          accelerator.backward(loss_of(model(batch.data), batch.target));
+          optimizer.step();
+        }
+        if (!resumed && ++micro_batches == 2) {
+          net->zero_grad();
+          accelerator.save_state(folder / "state");
+        }
+      }
+      EXPECT_TRUE(near(flat(net->parameters()), trained_on(data, {{0, window}}))) << resumed;
     }
   });
 }

@@ -43,6 +43,38 @@ TEST_P(AsyncSave, HoldsTheStateOfTheMomentWhileTrainingGoesOn) {
   });
 }
 
+// A number, its conjugate and its parts: one piece of memory, seen with lazy signs.
+struct ComplexViews {
+  at::Tensor z;
+  std::vector<at::Tensor> loaded{};
+  StateDict state_dict() const {
+    return {{"z", z},
+            {"conj", z.conj()},
+            {"imag", torch::imag(z)},
+            {"imag_of_conj", torch::imag(z.conj())}};
+  }
+  void load_state_dict(const StateDict& state) {
+    for (const char* name : {"z", "conj", "imag", "imag_of_conj"}) {
+      loaded.push_back(state.at(name).as_tensor().clone());
+    }
+  }
+};
+
+TEST_P(AsyncSave, ConjugatesAndNegativesKeepTheirSigns) {
+  run_ranks([&](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    ComplexViews views{.z = torch::complex(torch::tensor({1.0, 2.0}), torch::tensor({3.0, 4.0}))};
+    accelerator.register_for_checkpointing(views);
+    accelerator.save_state(folder / "state", {.async = true}).wait();
+    accelerator.load_state(folder / "state");
+    ASSERT_EQ(views.loaded.size(), 4U);
+    EXPECT_TRUE(views.loaded[0].equal(views.z));
+    EXPECT_TRUE(views.loaded[1].equal(views.z.conj().resolve_conj())) << views.loaded[1];
+    EXPECT_TRUE(views.loaded[2].equal(torch::tensor({3.0, 4.0}))) << views.loaded[2];
+    EXPECT_TRUE(views.loaded[3].equal(torch::tensor({-3.0, -4.0}))) << views.loaded[3];
+  });
+}
+
 TEST_P(AsyncSave, TheAcceleratorWaitsForItsLastSave) {
   run_ranks([&](const Rank&) {
     {

@@ -1,5 +1,6 @@
 // What each collective computes, at several world sizes. Inputs differ on each rank and element.
 #include <numeric>
+#include <thread>
 
 #include "multiproc/group.h"
 
@@ -290,6 +291,20 @@ TEST_P(Collectives, GuardPassesExceptionsOfTheOperationUnchanged) {
     EXPECT_THROW(group.comm.guard("backward", [] { throw std::out_of_range("nine"); }),
                  std::out_of_range);
     group.comm.barrier();
+  });
+}
+
+// A save beside the training has a group of its own, on a thread of its own.
+TEST_F(Ranks, BarriersOfTwoGroupsOnTwoThreadsDoNotMeet) {
+  run(2, [](const Rank&) {
+    Group one;
+    Group other;
+    const auto meet_often = [](Communicator& group) {
+      for (int i = 0; i < 3000; ++i) group.barrier();
+    };
+    std::thread beside([&] { meet_often(other.comm); });
+    meet_often(one.comm);
+    beside.join();
   });
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "comm/activity.h"
 #include "comm/rendezvous.h"
 #include "multiproc/group.h"
 
@@ -146,15 +147,6 @@ TEST_F(StuckRank, EndsItsProcessSoonAfterwards) {
   kill_rank(1, SIGKILL);
 }
 
-bool comes_true(const std::function<bool()>& condition) {
-  const auto give_up = std::chrono::steady_clock::now() + minutes(1);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
-
 // Whether a connection of this machine has bytes that its other end does not take in.
 bool is_any_socket_stuck() {
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
@@ -179,13 +171,22 @@ TEST_F(CommFailures, AHalfSentMessageToAKilledPeerEndsInAnError) {
   spawn(2, [](const Rank& rank) {
     Group group(with_timeout(kTimeout));
     at::Tensor tensor = torch::ones({1 << 25}, test_device());
-    group.comm.broadcast(tensor, 0);
-    rank.reach(1);
-    if (rank.rank == 1) raise(SIGSTOP);
-    group.comm.broadcast(tensor, 0);  // far more than the buffers between them hold
+    for (int round = 0;; ++round) {
+      group.comm.broadcast(tensor, 0);  // far more than the buffers between them hold
+      if (round == 1) rank.reach(1);
+    }
   });
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
-  ASSERT_TRUE(comes_true(is_any_socket_stuck));
+  // Stopped between two messages rank 1 has asked for nothing, and rank 0 sends nothing.
+  bool half_sent = false;
+  for (int attempt = 0; attempt < 100 && !half_sent; ++attempt) {
+    if (attempt > 0) continue_rank(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(attempt % 10));
+    stop_rank(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    half_sent = is_any_socket_stuck();
+  }
+  ASSERT_TRUE(half_sent);
   kill_rank(1, SIGKILL);
   EXPECT_EQ(exit_code_of(0), kExitCommError);
   EXPECT_THAT(error_of(0),
@@ -221,7 +222,53 @@ TEST_F(CommFailures, APeerThatEndsInPeaceIsNamedToo) {
   const auto left = std::chrono::steady_clock::now();
   EXPECT_EQ(exit_code_of(0), kExitCommError);
   EXPECT_LT(std::chrono::steady_clock::now() - left, kSoon);
-  EXPECT_THAT(error_of(0), AllOf(HasSubstr("barrier"), HasSubstr("rank 1")));
+  EXPECT_THAT(error_of(0),
+              AllOf(HasSubstr("barrier"),
+                    HasSubstr("rank 1 did not arrive: it has left its loop and ended normally"),
+                    HasSubstr("decide together when to stop"), HasSubstr("check_trigger()")));
+}
+
+TEST_F(CommFailures, ARankZeroThatEndsInPeaceIsNamedToo) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    group.comm.barrier();
+    if (rank.rank == 0) return;
+    group.comm.barrier();
+  });
+  EXPECT_EQ(exit_code_of(0), kExitPassed);
+  EXPECT_EQ(exit_code_of(1), kExitCommError);
+  EXPECT_THAT(error_of(1), AllOf(HasSubstr("rank 0 has left its loop"),
+                                 HasSubstr("decide together when to stop")));
+}
+
+TEST_F(CommFailures, APeerThatEndsByAnErrorIsToldFromOneThatLeaves) {
+  spawn(3, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    group.comm.barrier();
+    if (rank.rank == 2) throw UsageError({.what = "mine alone"});
+    group.comm.barrier();
+  });
+  EXPECT_EQ(exit_code_of(2), kExitUsageError);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(exit_code_of(rank), kExitCommError);
+    EXPECT_THAT(error_of(rank),
+                AllOf(HasSubstr("rank 2 did not arrive: it ended with an error"),
+                      HasSubstr("has said why"), testing::Not(HasSubstr("decide together"))));
+  }
+}
+
+TEST_F(CommFailures, ARankThatWaitsLongSaysForWhat) {
+  spawn(2, [](const Rank& rank) {
+    Group group(with_timeout(kTimeout));
+    group.comm.barrier();
+    if (rank.rank == 1) std::this_thread::sleep_for(seconds(12));
+    const comm::Activity activity(group.comm, "the end of the test");
+    group.comm.barrier();
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0), testing::ContainsRegex("warning: waiting for other ranks since 1[0-9] "
+                                                   "s: the end of the test \\(barrier\\)"));
+  EXPECT_THAT(output_of(1), testing::Not(HasSubstr("waiting for other ranks")));
 }
 
 TEST_F(CommFailures, APeerThatNeverComesIsNamedWithItsLastOperation) {

@@ -8,6 +8,7 @@
 
 #include "comm/process_group.h"
 #include "multiproc/group.h"
+#include "strategy/power_sgd.h"
 
 namespace accelerate::test {
 namespace {
@@ -30,8 +31,11 @@ class Replica {
     const auto group = comm::process_group_of(communicator);
     made_ = compat::make_reducer(parameters_, names, std::vector<bool>(shapes.size(), false), group,
                                  reducer);
-    register_comm_hook(*made_.reducer, group, options);
+    hook_ = register_comm_hook(*made_.reducer, group, options);
   }
+
+  // What PowerSGD keeps.
+  PowerSgdHook& hook() { return *hook_; }
 
   // A backward pass with these gradients on this rank; returns what the hook made of them, in host
   // memory.
@@ -50,9 +54,17 @@ class Replica {
   }
   at::Tensor reduce_one(const at::Tensor& gradient) { return reduce({gradient})[0]; }
 
+  // A pass that reaches the last parameter alone: its bucket is under way when this returns, and
+  // the pass never ends.
+  void begin_pass() {
+    made_.reducer->arm({});
+    parameters_.back().sum().backward();
+  }
+
  private:
   std::vector<at::Tensor> parameters_;
   compat::ReducerAndLogger made_;
+  PowerSgdHook* hook_ = nullptr;
 };
 
 // The same on every rank that asks; another for each seed.
@@ -335,6 +347,102 @@ TEST_F(CommHooks, AWrapperLetsPowerSgdSendHalfPrecision) {
     EXPECT_LT(distance(results[0], low), 2e-2 * low.norm().item<double>());
     EXPECT_GT(distance(results[0], low), 1e-5 * low.norm().item<double>());
     EXPECT_TRUE(same(results[1], torch::ones({4})));  // rounded to half
+  });
+}
+
+// A model whose pass was refused may be gone before its buckets have arrived.
+TEST_F(CommHooks, BucketsThatAreUnderWayOutliveTheirHook) {
+  run(2, [](const Rank& rank) {
+    for (const char* hook : {"fp16", "bf16"}) {
+      Group group;
+      Group signal;
+      {
+        // Large enough for a bucket of their own each, from the second pass on.
+        const at::Tensor large = torch::ones({300'000});
+        Replica replica(group.comm, {{300'000}, {300'000}}, {.hook = hook},
+                        {.bucket_bytes_cap = 64});
+        replica.reduce({large, large});
+        replica.reduce({large, large});
+        if (rank.rank == 1) signal.comm.barrier();  // the other one has gone by then
+        replica.begin_pass();
+      }
+      if (rank.rank == 0) signal.comm.barrier();
+      signal.comm.barrier();
+    }
+  });
+}
+
+// Another rank of the approximation: directions of the old one neither fit nor are misread.
+TEST_F(CommHooks, PowerSgdGoesOnWithAnotherRankOfTheApproximation) {
+  run(2, [](const Rank&) {
+    Group group;
+    const auto low = torch::mm(noise(1, {32, 1}), noise(2, {1, 24}));
+    for (const char* hook : {"power_sgd", "batched_power_sgd"}) {
+      for (const auto& [saved, loaded] : {std::pair(1, 3), std::pair(3, 1), std::pair(3, 3)}) {
+        SCOPED_TRACE(std::string(hook) + " " + std::to_string(saved) + " to " +
+                     std::to_string(loaded));
+        // As a square, the low matrix has another rank than one; a diagonal of equal rows has one.
+        const auto shape = std::string(hook) == "power_sgd" ? std::vector<int64_t>{32, 24}
+                                                            : std::vector<int64_t>{36};
+        const at::Tensor gradient =
+            shape.size() == 2 ? low : torch::mm(noise(1, {6, 1}), noise(2, {1, 6})).view({36});
+        CommHookOptions options = power_sgd(saved, {.min_compression_rate = 0.1});
+        options.hook = hook;
+        Replica before(group.comm, {shape}, options);
+        warm_up(before, {gradient});
+        before.reduce_one(gradient);
+        const StateDict state = before.hook().state();
+
+        options.power_sgd.matrix_approximation_rank = loaded;
+        Replica after(group.comm, {shape}, options);
+        warm_up(after, {gradient});
+        const std::string note = after.hook().check(state);
+        if (saved == loaded) {
+          EXPECT_EQ(note, "");
+        } else {
+          EXPECT_THAT(note,
+                      HasSubstr("saved with matrix_approximation_rank " + std::to_string(saved) +
+                                ", this program has " + std::to_string(loaded)));
+        }
+        after.hook().load(state, test_device());
+        for (int pass = 0; pass < 2; ++pass) {
+          EXPECT_LT(distance(after.reduce_one(gradient), gradient),
+                    1e-4 * gradient.norm().item<double>())
+              << pass;
+        }
+      }
+    }
+  });
+}
+
+TEST_F(CommHooks, AStateOfPowerSgdThatDoesNotHangTogetherIsRefused) {
+  run(1, [](const Rank&) {
+    PowerSgdHook hook(nullptr, {}, PowerSgdHook::Shape::kGradients);
+    const auto error_of = [&](StateDict bucket) {
+      bucket.set("index", 0);
+      const StateDict state{
+          {"iteration", 3}, {"draws", 1}, {"buckets", StateValue::List{std::move(bucket)}}};
+      try {
+        (void)hook.check(state);
+      } catch (const CheckpointError& error) {
+        return error.message();
+      }
+      return std::string("taken");
+    };
+    const StateValue::List good{torch::ones({4, 1})};
+    EXPECT_EQ(error_of({{"directions", good}, {"first_directions", good}}), "taken");
+    EXPECT_THAT(error_of({{"directions", good}, {"first_directions", StateValue::List{}}}),
+                HasSubstr("that do not belong together"));
+    EXPECT_THAT(error_of({{"directions", good},
+                          {"first_directions", StateValue::List{torch::ones({5, 1})}}}),
+                HasSubstr("that do not belong together"));
+    const StateValue::List rows{torch::ones({4})};
+    EXPECT_THAT(error_of({{"directions", rows}, {"first_directions", rows}}),
+                HasSubstr("directions that are not matrices"));
+    EXPECT_THAT(
+        error_of(
+            {{"directions", good}, {"first_directions", good}, {"error", torch::ones({2, 2})}}),
+        HasSubstr("an error that is not a row of numbers"));
   });
 }
 

@@ -1,4 +1,6 @@
 // Rank 0 reads for all ranks: what it cannot read is known to all, and nobody waits.
+#include <thread>
+
 #include "multiproc/loading.h"
 
 namespace accelerate::test {
@@ -173,6 +175,18 @@ TEST_F(DispatchFailures, LoadersThatDifferAreRefusedWhenTheyArePrepared) {
     const auto sound = accelerator.prepare(data_loader(Integers{9}, {.batch_size = 2}));
     EXPECT_THAT(real_samples(sound, accelerator), ElementsAreArray(integers_below(9)));
   });
+}
+
+// Rank 0 is elsewhere while the others want its batches.
+TEST_F(DispatchFailures, RanksThatWaitForRankZeroSaySo) {
+  spawn(2, [](const Rank& rank) {
+    Accelerator accelerator = dispatching();
+    const auto loader = accelerator.prepare(data_loader(Integers{6}, {.batch_size = 1}));
+    if (rank.rank == 0) std::this_thread::sleep_for(std::chrono::seconds(12));
+    EXPECT_THAT(real_samples(loader, accelerator), ElementsAreArray(integers_below(6)));
+  });
+  wait_all();
+  EXPECT_THAT(output_of(1), HasSubstr("s: loader: next batch from rank 0"));
 }
 
 }  // namespace

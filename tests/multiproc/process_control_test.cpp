@@ -1,4 +1,7 @@
+#include <accelerate/accelerate.h>
+#include <accelerate/communicator_pointer.h>
 #include <accelerate/logger.h>
+#include <accelerate/partial_state.h>
 #include <accelerate/process_control.h>
 #include <accelerate/split.h>
 
@@ -328,6 +331,87 @@ TEST_F(Ranks, AWordInTheEnvironmentThatIsNoLevelIsAConfigError) {
         {.environment = {{"ACCELERATE_LOG_LEVEL", "loud"}}});
   EXPECT_EQ(exit_code_of(0), kExitConfigError);
   EXPECT_THAT(error_of(0), HasSubstr("'loud' is not a log level"));
+}
+
+TEST_F(Ranks, WorkWithoutATimeoutMayTakeLongerThanThatOfTheGroup) {
+  run(3, [](const Rank& rank) {
+    ProcessGroupOptions impatient = patient();
+    impatient.timeout = std::chrono::seconds(4);
+    Group group(impatient);
+    int done = 0;
+    without_timeout(group.comm, [&] {
+      if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(6));
+      done = rank.rank + 1;
+    });
+    EXPECT_EQ(done, rank.rank + 1);
+    // An error is that of its rank; the others end when all have.
+    const auto fail_on_one = [&] {
+      without_timeout(group.comm, [&] {
+        if (rank.rank == 2) throw std::runtime_error("disk full");
+      });
+    };
+    if (rank.rank == 2) {
+      EXPECT_THROW(fail_on_one(), std::runtime_error);
+    } else {
+      fail_on_one();
+    }
+    group.comm.barrier();
+  });
+}
+
+TEST_F(Ranks, APartialStateIsAllThatAProgramWithoutTrainingNeeds) {
+  spawn(3, [](const Rank& rank) {
+    PartialState state({.cpu = true, .process_group = patient()});
+    EXPECT_EQ(state.process_index(), rank.rank);
+    EXPECT_EQ(state.num_processes(), 3);
+    EXPECT_EQ(state.is_last_process(), rank.rank == 2);
+    const std::vector<int> own = state.split_between_processes(std::vector<int>{1, 2, 3, 4});
+    EXPECT_EQ(own.size(), rank.rank == 0 ? 2U : 1U);
+    // Where a Communicator or a ProcessState is wanted.
+    EXPECT_EQ(gather_object(state, own), (std::vector<int>{1, 2, 3, 4}));
+    EXPECT_EQ(reduce(state, 1), 3);
+    EXPECT_EQ(on_main_process(state, [] { return 7; })().has_value(), rank.rank == 0);
+    {
+      const auto turn = state.main_process_first();
+      if (rank.rank == 0) rank.reach(kInside);
+    }
+    EXPECT_EQ(rank.stage_of(0), kInside);
+    const PartialState copy = state;
+    copy.wait_for_everyone();
+    state.print("all ", state.num_processes(), " done");
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0), HasSubstr("all 3 done\n"));
+  EXPECT_THAT(output_of(1), Not(HasSubstr("done")));
+}
+
+TEST_F(Ranks, APartialStateOfOneProcessNeedsNoLauncher) {
+  run(1,
+      [](const Rank&) {
+        const PartialState state({.cpu = true});
+        EXPECT_EQ(state.num_processes(), 1);
+        EXPECT_EQ(state.split_between_processes(std::vector<int>{1, 2}), (std::vector<int>{1, 2}));
+        state.wait_for_everyone();
+        EXPECT_EQ(gather_object(state, 5), std::vector<int>{5});
+      },
+      {.launched = false});
+}
+
+TEST_F(Ranks, AnAcceleratorStandsForItsCommunicator) {
+  run(2, [](const Rank& rank) {
+    Accelerator accelerator({.cpu = true, .process_group = patient()});
+    EXPECT_EQ(reduce(accelerator, rank.rank + 1), 3);
+    Trigger trigger;
+    if (rank.rank == 1) trigger.set();
+    EXPECT_TRUE(trigger.check(accelerator));
+    int64_t tried = 0;
+    find_executable_batch_size([&](int64_t size) { tried = size; },
+                               {.starting_batch_size = 6, .communicator = &accelerator});
+    EXPECT_EQ(tried, 6);
+    const CommunicatorPointer none;
+    EXPECT_TRUE(none == nullptr);
+    EXPECT_EQ(CommunicatorPointer(&accelerator).get(), &accelerator.communicator());
+  });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <limits>
 #include <map>
 
+#include "multiproc/state_folder.h"
 #include "multiproc/training.h"
 
 namespace accelerate::test {
@@ -194,6 +195,73 @@ TEST_P(ScaledTrainingOn, ClippingLeavesTheScaledGradientsOfOtherOptimizersAlone)
   });
 }
 
+// Both models are named, and only one has gradients so far.
+TEST_P(ScaledTrainingOn, GradientsThatComeAfterClippingAreUnscaledByTheStep) {
+  run_ranks([](const Rank&) {
+    const StepData data = data_of_step(0, kRows);
+    const auto trained = [&](const AcceleratorOptions& options, bool clips) {
+      Accelerator accelerator(options);
+      auto first_net = fresh_net();
+      auto second_net = fresh_net();
+      torch::optim::SGD first_sgd(first_net->parameters(), 0.1);
+      torch::optim::SGD second_sgd(second_net->parameters(), 0.1);
+      auto [first, second, first_optimizer, second_optimizer] =
+          accelerator.prepare(first_net, second_net, first_sgd, second_sgd);
+      std::vector<at::Tensor> all = first.parameters();
+      for (const at::Tensor& parameter : second.parameters()) all.push_back(parameter);
+      for (int step = 0; step < 2; ++step) {
+        accelerator.backward(loss_of(first(data.input), data.target));
+        if (clips) {
+          accelerator.clip_grad_norm_(all, 100);
+        } else {
+          accelerator.unscale_gradients();
+        }
+        accelerator.backward(loss_of(second(data.input), data.target));
+        for (auto* optimizer : {&first_optimizer, &second_optimizer}) {
+          optimizer->step();
+          optimizer->zero_grad();
+        }
+      }
+      auto values = flat(first_net->parameters());
+      for (const double value : flat(second_net->parameters())) values.push_back(value);
+      return values;
+    };
+    for (const bool clips : {true, false}) {
+      EXPECT_TRUE(near(trained(in_fp16(1024), clips), trained(on_cpu(), clips), 5e-3)) << clips;
+    }
+  });
+}
+
+TEST_P(ScaledTrainingOn, OneTensorCanBeClippedAndOneOptimizerUnscaled) {
+  run_ranks([](const Rank&) {
+    const auto largest = [](const std::shared_ptr<Mlp>& net) {
+      return net->second->bias.grad().abs().max().item<double>();
+    };
+    Accelerator accelerator(in_fp16(1024));
+    auto first_net = fresh_net();
+    auto second_net = fresh_net();
+    torch::optim::SGD first_sgd(first_net->parameters(), 0.1);
+    torch::optim::SGD second_sgd(second_net->parameters(), 0.1);
+    auto [first, second, first_optimizer, second_optimizer] =
+        accelerator.prepare(first_net, second_net, first_sgd, second_sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(first(data.input), data.target) +
+                         loss_of(second(data.input), data.target));
+    accelerator.unscale_gradients(first_optimizer);
+    EXPECT_NEAR(largest(second_net) / largest(first_net), 1024, 1);
+    const at::Tensor bias = first_net->second->bias;
+    const double norm = accelerator.grad_norm(bias).item<double>();
+    EXPECT_EQ(accelerator.clip_grad_norm_(bias, norm / 2).item<double>(), norm);
+    EXPECT_NEAR(bias.grad().norm().item<double>(), norm / 2, 1e-5);
+    accelerator.clip_grad_value_(bias, norm / 100);
+    EXPECT_LE(largest(first_net), norm / 100 + 1e-6);
+    Accelerator other(in_fp16(1024));
+    EXPECT_THAT(
+        usage_error([&, &optimizer = first_optimizer] { other.unscale_gradients(optimizer); }),
+        HasSubstr("what prepare() returned"));
+  });
+}
+
 TEST_P(ScaledTrainingOn, RefusesToClipScaledGradientsThatNoPreparedOptimizerHas) {
   run_ranks([](const Rank&) {
     Accelerator accelerator(in_fp16());
@@ -270,6 +338,84 @@ TEST_P(ScaledTrainingOn, RefusesALossOnTopOfUnscaledGradients) {
     EXPECT_DOUBLE_EQ(accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>(), norm);
     optimizer.step();
     EXPECT_FALSE(optimizer.step_was_skipped());
+  });
+}
+
+// dcgan's way to write it, on the prepared model and on the user's own module.
+TEST_P(ScaledTrainingOn, ZeroGradOfAModelThrowsUnscaledGradientsAway) {
+  run_ranks([](const Rank&) {
+    for (const bool own : {false, true}) {
+      for (const bool set_to_none : {true, false}) {
+        if (own && !set_to_none) continue;  // refused: nobody can tell it from a change of values
+        Accelerator accelerator(in_fp16());
+        auto net = fresh_net();
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        auto [model, optimizer] = accelerator.prepare(net, sgd);
+        const StepData data = data_of_step(0, kRows);
+        std::vector<double> norms;
+        for (int step = 0; step < 3; ++step) {
+          if (own) {
+            net->zero_grad(set_to_none);
+          } else {
+            model.zero_grad(set_to_none);
+          }
+          accelerator.backward(loss_of(model(data.input), data.target));
+          norms.push_back(accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>());
+        }
+        EXPECT_EQ(norms[1], norms[0]);
+        EXPECT_EQ(norms[2], norms[0]);
+        optimizer.step();
+        EXPECT_FALSE(optimizer.step_was_skipped());
+      }
+    }
+  });
+}
+
+TEST_P(ScaledTrainingOn, LoadStateBetweenClippingAndStepForgetsTheClippedGradients) {
+  const StateFolder folder;
+  run_ranks([&](const Rank&) {
+    Accelerator accelerator(in_fp16(1024));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto step = [&, &model = model, &optimizer = optimizer](int number) {
+      const StepData data = data_of_step(number, kRows);
+      accelerator.backward(loss_of(model(data.input), data.target));
+      accelerator.clip_grad_norm_(model.parameters(), 1.0);
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    step(0);
+    accelerator.save_state(folder / "state");
+    step(1);
+    const auto expected = flat(net->parameters());
+
+    const StepData data = data_of_step(5, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    accelerator.clip_grad_norm_(model.parameters(), 1.0);
+    accelerator.load_state(folder / "state");
+    EXPECT_EQ(flat(gradients(net->parameters())).size(), 0U);
+    step(1);
+    EXPECT_EQ(flat(net->parameters()), expected);
+    EXPECT_EQ(accelerator.scaler()->scale_factor(), 1024);
+  });
+}
+
+TEST_P(ScaledTrainingOn, RefusesToSaveUnscaledGradients) {
+  const StateFolder folder;
+  run_ranks([&](const Rank&) {
+    Accelerator accelerator(in_fp16(1024));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    accelerator.backward(loss_of(model(data.input), data.target));
+    accelerator.save_state(folder / "state", {.gradients = true});
+    accelerator.unscale_gradients();
+    EXPECT_THAT(usage_error([&] { accelerator.save_state(folder / "state", {.gradients = true}); }),
+                HasSubstr("before they are clipped"));
+    optimizer.step();
+    accelerator.save_state(folder / "state", {.gradients = true});
   });
 }
 

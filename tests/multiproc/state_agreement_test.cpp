@@ -7,6 +7,7 @@
 
 #include "checkpoint/state_loading.h"
 #include "checkpoint/state_saving.h"
+#include "core/iteration_part.h"
 #include "multiproc/loading.h"
 #include "multiproc/resume_training.h"
 
@@ -68,6 +69,76 @@ TEST_F(StateAgreement, AReaderMayTakeLongerThanTheTimeout) {
   });
 }
 
+// What apply() does is up to the test.
+class ActingPart final : public checkpoint::StatePart {
+ public:
+  explicit ActingPart(std::function<void()> action) : action_(std::move(action)) {}
+  void save(checkpoint::Snapshot& /*snapshot*/) const override {}
+  void check(checkpoint::StateReader& /*reader*/) override {}
+  void apply() override { action_(); }
+
+ private:
+  std::function<void()> action_;
+};
+
+// Loads `directory` through a part that acts, then one that tells the other ranks something.
+void load_with(Accelerator& accelerator, const Rank& rank, const std::filesystem::path& directory,
+               ProjectOptions& project, const std::function<void()>& action) {
+  checkpoint::load_checkpoint(
+      accelerator.communicator(), group_of(rank),
+      {.candidates = [&] { return checkpoint::load_candidates(directory, {}, {}); },
+       .parts =
+           [&](const auto&) {
+             checkpoint::StateParts parts;
+             parts.push_back(std::make_unique<ActingPart>(action));
+             parts.push_back(iteration_part(project, {}, accelerator.communicator(), true));
+             return parts;
+           }},
+      {});
+}
+
+TEST_F(StateAgreement, ARankThatCannotTakeTheStateOverTellsTheOthersWhy) {
+  run(3, [&](const Rank& rank) {
+    AcceleratorOptions options = on_cpu();
+    options.process_group.timeout = kUnreachedTimeout;
+    Accelerator accelerator(options);
+    accelerator.save_state(folder / "checkpoint_4");
+    ProjectOptions project;
+    const auto error_of = [&](auto fail) {
+      return thrown_by<CheckpointError>([&] {
+        load_with(accelerator, rank, folder / "checkpoint_4", project, [&] {
+          if (rank.rank == 1) fail();
+        });
+      });
+    };
+    EXPECT_THAT(
+        error_of([] { throw std::bad_alloc(); }),
+        AllOf(HasSubstr("[rank 1 of 3]"), HasSubstr("could not be taken over"),
+              HasSubstr("out of memory"), HasSubstr("checkpoint_4"), HasSubstr("load again")));
+    EXPECT_THAT(error_of([] {
+                  throw CheckpointError({.what = "cannot be read", .where = "model.safetensors"});
+                }),
+                HasSubstr("cannot be read (model.safetensors)"));
+    EXPECT_THAT(error_of([] { TORCH_CHECK(false, "no such device"); }),
+                AllOf(HasSubstr("no such device"), testing::Not(HasSubstr("frame #"))));
+    load_with(accelerator, rank, folder / "checkpoint_4", project, [] {});
+    EXPECT_EQ(project.iteration, 5);
+    accelerator.wait_for_everyone();
+  });
+}
+
+TEST_F(StateAgreement, ARankMayTakeLongerThanTheTimeoutToTakeTheStateOver) {
+  run(2, [&](const Rank& rank) {
+    Accelerator accelerator(impatient());
+    accelerator.save_state(folder / "state");
+    ProjectOptions project;
+    load_with(accelerator, rank, folder / "state", project, [&] {
+      if (rank.rank == 1) std::this_thread::sleep_for(kLongerThanThat);
+    });
+    accelerator.wait_for_everyone();
+  });
+}
+
 TEST_F(StateAgreement, WorkEndsTogetherAndKeepsItsErrors) {
   run(2, [&](const Rank& rank) {
     Accelerator accelerator(on_cpu());
@@ -95,7 +166,7 @@ TEST_F(StateAgreement, AnyErrorOfOneRankIsTheSameErrorOnAll) {
     EXPECT_THAT(error_of([] { throw std::bad_alloc(); }), HasSubstr("[rank 1 of 2]"));
     EXPECT_THAT(error_of([] { throw CommError({.what = "another group is lost"}); }),
                 AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("another group is lost")));
-    EXPECT_THAT(error_of([] { throw 7; }), HasSubstr("no std::exception"));
+    EXPECT_THAT(error_of([] { throw 7; }), HasSubstr("not a std::exception"));
     EXPECT_THAT(thrown_by<UsageError>([&] {
                   agree(ranks, caught([&] {
                           if (rank.rank == 0) throw UsageError({.what = "wrong order"});

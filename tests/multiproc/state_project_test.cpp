@@ -71,6 +71,28 @@ TEST_F(StateProject, CheckpointsAreNumberedAndTheNewestIsLoaded) {
   });
 }
 
+TEST_F(StateProject, ANewerCheckpointThatIsNotCompleteIsToldOf) {
+  spawn(2, [&](const Rank& rank) {
+    ResumeTraining training({}, 7, project());
+    training.train(0, 3, [&](int) { training.accelerator().save_state(); });
+    training.accelerator().wait_for_everyone();
+    if (rank.rank == 0) {
+      std::filesystem::remove(folder / "checkpoints" / "checkpoint_0" / "optimizer.bin");
+      std::filesystem::remove(folder / "checkpoints" / "checkpoint_2" / "optimizer.bin");
+    }
+    training.accelerator().wait_for_everyone();
+    ResumeTraining resumed({}, 1000, project());
+    EXPECT_EQ(resumed.accelerator().load_state(), folder / "checkpoints" / "checkpoint_1");
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0), testing::AllOf(HasSubstr("warning: passing over "),
+                                           HasSubstr("checkpoint_2, which is newer but not "
+                                                     "complete: "),
+                                           HasSubstr("optimizer.bin")));
+  EXPECT_THAT(output_of(0), testing::Not(HasSubstr("checkpoint_0")));
+  EXPECT_THAT(output_of(1), testing::Not(HasSubstr("passing over")));
+}
+
 TEST_F(StateProject, ARunThatHasNoCheckpointYetMayAskForOne) {
   run(2, [&](const Rank&) {
     ResumeTraining training({}, 7, project());

@@ -167,6 +167,60 @@ TEST_F(StateUndo, AMemoryOfPowerSgdThatIsNoneIsFoundBeforeAnythingChanges) {
   });
 }
 
+// A few bytes of a file may describe terabytes.
+TEST_F(StateUndo, AMemoryOfPowerSgdThatIsLargerThanItsFileIsRefused) {
+  run(2, [&](const Rank& rank) {
+    const ResumeCase what{.optimizer = "sgd",
+                          .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
+                                                .power_sgd = {.start_power_sgd_iter = 2}}}};
+    ResumeTraining training(what, 7);
+    training.train(0, 3);
+    training.accelerator().save_state(folder / "state");
+    const std::string file = "rank_state_1.bin";
+    if (rank.rank == 0) {
+      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+      TorchDict bucket{{"index", 0},
+                       {"directions", TorchValue::List{}},
+                       {"first_directions", TorchValue::List{}},
+                       {"error", torch::ones({1}).expand({int64_t{1} << 44})}};
+      dict.set("hooks",
+               TorchValue::List{TorchDict{
+                   {"iteration", 3}, {"draws", 1}, {"buckets", TorchValue::List{bucket}}}});
+      replace(folder / "state", file, dict);
+    }
+    training.accelerator().wait_for_everyone();
+    EXPECT_THAT(
+        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
+        HasSubstr("the state of PowerSGD describes far more than the file holds"));
+  });
+}
+
+TEST_F(StateUndo, AGradientThatIsLargerThanItsParameterIsRefusedAtAnotherNumberOfRanks) {
+  const auto save = [&](const Rank& rank) {
+    ResumeTraining training({.accumulation = 2}, 7);
+    training.train(0, 1);
+    training.accelerator().save_state(folder / "state");
+    if (rank.rank == 0) {
+      const std::string file = "rank_state_0.bin";
+      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+      TorchDict gradients = dict.at("gradients").as_sequence()[0].as_dict();
+      const std::string name = gradients.entries()[0].first.as_string();
+      gradients.set(name, torch::ones({1}).expand({int64_t{1} << 44}));
+      dict.set("gradients", TorchValue::List{gradients});
+      replace(folder / "state", file, dict);
+    }
+    training.accelerator().wait_for_everyone();
+  };
+  run(2, save);
+  run(1, [&](const Rank&) {
+    ResumeTraining training({.accumulation = 2}, 7);
+    EXPECT_THAT(
+        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
+        AllOf(HasSubstr("the model has no place for the gradient of"),
+              HasSubstr("rank_state_0.bin")));
+  });
+}
+
 TEST_F(StateUndo, CheckingAScheduleTouchesNeitherItNorTheOptimizer) {
   run(1, [&](const Rank&) {
     Accelerator accelerator(on_cpu());

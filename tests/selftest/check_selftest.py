@@ -85,12 +85,15 @@ class Selftest(unittest.TestCase):
         self.assertEqual(len(speeds), 0 if alone else 3)
         self.assertTrue(all(speed > 0 for speed in speeds.values()), speeds)
 
-    def test_a_precision_that_the_machine_has_not_fails(self):
+    def test_a_precision_that_the_build_has_not_is_refused_by_the_launcher_and_fails_without_it(self):
         result = self.launch("--json", precision="fp8")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("error: fp8 is not part of this build\n", result.stderr)
+        result = self.launch("--json", precision="fp8", launched=False)
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
         failed = [check for check in json.loads(result.stdout)["checks"] if check["status"] == "failed"]
         self.assertEqual([check["name"] for check in failed], ["as configured"])
-        self.assertIn("fp8 needs a GPU", json.dumps(failed))
+        self.assertIn("fp8 is not part of this build", json.dumps(failed))
 
     def test_help_and_wrong_arguments(self):
         result = self.launch("--help", launched=False)

@@ -2,6 +2,7 @@
 #include <accelerate/transformers/auto_model.h>
 #include <accelerate/transformers/pretrained_tokenizer.h>
 #include <gmock/gmock.h>
+#include <stdlib.h>
 
 #include <string>
 #include <vector>
@@ -85,6 +86,24 @@ TEST(LoadingMessages, OfManyNamesTenAreSaid) {
   });
   EXPECT_THAT(said, AllOf(HasSubstr("word_embeddings.weight [40, 16] in the files, [40, 32]"),
                           HasSubstr("; ... and "), Not(HasSubstr("pooler"))));
+}
+
+TEST(LoadingMessages, AreSaidByTheFirstRankAloneWhoeverStartedIt) {
+  const Saved saved(ModelTask::kBase, small_bert());
+  NamedTensors tensors = saved.tensors();
+  tensors.insert("other", at::ones({1}));
+  saved.write(tensors);
+  const auto said_by = [&](const char* variable, const char* rank) {
+    setenv(variable, rank, 1);
+    testing::internal::CaptureStderr();
+    AutoModel::from_pretrained(saved.folder.text());
+    unsetenv(variable);
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"}) {
+    EXPECT_THAT(said_by(variable, "0"), HasSubstr("[rank 0] warning: ")) << variable;
+    EXPECT_EQ(said_by(variable, "1"), "") << variable;
+  }
 }
 
 TEST(LoadingMessages, AWrongOptionIsNotBlamedOnTheFile) {

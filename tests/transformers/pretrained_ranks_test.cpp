@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/ranks.h"
@@ -146,6 +147,29 @@ TEST_F(FromPretrainedOnRanks, AnErrorOfOneThatReceivesIsAnErrorOnAll) {
                                     .broadcast = &accelerator.communicator()};
     EXPECT_EQ(error_from<DataError>([&] { AutoModel::from_pretrained(folder.string(), options); }),
               rank.rank == 2 ? "DataError: not here" : "[rank 2 of 3] DataError: not here");
+    accelerator.communicator().barrier();
+  });
+}
+
+TEST_F(FromPretrainedOnRanks, ReadingMayTakeLongerThanTheTimeout) {
+  const fs::path folder = folder_.path();
+  run(2, [folder](const Rank& rank) {
+    AcceleratorOptions impatient = on_cpu();
+    impatient.process_group.timeout = std::chrono::seconds(4);
+    Accelerator accelerator(impatient);
+    save_on_first(rank, folder, ModelTask::kBase, small_bert());
+    for (const int slow : {0, 1}) {  // the one that reads, and one that receives
+      const std::string type = "slow on " + std::to_string(slow);
+      transformers::register_architecture(
+          {.model_type = type, .task = ModelTask::kBase, .name = type, .make = [&](auto& config) {
+             if (rank.rank == slow) std::this_thread::sleep_for(std::chrono::seconds(6));
+             return transformers::registered_architectures().front().make(config);
+           }});
+      const auto model = AutoModel::from_pretrained(
+          folder.string(),
+          {.config = {{"model_type", type}}, .broadcast = &accelerator.communicator()});
+      EXPECT_NE(model, nullptr);
+    }
     accelerator.communicator().barrier();
   });
 }

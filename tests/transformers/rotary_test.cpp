@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <optional>
+
+#include "compat/replay_actions.h"
 #include "transformers/models/t5_stack.h"
 
 namespace accelerate::transformers {
@@ -86,6 +89,23 @@ TEST(Rotary, PositionsThatAreNamedAndThoseThatFollowHaveTheSameAngles) {
   EXPECT_TRUE(at::equal(named_cosine.slice(2, 0, 2), cosine));
   EXPECT_TRUE(at::equal(named_sine.slice(2, 0, 2), sine));
   EXPECT_NEAR(named_cosine[0][0][2][0].item<double>(), std::cos(700.0), 1e-5);
+}
+
+// A CUDA graph has the addresses of what it reads.
+TEST(Rotary, ARecordedStepKeepsTheTableThatALongerTextReplaces) {
+  Rotary rotary(RotaryOptions::from_config(with_rope(R"("rope_theta": 10000.0)"), 8));
+  const at::Tensor like = at::zeros({1});
+  auto actions = std::make_optional<compat::ReplayActions>();
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> table;
+  {
+    const compat::ReplayActions::Scope recording(*actions);
+    const auto [cosine, sine] = rotary.at(0, 8, like);
+    table = cosine.storage().getWeakStorageImpl();
+  }
+  (void)rotary.at(0, 100000, like);
+  EXPECT_FALSE(table->expired());
+  actions.reset();
+  EXPECT_TRUE(table->expired());
 }
 
 TEST(Rotary, SettingsThatMakeNoSenseAreRefusedByName) {

@@ -208,12 +208,12 @@ TEST(TextTableTest, SizesAndAgesAreRounded) {
   using cli::age_text;
   using cli::size_text;
   EXPECT_EQ(size_text(0), "0 B");
-  EXPECT_EQ(size_text(999), "999 B");
-  EXPECT_EQ(size_text(1000), "1.0 kB");
-  EXPECT_EQ(size_text(999'949), "999.9 kB");
-  EXPECT_EQ(size_text(999'951), "1.0 MB");
-  EXPECT_EQ(size_text(1'234'567'890), "1.2 GB");
-  EXPECT_EQ(size_text(UINT64_MAX), "18.4 EB");
+  EXPECT_EQ(size_text(1023), "1023 B");
+  EXPECT_EQ(size_text(1024), "1.0 KiB");
+  EXPECT_EQ(size_text(1'048'524), "1023.9 KiB");
+  EXPECT_EQ(size_text(1'048'575), "1.0 MiB");
+  EXPECT_EQ(size_text(1'234'567'890), "1.1 GiB");
+  EXPECT_EQ(size_text(UINT64_MAX), "16.0 EiB");
   EXPECT_EQ(age_text(-5), "now");
   EXPECT_EQ(age_text(59), "59 s");
   EXPECT_EQ(age_text(60), "1 min");

@@ -15,6 +15,7 @@ namespace accelerate::config {
 namespace {
 
 using test::ScratchFolder;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 ConfigFile read(const std::string& text) {
@@ -93,6 +94,9 @@ TEST(ConfigFiles, WrongValuesAreRefusedWithLineAndNearestName) {
             "distributed_type cannot be 'MULTI_GPUS': it is NO, MULTI_CPU, MULTI_GPU, MULTI_NPU, "
             "MULTI_MLU, MULTI_SDAA, MULTI_MUSA, MULTI_XPU, MULTI_HPU, MULTI_NEURON, DEEPSPEED, "
             "FSDP, XLA, MEGATRON_LM, DATA_PARALLEL or MODEL_PARALLEL | c.yaml:1 | MULTI_GPU?");
+  EXPECT_THAT(file_refusal("distributed_type: TPU\n"),
+              EndsWith("c.yaml:1 | XLA: what files called TPU before version 0.27 of the Python "
+                       "library"));
   EXPECT_EQ(file_refusal("distributed_type: 'NO'\nnum_processes: [1, 2]\n"),
             "num_processes holds one value | c.yaml:2 | ");
   EXPECT_EQ(file_refusal("distributed_type: 'NO'\nfsdp_config: 3\n"),
@@ -253,14 +257,14 @@ TEST(ReplaceFile, MakesFoldersKeepsTheModeAndFollowsLinks) {
 TEST(ReplaceFile, LeavesNothingBehindWhereItCannotWrite) {
   ScratchFolder folder;
   std::filesystem::create_directory(folder.path() / "c.yaml");
-  EXPECT_THROW(replace_file(folder.path() / "c.yaml", "text"), ConfigError);
+  EXPECT_THROW(replace_file(folder.path() / "c.yaml", "text"), FileWriteError);
   int entries = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
     EXPECT_EQ(entry.path().filename(), "c.yaml");
     ++entries;
   }
   EXPECT_EQ(entries, 1);
-  EXPECT_THROW(replace_file(folder.write("file", "") + "/c.yaml", "text"), ConfigError);
+  EXPECT_THROW(replace_file(folder.write("file", "") + "/c.yaml", "text"), FileWriteError);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <signal.h>
 
+#include <array>
 #include <deque>
 
 #include "cli/wizard_questions.h"
@@ -11,8 +12,10 @@
 namespace accelerate::cli {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Answers in order; "" takes what is proposed. Notes what was asked.
 class Script : public Prompter {
@@ -24,6 +27,7 @@ class Script : public Prompter {
   size_t choose(const std::string& question, const std::vector<std::string>& options,
                 size_t preset) override {
     const std::string answer = next(question);
+    offered.push_back(options);
     if (answer.empty()) return preset;
     for (size_t i = 0; i < options.size(); ++i) {
       if (options[i].starts_with(answer)) return i;
@@ -43,6 +47,7 @@ class Script : public Prompter {
   }
 
   std::vector<std::string> questions;
+  std::vector<std::vector<std::string>> offered;  // to choose from
   std::vector<std::string> complaints;
   std::vector<std::string> told;
   bool is_used_up() const { return answers_.empty(); }
@@ -58,6 +63,13 @@ class Script : public Prompter {
 
   std::deque<std::string> answers_;
 };
+
+// A build that can do everything.
+std::array<config::CapabilityRow, config::kCapabilities.size()> all_capabilities() {
+  auto rows = config::kCapabilities;
+  for (config::CapabilityRow& row : rows) row.is_in_this_build = true;
+  return rows;
+}
 
 std::string text_of(const config::FileNode& document, const std::string& key) {
   const config::FileNode* node = document.find(key);
@@ -75,7 +87,7 @@ TEST(Wizard, AsksTwoQuestionsOnAMachineWithoutGpus) {
 }
 
 TEST(Wizard, ProposesWhatTheMachineHas) {
-  Script script({"", "", "", "", "", "", "", ""});
+  Script script({"", "", "", "", "", "", ""});
   const config::FileNode document = ask_configuration(script, {.gpus = 4, .cores = 8});
   EXPECT_TRUE(script.is_used_up());
   EXPECT_EQ(text_of(document, "distributed_type"), "MULTI_GPU");
@@ -105,28 +117,49 @@ TEST(Wizard, RefusesAsTheSchemaDoes) {
                                              HasSubstr("num_processes cannot be '0'")));
 }
 
+TEST(Wizard, WhatThisBuildCannotDoIsNotOffered) {
+  Script script({"several GPUs", "1", "2", "no", "", "", "fp16"});
+  ask_configuration(script, {.gpus = 2, .cores = 8});
+  EXPECT_THAT(script.questions, Not(Contains(HasSubstr("spread over"))));
+  EXPECT_THAT(script.offered.back(), ElementsAre("no", "fp16", "bf16"));
+
+  auto rows = all_capabilities();
+  for (config::CapabilityRow& row : rows) {
+    if (row.capability == config::Capability::kDeepspeed) row.is_in_this_build = false;
+  }
+  Script fsdp({"several GPUs", "1", "", "", "", "", "", "fp8"});
+  ask_configuration(fsdp, {.gpus = 2, .cores = 8, .capabilities = rows});
+  EXPECT_THAT(fsdp.offered, Contains(ElementsAre("every process holds the whole model",
+                                                 "sharded, as FSDP calls it")));
+}
+
 TEST(Wizard, KeepsTheChoicesOfSharding) {
+  const auto rows = all_capabilities();
   Script fsdp({"several GPUs", "1", "sharded, as FSDP", "", "", "SIZE", "1000", "", "", "", "", "",
                "", "", ""});
-  const config::FileNode document = ask_configuration(fsdp, {.gpus = 2, .cores = 8});
+  const config::FileNode document =
+      ask_configuration(fsdp, {.gpus = 2, .cores = 8, .capabilities = rows});
   EXPECT_EQ(text_of(document, "distributed_type"), "FSDP");
   const config::FileNode* map = document.find("fsdp_config");
   ASSERT_NE(map, nullptr);
   EXPECT_EQ(text_of(*map, "fsdp_version"), "2");
   EXPECT_EQ(text_of(*map, "fsdp_min_num_params"), "1000");
 
-  Script deepspeed({"several GPUs", "1", "sharded, as DeepSpeed", "", "3", "nvme", "cpu", "/disk",
-                    "", "", "", "", "", "", "", ""});
-  const config::FileNode zero = ask_configuration(deepspeed, {.gpus = 2, .cores = 8});
+  Script deepspeed({"several GPUs", "1", "sharded, as DeepSpeed", "", "parameters", "nvme", "cpu",
+                    "/disk", "", "", "", "", "", "", "", ""});
+  const config::FileNode zero =
+      ask_configuration(deepspeed, {.gpus = 2, .cores = 8, .capabilities = rows});
   EXPECT_EQ(text_of(zero, "distributed_type"), "DEEPSPEED");
   ASSERT_NE(zero.find("deepspeed_config"), nullptr);
   EXPECT_EQ(text_of(*zero.find("deepspeed_config"), "offload_optimizer_nvme_path"), "/disk");
 }
 
 TEST(Wizard, NumbersOfShardingAreThoseOfTheSchema) {
-  Script deepspeed({"several GPUs", "1", "sharded, as DeepSpeed", "", "1", "0", "+-0", "+4", "", "",
-                    "", "", ""});
-  const config::FileNode zero = ask_configuration(deepspeed, {.gpus = 2, .cores = 8});
+  const auto rows = all_capabilities();
+  Script deepspeed({"several GPUs", "1", "sharded, as DeepSpeed", "", "optimizer", "0", "+-0", "+4",
+                    "", "", "", "", ""});
+  const config::FileNode zero =
+      ask_configuration(deepspeed, {.gpus = 2, .cores = 8, .capabilities = rows});
   EXPECT_THAT(deepspeed.complaints,
               ElementsAre(HasSubstr("gradient_accumulation_steps cannot be '0'"),
                           HasSubstr("gradient_accumulation_steps cannot be '+-0'")));
@@ -134,7 +167,7 @@ TEST(Wizard, NumbersOfShardingAreThoseOfTheSchema) {
 }
 
 TEST(Wizard, GpusAreNumbersAndEnoughOfThem) {
-  Script script({"several GPUs", "1", "", "", "", ",", "0,", "1", "0,1", "", ""});
+  Script script({"several GPUs", "1", "", "", ",", "0,", "1", "0,1", "", ""});
   const config::FileNode document = ask_configuration(script, {.gpus = 2, .cores = 8});
   EXPECT_THAT(script.complaints, ElementsAre("Numbers with commas between, or all.",
                                              "Numbers with commas between, or all.",
@@ -142,20 +175,22 @@ TEST(Wizard, GpusAreNumbersAndEnoughOfThem) {
   EXPECT_EQ(text_of(document, "gpu_ids"), "0,1");
 }
 
-TEST(Wizard, EveryPrecisionOfTheSchemaIsOffered) {
+TEST(Wizard, EveryPrecisionOfTheSchemaIsOfferedIfTheBuildCanDoIt) {
+  const auto rows = all_capabilities();
   for (const std::string_view precision : config::find_setting("mixed_precision")->choices) {
     Script script({"", std::string(precision)});
-    EXPECT_EQ(text_of(ask_configuration(script, {}), "mixed_precision"), precision);
+    EXPECT_EQ(text_of(ask_configuration(script, {.capabilities = rows}), "mixed_precision"),
+              precision);
   }
 }
 
 TEST(Wizard, GpusThatThereAreNotAreMissedAloud) {
-  Script here({"several GPUs", "", "", "", "", ""});
+  Script here({"several GPUs", "", "", "", ""});
   EXPECT_EQ(text_of(ask_configuration(here, {.gpus = 0, .cores = 8}), "distributed_type"),
             "MULTI_GPU");
-  EXPECT_THAT(here.told, ElementsAre("No NVIDIA GPU is found on this machine: here the processes "
-                                     "would run on the CPU."));
-  Script there({"several GPUs", "", "", "", "", "", "", ""});
+  EXPECT_THAT(here.told, ElementsAre("No NVIDIA GPU is found on this machine: here accelerate "
+                                     "launch will not start them."));
+  Script there({"several GPUs", "", "", "", "", "", ""});
   ask_configuration(there, {.gpus = 2, .cores = 8});
   EXPECT_THAT(there.told, ElementsAre());
 }

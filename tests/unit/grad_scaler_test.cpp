@@ -57,6 +57,18 @@ TEST(GradScalerTest, ScalesTheLossAndUnscalesTheGradients) {
   EXPECT_FALSE(scaler.step_was_skipped(problem.sgd));
 }
 
+TEST(GradScalerTest, GradientsThatComeAfterUnscaleAreUnscaledByTheStep) {
+  GradScaler scaler({.init_scale = 1024});
+  Problem first, second;
+  first.backward(scaler, 1, 1);
+  scaler.unscale_(first.sgd);
+  scaler.unscale_(second.sgd);  // it has none yet
+  EXPECT_FALSE(scaler.is_unscaled(second.sgd));
+  second.backward(scaler, 3, -5);
+  EXPECT_TRUE(scaler.step(second.sgd));
+  EXPECT_THAT(second.weights(), testing::ElementsAre(-3, 5));
+}
+
 TEST(GradScalerTest, AnUpdateThatLooksItselfIsGivenWhatWasFound) {
   GradScaler scaler({.init_scale = 1024});
   Problem problem;

@@ -199,17 +199,20 @@ TEST(ShardPlan, KnowsTheFilesThatASaveCanHaveWritten) {
   }
 }
 
-TEST(SizeText, OfAShardIsDecimalWhateverTheLetters) {
+TEST(SizeText, OfAShardIsDecimalUnlessItSaysBinary) {
   EXPECT_EQ(parse_shard_size("10GB"), 10'000'000'000U);
   EXPECT_EQ(parse_shard_size(" 1.5 kb "), 1500U);
   EXPECT_EQ(parse_shard_size("2tB"), 2'000'000'000'000U);
-  for (const char* wrong : {"10", "GB", "-1GB", "1GiB", "1e400TB", "infGB", "nanGB", "1 0GB", ""}) {
+  EXPECT_EQ(parse_shard_size("1GiB"), 1U << 30);
+  EXPECT_EQ(parse_shard_size("1.5kib"), 1536U);
+  for (const char* wrong : {"10", "GB", "-1GB", "GiB", "1e400TB", "infGB", "nanGB", "1 0GB", ""}) {
     EXPECT_THAT(error_of<UsageError>([&] { parse_shard_size(wrong); }).message(),
                 HasSubstr("is not a size"))
         << wrong;
   }
   EXPECT_THAT(error_of<UsageError>([] { parse_shard_size("300"); }).hint(),
-              AllOf(HasSubstr("KB, MB, GB or TB"), HasSubstr("a number of bytes is an integer")));
+              AllOf(HasSubstr("KB, MB, GB or TB, or KiB to TiB"),
+                    HasSubstr("a number of bytes is an integer")));
 }
 
 }  // namespace

@@ -197,5 +197,47 @@ TEST(OptimizerStateProblems, EntriesForAnotherNumberOfGroupsAreAMistakeOfTheCall
   EXPECT_THROW(optimizer_state(*training.optimizer, {.group_entries = {TorchDict()}}), UsageError);
 }
 
+// A few bytes of a file may describe terabytes, and a list may name one tensor again and again.
+TEST(OptimizerStateProblems, TensorsOfAnyShapeAreNotLargerThanTheirMemory) {
+  const std::vector<at::Tensor> parameters{torch::ones({3}, torch::requires_grad())};
+  torch::optim::LBFGS lbfgs(parameters, torch::optim::LBFGSOptions(0.1));
+  const auto state_with = [&](const char* name, TorchValue value) {
+    TorchDict own{{"func_evals", 2},
+                  {"n_iter", 1},
+                  {"d", torch::ones({3})},
+                  {"t", 0.1},
+                  {"old_dirs", TorchValue::List{torch::ones({3})}},
+                  {"old_stps", TorchValue::List{torch::ones({3})}},
+                  {"ro", TorchValue::List{torch::ones({})}},
+                  {"H_diag", torch::ones({})},
+                  {"prev_flat_grad", torch::ones({3})},
+                  {"prev_loss", 0.5},
+                  {"al", TorchValue::List{torch::ones({}), TorchValue()}}};
+    own.set(name, std::move(value));
+    TorchDict state = optimizer_state(lbfgs).as_dict();
+    TorchDict states;
+    states.add(0, own);
+    state.set("state", states);
+    return state;
+  };
+  const auto message_of = [&](const char* name, TorchValue value) {
+    try {
+      check_optimizer_state(lbfgs, state_with(name, std::move(value)), "optimizer.bin");
+    } catch (const CheckpointError& error) {
+      return error.message();
+    }
+    return std::string("taken");
+  };
+  const at::Tensor enormous = torch::ones({1}).expand({int64_t{1} << 44});
+  const TorchValue::List repeated(1000, torch::ones({100}));
+  EXPECT_EQ(message_of("d", torch::ones({3})), "taken");
+  EXPECT_THAT(message_of("d", enormous),
+              HasSubstr("'d' describes far more than the file holds: shape [17592186044416]"));
+  EXPECT_THAT(message_of("prev_flat_grad", enormous), HasSubstr("'prev_flat_grad' describes"));
+  EXPECT_THAT(message_of("old_dirs", TorchValue::List{enormous}), HasSubstr("'old_dirs' describe"));
+  EXPECT_THAT(message_of("old_stps", repeated), HasSubstr("'old_stps' describe"));
+  EXPECT_THAT(message_of("al", TorchValue::List{enormous}), HasSubstr("'al' describe"));
+}
+
 }  // namespace
 }  // namespace accelerate

@@ -1,11 +1,15 @@
 // When a prepared optimizer steps and when it does not.
 #include <accelerate/errors.h>
 #include <accelerate/grad_scaler.h>
+#include <accelerate/optimizer_state.h>
 #include <accelerate/prepared_optimizer.h>
+#include <accelerate/step_capture.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include <limits>
+#include <optional>
+#include <sstream>
 
 #include "compat/replay_actions.h"
 
@@ -107,6 +111,92 @@ TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
   compat::ReplayActions actions;
   const compat::ReplayActions::Scope recording(actions);
   EXPECT_NO_THROW(optimizer.step());
+}
+
+// What an update was recorded with; a CUDA graph has its addresses and numbers.
+struct RecordedUpdate {
+  explicit RecordedUpdate(std::shared_ptr<torch::optim::Optimizer> recorded)
+      : own(std::move(recorded)), optimizer(own, std::make_shared<detail::PreparedModels>()) {
+    const compat::KeptGradients kept;
+    optimizer.step();
+    const compat::ReplayActions::Scope recording(actions);
+    optimizer.step();
+  }
+
+  std::shared_ptr<torch::optim::Optimizer> own;
+  PreparedOptimizer optimizer;
+  compat::ReplayActions actions;
+};
+
+std::vector<at::Tensor> parameter_with_gradient() {
+  at::Tensor parameter = torch::ones({4}).requires_grad_();
+  parameter.mutable_grad() = torch::ones_like(parameter).detach();
+  return {parameter};
+}
+
+std::vector<std::shared_ptr<torch::optim::Optimizer>> recordable_optimizers() {
+  return {std::make_shared<torch::optim::AdamW>(parameter_with_gradient(), 0.1),
+          std::make_shared<torch::optim::Adam>(parameter_with_gradient(),
+                                               torch::optim::AdamOptions(0.1).amsgrad(true)),
+          std::make_shared<torch::optim::SGD>(parameter_with_gradient(),
+                                              torch::optim::SGDOptions(0.1).momentum(0.5))};
+}
+
+TEST(PreparedOptimizer, ARecordedUpdateHoldsWhileTheLearningRateMoves) {
+  for (const auto& own : recordable_optimizers()) {
+    const RecordedUpdate update(own);
+    EXPECT_TRUE(update.actions.holds());
+    own->param_groups()[0].options().set_lr(0.01);
+    EXPECT_TRUE(update.actions.holds());
+  }
+}
+
+TEST(PreparedOptimizer, ARecordedUpdateDoesNotHoldAfterItsStateWasLoaded) {
+  for (const auto& own : recordable_optimizers()) {
+    const RecordedUpdate update(own);
+    load_optimizer_state(*own, optimizer_state(*own));
+    EXPECT_FALSE(update.actions.holds());
+  }
+  for (const auto& own : recordable_optimizers()) {
+    const RecordedUpdate update(own);
+    std::stringstream file;
+    torch::save(*own, file);
+    torch::load(*own, file);
+    EXPECT_FALSE(update.actions.holds());
+  }
+}
+
+TEST(PreparedOptimizer, ARecordedUpdateDoesNotHoldAfterItsGroupsOrOptionsChanged) {
+  for (const auto& own : recordable_optimizers()) {
+    const RecordedUpdate update(own);
+    own->add_param_group(torch::optim::OptimizerParamGroup(parameter_with_gradient()));
+    EXPECT_FALSE(update.actions.holds());
+  }
+  const auto adamw = std::make_shared<torch::optim::AdamW>(parameter_with_gradient(), 0.1);
+  const RecordedUpdate update(adamw);
+  auto& options = static_cast<torch::optim::AdamWOptions&>(adamw->param_groups()[0].options());
+  options.weight_decay(0.5);
+  EXPECT_FALSE(update.actions.holds());
+}
+
+TEST(StepCapture, ARecordingKeepsTheTensorsThatAModelGivesToIt) {
+  std::optional<compat::ReplayActions> actions(std::in_place);
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given, not_recorded;
+  {
+    const compat::ReplayActions::Scope recording(*actions);
+    const at::Tensor table = torch::ones({4});
+    given = table.storage().getWeakStorageImpl();
+    keep_for_replays(table);
+  }
+  {
+    const at::Tensor table = torch::ones({4});
+    not_recorded = table.storage().getWeakStorageImpl();
+    keep_for_replays(table);
+  }
+  EXPECT_TRUE(not_recorded->expired());
+  EXPECT_FALSE(given->expired());
+  actions.reset();
+  EXPECT_TRUE(given->expired());
 }
 
 }  // namespace

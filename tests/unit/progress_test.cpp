@@ -47,6 +47,15 @@ TEST_F(ProgressRange, LeavesOneLineAPassWhereThereIsNoTerminal) {
                                        "epoch 1: 4/4 in [0-9:]+, [0-9.]+it/s, item 4\n"));
 }
 
+TEST_F(ProgressRange, WritesLinesOnTheWayWhereThereIsNoTerminal) {
+  ProgressOptions often = options();
+  EXPECT_EQ(often.line_interval, std::chrono::seconds(30));
+  often.line_interval = std::chrono::milliseconds(0);
+  for (const int item : progress(items_, Rank{}, often)) (void)item;
+  EXPECT_THAT(out_.str(), MatchesRegex("epoch 1: 1/4 in [^\n]+\nepoch 1: 2/4 in [^\n]+\n"
+                                       "epoch 1: 3/4 in [^\n]+\n(epoch 1: 4/4 in [^\n]+\n)+"));
+}
+
 TEST_F(ProgressRange, IsSilentOnOtherProcesses) {
   auto bar = progress(items_, Rank{.local_main = false}, options());
   for (const int item : bar) bar.set_postfix(std::to_string(item));

@@ -21,6 +21,15 @@ class ACCELERATE_EXPORT OpenPasses {
   // The batch that the innermost loop works on; nothing outside of loops.
   std::optional<BatchInfo> current() const;
 
+  // Called by the thread of a loop: before each batch is loaded, and when the loop has come to its
+  // end; what they throw ends the pass and leaves the loop. May be empty. Set before the first
+  // loop.
+  struct Watch {
+    std::function<void()> before_batch{};
+    std::function<void()> at_end{};
+  };
+  void set_watch(Watch watch) { watch_ = std::move(watch); }
+
   // Called by before_pass(), which every loop calls before it begins; never at the same time as
   // another such call. May be empty.
   void set_before_pass(std::function<void()> call);
@@ -40,6 +49,7 @@ class ACCELERATE_EXPORT OpenPasses {
   mutable std::mutex mutex_;
   int64_t begun_ = 0;
   std::vector<Entry> open_;
+  Watch watch_;
   mutable std::mutex before_pass_mutex_;
   std::function<void()> before_pass_;
 };
@@ -60,6 +70,12 @@ class OpenPass {
   }
 
   void deliver(const BatchInfo& batch) { passes_->deliver(number_, batch); }
+  void before_batch() {
+    if (passes_->watch_.before_batch) passes_->watch_.before_batch();
+  }
+  void at_end() {
+    if (passes_->watch_.at_end) passes_->watch_.at_end();
+  }
 
  private:
   std::shared_ptr<OpenPasses> passes_;

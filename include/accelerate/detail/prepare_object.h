@@ -35,7 +35,8 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
     auto module = detail::module_of(object);
     using Module = typename decltype(module)::element_type;
     auto strategy = wrap_module(module);
-    return PreparedModel<Module>(std::move(module), std::move(strategy), precision());
+    return PreparedModel<Module>(std::move(module), std::move(strategy), precision(),
+                                 zero_grad_of_models());
   } else if constexpr (detail::is_optimizer<Object>) {
     static_assert(!std::is_const_v<std::remove_reference_t<T>>,
                   "prepare() needs a mutable optimizer");

@@ -17,6 +17,13 @@ struct PreparedModels {
   std::vector<Entry> entries;
   int rank = 0;  // of the accelerator; for messages
   int world_size = 1;
+
+  // Lets the strategies know that the gradients of `parameters` are thrown away.
+  void drop_gradients(const std::vector<at::Tensor>& parameters) const {
+    for (const at::Tensor& parameter : parameters) {
+      for (const Entry& model : entries) model.strategy->drop_gradient(parameter);
+    }
+  }
 };
 
 }  // namespace accelerate::detail

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "accelerate/communicator.h"
+#include "accelerate/communicator_pointer.h"
 #include "accelerate/export.h"
 #include "accelerate/model_files.h"
 #include "accelerate/transformers/config.h"
@@ -46,7 +47,8 @@ struct PretrainedOptions {
   // Rank 0 of it reads the files and sends them to the others, which need not have them. Collective
   // then: all ranks call with the same options and a device of the same kind, UsageError on all if
   // not; an error of one is an error on all. Null: each reads for itself.
-  Communicator* broadcast = nullptr;
+  // Reading may take longer than the timeout of its group.
+  CommunicatorPointer broadcast{};
   // Of a name on the hub: a branch, a tag or a commit.
   std::string revision = "main";
   // Files of weights may be links that lead out of the folder, as in LoadModelOptions. Snapshots in

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/step_capture.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -137,11 +138,19 @@ Rotary::Rotary(RotaryOptions options) : options_(std::move(options)) {}
 
 std::pair<at::Tensor, at::Tensor> Rotary::table(int64_t length, const at::Tensor& like) {
   const std::lock_guard lock(mutex_);
+  make_table(length, like);
+  // A longer text replaces it, and a graph that was recorded goes on reading it.
+  keep_for_replays(cosine_);
+  keep_for_replays(sine_);
+  return {cosine_, sine_};
+}
+
+void Rotary::make_table(int64_t length, const at::Tensor& like) {
   const bool fits = cosine_.defined() && cosine_.size(0) >= length &&
                     cosine_.scalar_type() == like.scalar_type() &&
                     cosine_.device() == like.device();
   const int64_t counted = std::max(length, options_.positions);
-  if (fits && (options_.type != "dynamic" || counted == length_)) return {cosine_, sine_};
+  if (fits && (options_.type != "dynamic" || counted == length_)) return;
   const int64_t known = cosine_.defined() ? cosine_.size(0) : kFirstPositions;
   const int64_t count = std::max(known >= length ? known : 2 * known, length);
   const at::InferenceMode no_inference(false);
@@ -154,7 +163,6 @@ std::pair<at::Tensor, at::Tensor> Rotary::table(int64_t length, const at::Tensor
   cosine_ = stored(both.cos());
   sine_ = stored(both.sin());
   length_ = counted;
-  return {cosine_, sine_};
 }
 
 std::pair<at::Tensor, at::Tensor> Rotary::at(int64_t first, int64_t count, const at::Tensor& like) {
@@ -168,9 +176,11 @@ std::pair<at::Tensor, at::Tensor> Rotary::at(int64_t first, int64_t count, const
 at::Tensor Rotary::frequencies(int64_t length, const at::Tensor& like) {
   const std::lock_guard lock(mutex_);
   const bool fits = frequencies_.defined() && frequencies_.device() == like.device();
-  if (fits && options_.type != "dynamic") return frequencies_;
-  const at::InferenceMode no_inference(false);
-  frequencies_ = rotary_frequencies(options_, length).to(like.device());
+  if (!fits || options_.type == "dynamic") {
+    const at::InferenceMode no_inference(false);
+    frequencies_ = rotary_frequencies(options_, length).to(like.device());
+  }
+  keep_for_replays(frequencies_);
   return frequencies_;
 }
 

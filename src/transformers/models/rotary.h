@@ -47,6 +47,7 @@ class Rotary {
 
  private:
   std::pair<at::Tensor, at::Tensor> table(int64_t length, const at::Tensor& like);
+  void make_table(int64_t length, const at::Tensor& like);
 
   // Frequencies for texts of that length on the device of `like`.
   at::Tensor frequencies(int64_t length, const at::Tensor& like);

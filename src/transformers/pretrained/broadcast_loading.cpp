@@ -11,6 +11,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
+#include "accelerate/process_control.h"
 #include "transformers/models/allocation.h"
 #include "transformers/pretrained/checkpoint_reading.h"
 
@@ -152,26 +153,31 @@ LoadedModel load_by_broadcast(ModelTask task, const std::string& name_or_folder,
   LoadedModel loaded;
   std::exception_ptr own;
 
-  const json read = reads ? outcome_of(
-                                [&] {
-                                  loaded = load_here(task, name_or_folder, options);
-                                  return description_of(loaded);
-                                },
-                                own)
-                          : json();
+  // Files of any size, perhaps from the network: the others wait as long as it takes.
+  json read;
+  without_timeout(group, [&] {
+    if (!reads) return;
+    read = outcome_of(
+        [&] {
+          loaded = load_here(task, name_or_folder, options);
+          return description_of(loaded);
+        },
+        own);
+  });
   const json heard = unpacked(group.broadcast_bytes(packed(read)));
   if (own) std::rethrow_exception(own);
   if (heard.at("kind") != "ok") throw_outcome(heard, 0, group.world_size());
 
   json built = {{"kind", "ok"}};
-  if (!reads) {
+  without_timeout(group, [&] {
+    if (reads) return;
     built = outcome_of(
         [&] {
           loaded = receive_model(task, heard.at("value"), options);
           return json();
         },
         own);
-  }
+  });
   const std::vector<std::string> all = group.all_gather_bytes(packed(built));
   if (own) std::rethrow_exception(own);
   for (size_t rank = 0; rank < all.size(); ++rank) {

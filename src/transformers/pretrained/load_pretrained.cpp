@@ -6,7 +6,7 @@
 
 #include "accelerate/log.h"
 #include "accelerate/transformers/pretrained.h"
-#include "base/environment.h"
+#include "base/own_rank.h"
 #include "transformers/models/allocation.h"
 #include "transformers/pretrained/broadcast_loading.h"
 #include "transformers/pretrained/checkpoint_reading.h"
@@ -20,9 +20,8 @@ void deliver(const PretrainedReport& report, const PretrainedOptions& options) {
     options.report(report);
     return;
   }
-  const bool is_first = options.broadcast != nullptr
-                            ? options.broadcast->rank() == 0
-                            : environment_variable("RANK").value_or("0") == "0";
+  const bool is_first = options.broadcast != nullptr ? options.broadcast->rank() == 0
+                                                     : own_rank().empty() || own_rank() == "0";
   if (is_first && !report.message.empty()) log(LogLevel::kWarning, report.message);
 }
 

@@ -1,0 +1,107 @@
+// What this build can run: the only place that says it. The wizard, `launch`, `test`,
+// `estimate-memory` and the constructor of Accelerator all ask here. Whoever adds one of these
+// flips its row.
+//
+// Standard headers only, and nothing to link: the library asks without knowing configuration files.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace accelerate::config {
+
+class Settings;
+
+enum class Capability { kFsdp, kDeepspeed, kMegatron, kMesh, kTpu, kFp8, kOtherDevices };
+
+struct CapabilityRow {
+  Capability capability{};
+  bool is_in_this_build = false;
+  std::string_view name{};  // as messages call it; "": the setting and its value
+  // The setting that asks for it: by one of `values`, in any case, or by being switched on where
+  // there are none.
+  std::string_view setting{};
+  std::span<const std::string_view> values{};
+  // The variable that asks a process for it; "": none does.
+  std::string_view variable{};
+  // Workers that run Python are told of it and do it themselves.
+  bool is_left_to_python = true;
+  std::string_view hint{};  // what to do instead
+};
+
+inline constexpr std::array<std::string_view, 1> kFp8Value = {"fp8"};
+inline constexpr std::array<std::string_view, 7> kOtherDeviceTypes = {
+    "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON"};
+
+inline constexpr std::array<CapabilityRow, 7> kCapabilities = {{
+    {.capability = Capability::kFsdp,
+     .is_in_this_build = false,
+     .name = "FSDP",
+     .setting = "use_fsdp",
+     .variable = "ACCELERATE_USE_FSDP",
+     .hint = "leave it out: every process then holds the whole model (DDP)"},
+    {.capability = Capability::kDeepspeed,
+     .is_in_this_build = false,
+     .name = "DeepSpeed",
+     .setting = "use_deepspeed",
+     .variable = "ACCELERATE_USE_DEEPSPEED",
+     .hint = "leave it out: every process then holds the whole model (DDP)"},
+    {.capability = Capability::kMegatron,
+     .is_in_this_build = false,
+     .name = "Megatron-LM",
+     .setting = "use_megatron_lm",
+     .variable = "ACCELERATE_USE_MEGATRON_LM",
+     .hint = "leave it out: every process then holds the whole model (DDP)"},
+    {.capability = Capability::kMesh,
+     .is_in_this_build = false,
+     .name = "a mesh of tensor, context or sequence parallel ranks",
+     .setting = "use_parallelism_config",
+     .variable = "ACCELERATE_USE_PARALLELISM_CONFIG",
+     .hint = "leave it out: every process then holds the whole model (DDP)"},
+    {.capability = Capability::kTpu,
+     .is_in_this_build = false,
+     .name = "training on TPUs",
+     .setting = "tpu",
+     .variable = "ACCELERATE_IN_TPU_POD",
+     .is_left_to_python = false,
+     .hint = "--cpu, or a machine with NVIDIA GPUs"},
+    {.capability = Capability::kFp8,
+     .is_in_this_build = false,
+     .name = "fp8",
+     .setting = "mixed_precision",
+     .values = kFp8Value,
+     .variable = "ACCELERATE_MIXED_PRECISION",
+     .hint = "bf16, which every device can do"},
+    {.capability = Capability::kOtherDevices,
+     .is_in_this_build = false,
+     .setting = "distributed_type",
+     .values = kOtherDeviceTypes,
+     .hint = "MULTI_GPU for NVIDIA GPUs, MULTI_CPU for processes on CPUs"},
+}};
+
+constexpr bool is_in_this_build(Capability capability,
+                                std::span<const CapabilityRow> rows = kCapabilities) {
+  for (const CapabilityRow& row : rows) {
+    if (row.capability == capability) return row.is_in_this_build;
+  }
+  return false;
+}
+
+// Whether a run in which workers run Python refuses less.
+enum class WorkerKind { kNative, kPython };
+
+// The first row that `settings` ask for and that workers of that kind cannot have; nullptr if there
+// is none.
+const CapabilityRow* missing_capability(const Settings& settings, WorkerKind workers,
+                                        std::span<const CapabilityRow> rows = kCapabilities);
+
+// Throws ConfigError that names the flag, the variable or the line of the file that asks for what
+// workers of that kind cannot have. To be called where workers would start: settings that ask for
+// it can be read, explained, planned and converted.
+void refuse_missing_capability(const Settings& settings, WorkerKind workers,
+                               std::span<const CapabilityRow> rows = kCapabilities);
+
+}  // namespace accelerate::config

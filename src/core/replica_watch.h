@@ -1,0 +1,47 @@
+// Notices that the ranks train apart.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "accelerate/communicator.h"
+#include "accelerate/detail/prepared_models.h"
+
+namespace accelerate {
+
+// Of one accelerator with several ranks. Called by the thread of the training.
+class ReplicaWatch {
+ public:
+  ReplicaWatch(std::shared_ptr<Communicator> ranks, std::shared_ptr<detail::PreparedModels> models)
+      : ranks_(std::move(ranks)), models_(std::move(models)) {}
+
+  // Throws UsageError if a backward pass went past the accelerator. Not collective.
+  void require_no_local_pass(const char* where) const;
+
+  // Compares the models that are in training with those of the first rank that came to the end of
+  // this pass; throws UsageError if they differ. Not collective: a rank that runs a pass alone
+  // meets nobody. Waits a moment for the store of the group at most.
+  void at_end_of_pass();
+
+ private:
+  // Which of the ends of passes between two reductions one is.
+  struct PassEnd {
+    int64_t reduced_passes = -1;
+    int64_t number = 0;
+  };
+
+  std::weak_ptr<Communicator> ranks_;  // loaders, which call this, may outlive it
+  std::shared_ptr<detail::PreparedModels> models_;
+  std::map<size_t, PassEnd> ends_;  // by model
+  bool told_of_rounding_ = false;
+};
+
+// Throws UsageError on all ranks alike if one of the models is not the same on all of them, though
+// it should be. Differences as small as rounding are logged. Collective.
+void require_same_replicas(Communicator& ranks,
+                           const std::vector<detail::PreparedModels::Entry>& models,
+                           const char* where);
+
+}  // namespace accelerate

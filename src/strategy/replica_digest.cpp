@@ -1,0 +1,116 @@
+#include "strategy/replica_digest.h"
+
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/view_as_real.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "accelerate/errors.h"
+
+namespace accelerate {
+namespace {
+
+// Rounding differs by a unit in the last place and adds up over many updates; what trains apart
+// moves by far more.
+double tolerance_of(at::ScalarType type) {
+  switch (c10::elementSize(type)) {
+    case 8:
+      return 1e-9;
+    case 4:
+      return 1e-6;
+    default:
+      return 1e-3;
+  }
+}
+
+at::ScalarType integers_like(const at::Tensor& tensor) {
+  switch (tensor.element_size()) {
+    case 8:
+      return at::kLong;
+    case 4:
+      return at::kInt;
+    case 2:
+      return at::kShort;
+    default:
+      return at::kChar;
+  }
+}
+
+at::Tensor sum_of_bits(const at::Tensor& values) {
+  return values.contiguous().view(integers_like(values)).sum(at::kLong);
+}
+
+}  // namespace
+
+ReplicaDigest ReplicaDigest::of(const torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  ReplicaDigest digest;
+  std::vector<at::Tensor> bits, sums;  // on the device, so that it is waited for once
+  for (const auto& item : module.named_parameters()) {
+    at::Tensor values = item.value().detach();
+    if (values.layout() != at::kStrided || values.is_meta() || values.numel() == 0) continue;
+    if (values.is_complex()) values = at::view_as_real(values.resolve_conj());
+    bits.push_back(sum_of_bits(values));
+    sums.push_back(at::stack(
+        {values.sum(at::kDouble),
+         at::linalg_vector_norm(values, 2, at::OptionalIntArrayRef{}, false, at::kDouble)}));
+    digest.names_.push_back(item.key());
+    digest.numbers_.push_back({.scale = std::sqrt(static_cast<double>(values.numel())),
+                               .tolerance = tolerance_of(values.scalar_type())});
+  }
+  for (size_t i = 0; i < bits.size(); ++i) {
+    Numbers& numbers = digest.numbers_[i];
+    const at::Tensor both = sums[i].cpu();
+    numbers.bits = bits[i].item<int64_t>();
+    numbers.sum = both[0].item<double>();
+    numbers.length = both[1].item<double>();
+    numbers.scale *= numbers.length;
+  }
+  return digest;
+}
+
+std::string ReplicaDigest::encode() const {
+  return {reinterpret_cast<const char*>(numbers_.data()), numbers_.size() * sizeof(Numbers)};
+}
+
+ReplicaDigest ReplicaDigest::decode(const std::string& bytes) {
+  if (bytes.size() % sizeof(Numbers) != 0) {
+    throw CommError({.what = "the digest of the parameters of another rank is cut off"});
+  }
+  ReplicaDigest digest;
+  digest.numbers_.resize(bytes.size() / sizeof(Numbers));
+  if (!bytes.empty()) std::memcpy(digest.numbers_.data(), bytes.data(), bytes.size());
+  return digest;
+}
+
+std::optional<ReplicaDigest::Difference> ReplicaDigest::compare(const ReplicaDigest& other) const {
+  if (numbers_.size() != other.numbers_.size()) {
+    return Difference{.parameter = names_.empty() ? "" : names_[0]};
+  }
+  std::optional<Difference> found;
+  double most = -1;
+  for (size_t i = 0; i < numbers_.size(); ++i) {
+    const Numbers& mine = numbers_[i];
+    const Numbers& theirs = other.numbers_[i];
+    if (mine.bits == theirs.bits) continue;
+    const double length = std::max({mine.length, theirs.length, 1e-300});
+    const double scale = std::max({mine.scale, theirs.scale, 1e-300});
+    double relative = std::max(std::abs(mine.length - theirs.length) / length,
+                               std::abs(mine.sum - theirs.sum) / scale);
+    // Also of what is not a number.
+    const bool is_rounding = relative <= mine.tolerance;
+    if (std::isnan(relative)) relative = HUGE_VAL;
+    relative /= mine.tolerance;
+    if (relative <= most) continue;
+    most = relative;
+    found = Difference{.parameter = i < names_.size() ? names_[i] : "", .is_rounding = is_rounding};
+  }
+  return found;
+}
+
+}  // namespace accelerate

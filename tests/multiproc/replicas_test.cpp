@@ -1,0 +1,264 @@
+// Loops that are ported by half do not train the ranks apart, and right ones are left in peace.
+#include "multiproc/training.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+struct Replicas : Ranks {};
+
+constexpr const char* kLocalPass = "a backward pass went past accelerator.backward(loss)";
+
+TensorDataset samples() {
+  const StepData data = host_data_of_step(1, 16);
+  return {data.input, data.target};
+}
+
+// A model, its optimizer and a loader, prepared, beside what they were made of.
+struct HalfPorted {
+  explicit HalfPorted(const DdpOptions& ddp = {}) : accelerator(on_cpu(ddp)) {
+    torch::manual_seed(3);
+    net = std::make_shared<Mlp>();
+    sgd = std::make_shared<torch::optim::SGD>(net->parameters(), 0.1);
+    model.emplace(accelerator.prepare(net));
+    optimizer.emplace(accelerator.prepare(sgd));
+    loader.emplace(accelerator.prepare(data_loader(samples(), {.batch_size = 2})));
+  }
+  // One pass as it should be.
+  void train() {
+    for (auto& batch : *loader) {
+      accelerator.backward(loss_of((*model)(batch.data), batch.target));
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+  }
+
+  Accelerator accelerator;
+  std::shared_ptr<Mlp> net;
+  std::shared_ptr<torch::optim::SGD> sgd;
+  std::optional<PreparedModel<Mlp>> model;
+  std::optional<PreparedOptimizer> optimizer;
+  std::optional<decltype(std::declval<Accelerator&>().prepare(data_loader(samples(), {})))> loader;
+};
+
+TEST_F(Replicas, ALoopThatTrainsWithoutTheAcceleratorIsRefusedAtTheNextBatch) {
+  run(2, [](const Rank& rank) {
+    for (const bool zero_grad_last : {false, true}) {
+      HalfPorted half;
+      int batches = 0;
+      const std::string error = usage_error([&] {
+        for (auto& batch : *half.loader) {
+          ++batches;
+          if (!zero_grad_last) half.sgd->zero_grad();
+          loss_of(half.net->forward(batch.data), batch.target).backward();
+          half.sgd->step();
+          if (zero_grad_last) half.sgd->zero_grad();
+        }
+      });
+      EXPECT_EQ(batches, 1) << zero_grad_last;
+      EXPECT_THAT(error, AllOf(HasSubstr(kLocalPass), HasSubstr("loader: next batch"),
+                               HasSubstr("[rank " + std::to_string(rank.rank) + " of 2]"),
+                               HasSubstr("accelerator.no_sync(model)")));
+    }
+  });
+}
+
+TEST_F(Replicas, APlainBackwardIsRefusedAtTheNextForwardPassAndSave) {
+  run(2, [](const Rank&) {
+    HalfPorted half;
+    (*half.model)(ones({2, 6})).sum().backward();
+    half.sgd->step();
+    half.sgd->zero_grad();
+    EXPECT_THAT(usage_error([&] {
+                  (*half.model)(ones({2, 6}));
+                }),
+                AllOf(HasSubstr(kLocalPass), HasSubstr("at   forward")));
+    EXPECT_THAT(usage_error([&] { half.accelerator.save_state("unused"); }),
+                AllOf(HasSubstr(kLocalPass), HasSubstr("at   save_state")));
+    EXPECT_FALSE(std::filesystem::exists("unused"));
+  });
+}
+
+TEST_F(Replicas, AGradientOfThisRankAloneMayBeLookedAtAndDropped) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    loss_of((*half.model)(ones({2, 6}) * rank.rank), ones({2, 3})).backward();
+    half.optimizer->zero_grad();
+    half.train();
+  });
+}
+
+TEST_F(Replicas, PassesInsideNoSyncMayBePlain) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    for (int pass = 0; pass < 2; ++pass) {
+      {
+        const auto local = half.accelerator.no_sync(*half.model);
+        loss_of((*half.model)(ones({2, 6}) * rank.rank), ones({2, 3})).backward();
+      }
+      half.train();  // its first pass brings these gradients together with its own
+    }
+  });
+}
+
+TEST_F(Replicas, OneProcessTrainsAsItLikes) {
+  run(1, [](const Rank&) {
+    HalfPorted half;
+    for (auto& batch : *half.loader) {
+      half.sgd->zero_grad();
+      loss_of(half.net->forward(batch.data), batch.target).backward();
+      half.sgd->step();
+    }
+  });
+}
+
+// A change on one rank alone, which no gradient tells of.
+TEST_F(Replicas, ParametersThatDifferAreFoundAtTheEndOfThePass) {
+  spawn(2, [](const Rank& rank) {
+    HalfPorted half;
+    half.train();
+    int batches = 0;
+    for (auto& batch : *half.loader) {
+      half.accelerator.backward(loss_of((*half.model)(batch.data), batch.target));
+      half.optimizer->step();
+      half.optimizer->zero_grad();
+      if (++batches == 2 && rank.rank == 1) {
+        const torch::NoGradGuard no_grad;
+        half.net->second->bias.add_(0.01);
+      }
+    }
+    half.accelerator.wait_for_everyone();  // the first at the end learns of it here
+  });
+  std::string both;
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(exit_code_of(rank), AnyOf(kExitUsageError, kExitCommError));
+    both += error_of(rank);
+  }
+  EXPECT_THAT(both, AllOf(HasSubstr("the ranks hold different parameters: 'second.bias' of model 0 "
+                                    "differs between rank "),
+                          HasSubstr("the end of a pass over the data"),
+                          HasSubstr("check_replicas = false")));
+}
+
+TEST_F(Replicas, ParametersThatDifferAreFoundWhenTheyAreSavedOnAllRanks) {
+  run(3, [](const Rank& rank) {
+    HalfPorted half;
+    half.train();
+    {
+      const torch::NoGradGuard no_grad;
+      if (rank.rank == 2) half.net->first->weight.mul_(1.001);
+    }
+    EXPECT_THAT(usage_error([&] { half.accelerator.save_state("unused"); }),
+                AllOf(HasSubstr("'first.weight' of model 0 differs between rank 0 and rank 2"),
+                      HasSubstr("at   save_state")));
+    EXPECT_FALSE(std::filesystem::exists("unused"));
+    half.accelerator.wait_for_everyone();
+  });
+}
+
+// What all ranks do alike stays legal.
+TEST_F(Replicas, EqualChangesOnAllRanksAreNoDifference) {
+  const std::string folder = testing::TempDir() + "equal_changes_" + std::to_string(getpid());
+  run(2, [&](const Rank&) {
+    HalfPorted half;
+    std::vector<at::Tensor> averages;
+    for (const at::Tensor& parameter : half.net->parameters()) {
+      averages.push_back(parameter.detach().clone());
+    }
+    for (int pass = 0; pass < 3; ++pass) {
+      for (auto& batch : *half.loader) {
+        half.accelerator.backward(loss_of((*half.model)(batch.data), batch.target));
+        half.optimizer->step();
+        half.optimizer->zero_grad();
+        const torch::NoGradGuard no_grad;
+        const auto parameters = half.net->parameters();
+        for (size_t i = 0; i < parameters.size(); ++i) {
+          parameters[i].clamp_(-0.4, 0.4);                  // a critic of a WGAN
+          averages[i].lerp_(parameters[i], 0.1);            // a moving average
+          if (pass == 1) parameters[i].copy_(averages[i]);  // and its use
+        }
+      }
+    }
+    half.accelerator.save_model(*half.model, folder);
+    half.train();
+    load_checkpoint_in_model(*half.net, folder);  // on all ranks
+    half.train();
+    half.accelerator.save_state(folder + "/state");
+    half.accelerator.load_state(folder + "/state");
+    half.train();
+  });
+  std::filesystem::remove_all(folder);
+}
+
+// Nobody else comes to the end of such a pass.
+TEST_F(Replicas, ARankMayRunAPassAlone) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      half.train();
+      if (rank.rank == 0) {
+        const torch::NoGradGuard no_grad;
+        for (auto& batch : *half.loader) (void)half.net->forward(batch.data);
+      }
+    }
+    for (auto& batch : *half.loader) (void)half.net->forward(batch.data);
+    half.accelerator.wait_for_everyone();
+  });
+}
+
+TEST_F(Replicas, TheCheckCanBeSwitchedOff) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half({.check_replicas = false});
+    for (auto& batch : *half.loader) {
+      half.sgd->zero_grad();
+      loss_of(half.net->forward(batch.data * (1 + rank.rank)), batch.target).backward();
+      half.sgd->step();
+    }
+  });
+}
+
+TEST_F(Replicas, LocalSgdMayLetTheRanksDiffer) {
+  run(2, [](const Rank&) {
+    HalfPorted half;
+    for (int pass = 0; pass < 2; ++pass) {
+      LocalSgd local(half.accelerator, *half.model, {.local_sgd_steps = 3});
+      for (auto& batch : *half.loader) {
+        loss_of((*half.model)(batch.data), batch.target).backward();
+        half.sgd->step();
+        half.sgd->zero_grad();
+        local.step();
+      }
+    }
+    half.train();
+  });
+}
+
+TEST_F(Replicas, AStrategyKnowsWhatItsModelHasBeenThrough) {
+  run(2, [](const Rank&) {
+    HalfPorted half;
+    ModelStrategy& strategy = *half.model->strategy();
+    EXPECT_TRUE(strategy.is_replicated());
+    half.train();
+    EXPECT_EQ(strategy.reduced_passes(), 4);  // 16 samples in batches of 2 on 2 ranks
+    const auto plain_backward = [&] { half.net->forward(ones({2, 6})).sum().backward(); };
+    plain_backward();
+    EXPECT_THAT(usage_error([&] { strategy.require_no_local_pass("here"); }),
+                AllOf(HasSubstr(kLocalPass), HasSubstr("at   here")));
+    strategy.drop_gradient(torch::ones({3}));  // of another model
+    EXPECT_THROW(strategy.require_no_local_pass("here"), UsageError);
+    strategy.drop_gradient(half.net->first->weight);
+    strategy.require_no_local_pass("here");
+    plain_backward();
+    strategy.accept_local_passes();
+    strategy.require_no_local_pass("here");
+    EXPECT_EQ(strategy.reduced_passes(), 4);
+    strategy.set_gradient_sync(false);
+    EXPECT_FALSE(strategy.is_replicated());
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test

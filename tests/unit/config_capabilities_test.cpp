@@ -1,0 +1,119 @@
+// What this build cannot do is refused where workers would start, by the name of who asked.
+#include <gmock/gmock.h>
+
+#include <map>
+
+#include "accelerate/errors.h"
+#include "config/capabilities.h"
+#include "config/config_file.h"
+#include "config/schema.h"
+#include "config/settings.h"
+
+namespace accelerate::config {
+namespace {
+
+struct Wish {
+  std::vector<std::pair<std::string, std::string>> flags{};
+  std::map<std::string, std::string> variables{};
+  std::string file{};
+};
+
+Settings wished(const Wish& wish) {
+  SettingsInput input;
+  for (const auto& [flag, text] : wish.flags) {
+    input.flags.push_back({find_flag(flag), text, flag});
+  }
+  input.variable = [&](const std::string& name) -> std::optional<std::string> {
+    const auto found = wish.variables.find(name);
+    return found == wish.variables.end() ? std::nullopt : std::optional(found->second);
+  };
+  std::optional<ConfigFile> file;
+  if (!wish.file.empty()) {
+    file = interpret_config(parse_config_text(wish.file, "c.yaml"), "c.yaml");
+    input.file = &*file;
+  }
+  return resolve_settings(input);
+}
+
+std::string answer_to(const Wish& wish, WorkerKind workers = WorkerKind::kNative,
+                      std::span<const CapabilityRow> rows = kCapabilities) {
+  const Settings settings = wished(wish);  // reading it is no reason to refuse it
+  try {
+    refuse_missing_capability(settings, workers, rows);
+  } catch (const ConfigError& error) {
+    return error.message() + " | " + error.where();
+  }
+  return "runs";
+}
+
+std::string file_of(const std::string& type) {
+  return "num_processes: 2\ndistributed_type: " + type + "\n";
+}
+
+TEST(Capabilities, WhatIsMissingIsRefusedByTheNameOfWhoAsked) {
+  EXPECT_EQ(answer_to({.flags = {{"--use_fsdp", "true"}}}),
+            "FSDP is not part of this build | --use_fsdp");
+  EXPECT_EQ(answer_to({.file = file_of("FSDP")}), "FSDP is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.variables = {{"ACCELERATE_USE_FSDP", "true"}}}),
+            "FSDP is not part of this build | environment variable ACCELERATE_USE_FSDP");
+  EXPECT_EQ(answer_to({.file = file_of("DEEPSPEED")}),
+            "DeepSpeed is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.flags = {{"--use_megatron_lm", "true"}}}),
+            "Megatron-LM is not part of this build | --use_megatron_lm");
+  EXPECT_EQ(answer_to({.flags = {{"--tpu", "true"}}}),
+            "training on TPUs is not part of this build | --tpu");
+  EXPECT_EQ(answer_to({.file = file_of("XLA")}),
+            "training on TPUs is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.file = "distributed_type: 'NO'\nmixed_precision: FP8\n"}),
+            "fp8 is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.variables = {{"ACCELERATE_MIXED_PRECISION", "fp8"}}}),
+            "fp8 is not part of this build | environment variable ACCELERATE_MIXED_PRECISION");
+  EXPECT_EQ(answer_to({.file = file_of("MULTI_NPU")}),
+            "distributed_type MULTI_NPU is not part of this build | c.yaml:2");
+}
+
+TEST(Capabilities, WhatThisBuildDoesRuns) {
+  EXPECT_EQ(answer_to({}), "runs");
+  for (const char* type : {"'NO'", "MULTI_CPU", "MULTI_GPU"}) {
+    EXPECT_EQ(answer_to({.file = file_of(type) + "mixed_precision: bf16\n"}), "runs") << type;
+  }
+}
+
+TEST(Capabilities, AFileThatAFlagOverrulesAsksForNothing) {
+  for (const char* type : {"FSDP", "XLA", "MULTI_NPU"}) {
+    EXPECT_EQ(answer_to({.flags = {{"--cpu", "true"}}, .file = file_of(type)}), "runs") << type;
+  }
+  EXPECT_EQ(answer_to({.flags = {{"--mixed_precision", "no"}},
+                       .file = "distributed_type: 'NO'\nmixed_precision: fp8\n"}),
+            "runs");
+}
+
+TEST(Capabilities, PythonIsToldOfWhatItsLibraryDoes) {
+  EXPECT_EQ(answer_to({.file = file_of("FSDP")}, WorkerKind::kPython), "runs");
+  EXPECT_EQ(answer_to({.flags = {{"--mixed_precision", "fp8"}}}, WorkerKind::kPython), "runs");
+  // Workers on TPUs are started in another way, which this launcher does not know.
+  EXPECT_EQ(answer_to({.file = file_of("XLA")}, WorkerKind::kPython),
+            "training on TPUs is not part of this build | c.yaml:2");
+}
+
+TEST(Capabilities, OneRowIsAllThatIsToBeFlipped) {
+  auto rows = kCapabilities;
+  for (CapabilityRow& row : rows) {
+    row.is_in_this_build = row.capability == Capability::kFsdp;
+  }
+  EXPECT_TRUE(is_in_this_build(Capability::kFsdp, rows));
+  EXPECT_EQ(answer_to({.file = file_of("FSDP")}, WorkerKind::kNative, rows), "runs");
+  EXPECT_EQ(answer_to({.file = file_of("DEEPSPEED")}, WorkerKind::kNative, rows),
+            "DeepSpeed is not part of this build | c.yaml:2");
+}
+
+TEST(Capabilities, EveryRowNamesASettingThatThereIsAndTheVariableOfThatSetting) {
+  for (const CapabilityRow& row : kCapabilities) {
+    const Setting* setting = find_setting(row.setting);
+    ASSERT_NE(setting, nullptr) << row.setting;
+    if (!variable_of(*setting).empty()) EXPECT_EQ(variable_of(*setting), row.variable);
+  }
+}
+
+}  // namespace
+}  // namespace accelerate::config
