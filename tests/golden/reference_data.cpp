@@ -79,7 +79,8 @@ class NothingOfThisKind : public testing::Test {
   // Other recordings may lack a kind; the project's own have them all.
   void TestBody() override {
     const ReferenceFolder& folder = fixtures_folder();
-    ASSERT_NE(std::getenv(folder.variable.c_str()), nullptr) << folder.path << " has nothing of this kind";
+    ASSERT_NE(std::getenv(folder.variable.c_str()), nullptr)
+        << folder.path << " has nothing of this kind";
     GTEST_SKIP() << folder.path << " has nothing of this kind";
   }
 };
