@@ -70,6 +70,13 @@ TEST_F(ForeignLoader, IsTakenByReferenceByPointerAndByValue) {
     EXPECT_EQ(real_samples(accelerator.prepare(referenced), accelerator).size(), 4u);
     EXPECT_EQ(real_samples(accelerator.prepare(in_order(stacked(4), 1, 0)), accelerator).size(),
               4u);
+    // The sampler of one with workers can be counted once; then rank 0 reads its batches.
+    auto with_workers = in_order(stacked(4), 1, 2);
+    for (const bool counted : {true, false}) {
+      const auto loader = accelerator.prepare(*with_workers);
+      EXPECT_EQ(loader.is_batch_stream(), !counted);
+      EXPECT_EQ(real_samples(loader, accelerator).size(), 4u);
+    }
     const auto unplaced_loader = accelerator.prepare(unplaced(referenced));
     EXPECT_FALSE(unplaced_loader.shard()->place_on_device);
     EXPECT_EQ(real_samples(unplaced_loader, accelerator).size(), 4u);

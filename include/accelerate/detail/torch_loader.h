@@ -123,7 +123,8 @@ struct TorchLoaderMembers : Base {
   }
   // Tells its threads to read a batch, and takes the next of those that they were told to read.
   static void push(Base& loader, Request indices) {
-    (loader.*(&TorchLoaderMembers::template push_job<Request>))(std::move(indices));
+    void (Base::*push_job)(Request) = &TorchLoaderMembers::template push_job<Request>;
+    (loader.*push_job)(std::move(indices));
   }
   static typename Base::BatchType pop(Base& loader) {
     auto result = (loader.*(&TorchLoaderMembers::pop_result))();
