@@ -1,10 +1,16 @@
 // push_to_hub(): a folder in a git repository, its weights through git-lfs.
 #include <accelerate/transformers/auto_model.h>
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
 #include <string>
+#include <thread>
 
 #include "transformers/checkpoints.h"
 #include "transformers/encoder_models.h"
@@ -177,6 +183,87 @@ TEST_F(PushToHub, ExplainsWhatGitSaidIfItFails) {
       [&] { push_to_hub(folder(), "https://user:hf_secret@localhost:1/x"); });
   EXPECT_THAT(secret, Not(HasSubstr("hf_secret")));
   EXPECT_THAT(secret, HasSubstr("https://localhost:1/x"));
+}
+
+TEST_F(PushToHub, SecretsWithAnAtSignAreKeptOutOfMessages) {
+  const std::string text = error_from<CheckpointError>(
+      [&] { push_to_hub(folder(), "https://user:p@ss@hf_secret@localhost:1/x@y"); });
+  for (const char* part : {"hf_secret", "p@ss", "user"}) EXPECT_THAT(text, Not(HasSubstr(part)));
+  EXPECT_THAT(text, HasSubstr("https://localhost:1/x@y"));
+}
+
+// Answers every request with "who are you?", and notes what it is told.
+class AskingServer {
+ public:
+  AskingServer() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_, plain, size), 0);
+    EXPECT_EQ(listen(socket_, 16), 0);
+    EXPECT_EQ(getsockname(socket_, plain, &size), 0);
+    port_ = ntohs(address.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  AskingServer(const AskingServer&) = delete;
+  AskingServer& operator=(const AskingServer&) = delete;
+  ~AskingServer() { stop(); }
+
+  std::string port() const { return std::to_string(port_); }
+  // All requests until now; none is answered after.
+  std::string requests() {
+    stop();
+    return requests_;
+  }
+
+ private:
+  void stop() {
+    if (!thread_.joinable()) return;
+    shutdown(socket_, SHUT_RDWR);
+    thread_.join();
+    close(socket_);
+  }
+  void serve() {
+    while (true) {
+      const int peer = accept(socket_, nullptr, nullptr);
+      if (peer < 0) return;
+      std::string request;
+      std::array<char, 4096> buffer{};
+      while (request.find("\r\n\r\n") == std::string::npos) {
+        const ssize_t count = read(peer, buffer.data(), buffer.size());
+        if (count <= 0) break;
+        request.append(buffer.data(), static_cast<size_t>(count));
+      }
+      requests_ += request;
+      const std::string answer =
+          "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\n"
+          "Content-Length: 0\r\nConnection: close\r\n\r\n";
+      EXPECT_EQ(write(peer, answer.data(), answer.size()), static_cast<ssize_t>(answer.size()));
+      close(peer);
+    }
+  }
+
+  int socket_;
+  int port_ = 0;
+  std::string requests_;
+  std::thread thread_;
+};
+
+TEST_F(PushToHub, SecretsReachTheServerButNoCommandLine) {
+  AskingServer server;
+  const fs::path trace = root_.path() / "trace";
+  setenv("GIT_TRACE", trace.c_str(), 1);  // every program that git starts, with its arguments
+  const std::string text = error_from<CheckpointError>(
+      [&] { push_to_hub(folder(), "http://me:p@hf_secret@127.0.0.1:" + server.port() + "/x"); });
+  unsetenv("GIT_TRACE");
+  EXPECT_THAT(text, Not(HasSubstr("hf_secret")));
+  // "me:p@hf_secret"
+  EXPECT_THAT(server.requests(), HasSubstr("Authorization: Basic bWU6cEBoZl9zZWNyZXQ="));
+  const std::string commands = output_of("cat '" + trace.string() + "'");
+  EXPECT_THAT(commands, HasSubstr("remote-http"));
+  EXPECT_THAT(commands, Not(HasSubstr("hf_secret")));
 }
 
 TEST_F(PushToHub, RefusesWhatCouldBeTakenForAnOption) {

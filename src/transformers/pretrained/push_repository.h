@@ -23,7 +23,8 @@ class TemporaryFolder {
 };
 
 // git with a repository in a temporary folder and the user's folder as its work tree: the folder
-// itself is only read. Secrets in the address of the remote are kept out of messages.
+// itself is only read. Secrets in the address of the remote are kept out of messages and command
+// lines.
 class PushRepository {
  public:
   // Throws UsageError if git or git-lfs is not there.
@@ -38,6 +39,7 @@ class PushRepository {
   // Begins with what the branch of the remote has, if there is one.
   void fetch(const std::string& branch) const;
 
+  std::filesystem::path credential_file() const { return home_.path() / "credentials"; }
   std::filesystem::path scratch_file() const { return home_.path() / "scratch"; }
   std::filesystem::path attributes_file() const {
     return home_.path() / "git" / "info" / "attributes";
@@ -46,7 +48,7 @@ class PushRepository {
  private:
   std::filesystem::path folder_;
   std::string remote_;
-  std::string secret_;
+  std::vector<std::string> secrets_;
   TemporaryFolder home_;
 };
 
