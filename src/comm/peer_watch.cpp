@@ -35,9 +35,6 @@ constexpr std::chrono::milliseconds kReturnTime{1000};
 // What the user's thread grants the watching one on top of the time that its work takes.
 constexpr std::chrono::milliseconds kSlack{500};
 
-// The next notice comes when the wait is this many times as long.
-constexpr int kNoticeFactor = 6;
-
 constexpr const char* kDecideTogether =
     "a rank that leaves its loop leaves the others waiting: decide together when to stop (reduce() "
     "the criterion, or set_trigger() and check_trigger()); for ranks with fewer batches there is "

@@ -52,6 +52,8 @@ class PeerWatch {
   static constexpr std::chrono::milliseconds kGoodbyeTimeout{750};
   static constexpr std::chrono::milliseconds kGrace{1500};
   static constexpr std::chrono::seconds kFirstNotice{10};
+  // The next notice comes when the wait is this many times as long.
+  static constexpr int kNoticeFactor = 6;
   static constexpr std::chrono::milliseconds kFirstValueTimeout{2000};
 
   PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const CollectiveLog> log,

@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "accelerate/communicator.h"
+#include "accelerate/log.h"
 #include "accelerate/process_control.h"
+#include "comm/communicator_impl.h"
 
 namespace accelerate {
 namespace {
@@ -24,14 +26,28 @@ class Heartbeat {
   void set_done() {
     const std::lock_guard lock(mutex_);
     done_ = true;
+    done_since_ = Clock::now();
     changed_.notify_all();
   }
 
   void run() {
-    while (!all_are_done(wait_for_beat())) continue;
+    while (!all_are_done(wait_for_beat())) tell_of_long_wait();
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  // The peer watch sees short exchanges only.
+  void tell_of_long_wait() {
+    const std::lock_guard lock(mutex_);
+    if (!done_ || Clock::now() - done_since_ < next_notice_) return;
+    const auto waited =
+        std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - done_since_);
+    log(LogLevel::kWarning, "waiting for other ranks since " + std::to_string(waited.count()) +
+                                " s: " + ranks_.impl().log().latest().operation);
+    next_notice_ *= comm::PeerWatch::kNoticeFactor;
+  }
+
   // Whether this rank is done.
   bool wait_for_beat() {
     std::unique_lock lock(mutex_);
@@ -48,6 +64,8 @@ class Heartbeat {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
+  Clock::time_point done_since_;
+  std::chrono::seconds next_notice_ = comm::PeerWatch::kFirstNotice;
 };
 
 std::exception_ptr error_of(const std::function<void()>& action) {

@@ -334,13 +334,13 @@ TEST_F(Ranks, AWordInTheEnvironmentThatIsNoLevelIsAConfigError) {
 }
 
 TEST_F(Ranks, WorkWithoutATimeoutMayTakeLongerThanThatOfTheGroup) {
-  run(3, [](const Rank& rank) {
+  spawn(3, [](const Rank& rank) {
     ProcessGroupOptions impatient = patient();
     impatient.timeout = std::chrono::seconds(4);
     Group group(impatient);
     int done = 0;
     without_timeout(group.comm, [&] {
-      if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(6));
+      if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(12));
       done = rank.rank + 1;
     });
     EXPECT_EQ(done, rank.rank + 1);
@@ -357,6 +357,9 @@ TEST_F(Ranks, WorkWithoutATimeoutMayTakeLongerThanThatOfTheGroup) {
     }
     group.comm.barrier();
   });
+  wait_all();
+  EXPECT_THAT(output_of(0), HasSubstr("warning: waiting for other ranks since 1"));
+  EXPECT_THAT(output_of(1), Not(HasSubstr("waiting for other ranks")));
 }
 
 TEST_F(Ranks, APartialStateIsAllThatAProgramWithoutTrainingNeeds) {
