@@ -50,7 +50,7 @@ def check_gan(example):
     for processes in (1, 2):
         updates, mean, difference = read(
             example, processes, rf"(\d+) updates, mean of fakes {NUMBER}, difference to big batches {NUMBER}\n")
-        expect(updates == 400, "every window is one update of each model")
+        expect(updates == 200, "every window is one update of each model")
         expect(difference < 1e-4, "the result is that of big batches")
         expect(abs(mean - 3) < 0.5, "the generator finds the points")
 

@@ -5,10 +5,12 @@
 #include <accelerate/accelerate.h>
 #include <torch/torch.h>
 
+#include "../command_line.h"
+
 constexpr int64_t kPoints = 128;
 constexpr int64_t kMicroBatch = 8;
 constexpr int64_t kSteps = 4;
-constexpr int kEpochs = 100;
+constexpr int kEpochs = 50;
 
 struct Pair {
   torch::nn::Linear generator{1, 1};
@@ -73,7 +75,7 @@ torch::Tensor train_on_big_batches() {
   return flat(generator->parameters());
 }
 
-int main() {
+void train() {
   accelerate::Accelerator accelerator(
       {.gradient_accumulation = {.steps = kSteps}, .data_loader = {.split_batches = true}});
   Pair pair = fresh_pair();
@@ -104,4 +106,9 @@ int main() {
   const double difference = (learned - train_on_big_batches()).abs().max().item<double>();
   accelerator.print(generator_optimizer.step_count(), " updates, mean of fakes ",
                     learned[1].item<double>(), ", difference to big batches ", difference);
+}
+
+int main(int argc, char** argv) {
+  const Words none(argc, argv, "", "A GAN, trained in windows of four micro-batches.");
+  return accelerate::run(train);
 }
