@@ -25,7 +25,7 @@ const PreparedOptimizer* PreparedOptimizers::find(const torch::optim::Optimizer&
 torch::optim::Optimizer* PreparedOptimizers::find_read_by(
     const std::function<std::vector<double>()>& rates) {
   for (const PreparedOptimizer& prepared : live()) {
-    if (reads_rates_of(rates, prepared.optimizer())) return &prepared.optimizer();
+    if (reads_rates_of(rates, prepared)) return &prepared.optimizer();
     auto* converted = prepared.converted();
     if (converted != nullptr && reads_rates_of(rates, *converted)) return &prepared.optimizer();
   }

@@ -107,8 +107,11 @@ class TorchRule final : public ScheduleRule {
 }  // namespace
 
 bool reads_rates_of(const std::function<std::vector<double>()>& rates,
-                    torch::optim::Optimizer& optimizer) {
-  auto& groups = optimizer.param_groups();
+                    const PreparedOptimizer& prepared) {
+  // The scheduler may read the optimizer that `prepared` converts to: their groups agree when
+  // asked.
+  prepared.agree_groups();
+  auto& groups = prepared.optimizer().param_groups();
   const std::vector<double> before = rates();
   if (groups.empty() || before.size() != groups.size()) return false;
   auto& options = groups.front().options();
@@ -116,8 +119,10 @@ bool reads_rates_of(const std::function<std::vector<double>()>& rates,
     const double own = options.get_lr();
     const double probe = before.front() == 1.0 ? 2.0 : 1.0;
     options.set_lr(probe);
+    prepared.agree_groups();
     const bool seen = rates().front() == probe;
     options.set_lr(own);
+    prepared.agree_groups();
     return seen;
   } catch (const c10::Error&) {
     return false;  // its options have no learning rate

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "accelerate/detail/torch_scheduler.h"
+#include "accelerate/prepared_optimizer.h"
 #include "accelerate/schedulers.h"
 
 namespace accelerate {
@@ -18,8 +19,9 @@ using ScheduledOptimizer =
 // call that needs it; one that is not found then is a UsageError.
 Scheduler adapt_torch_scheduler(detail::TorchScheduler adapted, ScheduledOptimizer find);
 
-// Whether `rates`, those of a scheduler of torch, are read from `optimizer`.
+// Whether `rates`, those of a scheduler of torch, are read from the optimizer of `prepared`, or
+// from the one that it converts to. Changes one for a moment to see.
 bool reads_rates_of(const std::function<std::vector<double>()>& rates,
-                    torch::optim::Optimizer& optimizer);
+                    const PreparedOptimizer& prepared);
 
 }  // namespace accelerate
