@@ -102,8 +102,6 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   operator torch::optim::Optimizer&() const&;
   operator torch::optim::Optimizer&() const&& = delete;
   // NOLINTEND(google-explicit-constructor)
-  // What it was converted to; null if nobody has asked for that yet.
-  torch::optim::Optimizer* converted() const;
   // Lets the conversion above and the user's optimizer take over each other's changes now.
   void agree_groups() const;
 

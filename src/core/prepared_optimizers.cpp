@@ -26,8 +26,6 @@ torch::optim::Optimizer* PreparedOptimizers::find_read_by(
     const std::function<std::vector<double>()>& rates) {
   for (const PreparedOptimizer& prepared : live()) {
     if (reads_rates_of(rates, prepared)) return &prepared.optimizer();
-    auto* converted = prepared.converted();
-    if (converted != nullptr && reads_rates_of(rates, *converted)) return &prepared.optimizer();
   }
   return nullptr;
 }

@@ -179,8 +179,6 @@ PreparedOptimizer::operator torch::optim::Optimizer&() const& {
   return *impl_->adapter;
 }
 
-torch::optim::Optimizer* PreparedOptimizer::converted() const { return impl_->adapter.get(); }
-
 void PreparedOptimizer::agree_groups() const { impl_->agree_groups(); }
 
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
