@@ -49,6 +49,10 @@ class ModuleArgument {
   std::shared_ptr<void> holder_;
 };
 
+template <class Function, class Module>
+concept TakesModule =
+    std::is_invocable_v<Function, std::add_lvalue_reference_t<ModuleArgument<Module>>>;
+
 // Throws the gradients of these parameters away, unless an open window still needs them.
 using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, bool set_to_none)>;
 
@@ -92,9 +96,8 @@ class PreparedModel {
   // shared pointer to it:
   //   const auto entropy = model.call([&](Net& net) { return net->entropy(states); });
   // What it returns is converted as the result of forward() is.
-  template <class Function>
-  requires std::is_invocable_v < Function, detail::ModuleArgument<Module>
-  & > decltype(auto) call(Function&& function) const {
+  template <detail::TakesModule<Module> Function>
+  decltype(auto) call(Function&& function) const {
     return run([&]() -> decltype(auto) {
       detail::ModuleArgument<Module> argument(module_);
       return std::invoke(std::forward<Function>(function), argument);
