@@ -33,12 +33,12 @@ struct ActorCriticImpl : torch::nn::Module {
     const auto actions = log_probs.exp().multinomial(1);
     return {actions, log_probs.gather(1, actions)};
   }
-  torch::Tensor value(torch::Tensor states) { return critic->forward(states); }
-  // How likely these actions are now, and the entropy of all of them.
-  std::tuple<torch::Tensor, torch::Tensor> evaluate(torch::Tensor states, torch::Tensor actions) {
+  // How likely these actions are now, the entropy of all of them, and what the states are worth.
+  std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> evaluate(torch::Tensor states,
+                                                                   torch::Tensor actions) {
     const auto log_probs = torch::log_softmax(actor->forward(states), 1);
     const auto entropy = -(log_probs.exp() * log_probs).sum(1, /*keepdim=*/true);
-    return {log_probs.gather(1, actions), entropy};
+    return {log_probs.gather(1, actions), entropy, critic->forward(states)};
   }
 
   torch::nn::Sequential actor;
@@ -98,8 +98,7 @@ void train(int argc, char** argv) {
       plane.reset();
       for (int64_t i = 0; i < kSteps; ++i) {
         states.push_back(plane.states);
-        auto [action, log_prob] =
-            model.call([&](ActorCritic& own) { return own->act(plane.states); });
+        auto [action, log_prob] = model.call([&](auto& own) { return own->act(plane.states); });
         actions.push_back(action);
         log_probs.push_back(log_prob);
         rewards.push_back(plane.step(action));
@@ -117,8 +116,7 @@ void train(int argc, char** argv) {
       const auto chosen = torch::randperm(kSteps * kWalkers, device).slice(0, 0, kMiniBatch);
       const auto state = all_states.index_select(0, chosen);
       const auto action = all_actions.index_select(0, chosen);
-      const auto value = model.call([&](ActorCritic& own) { return own->value(state); });
-      const auto [log_prob, entropy] =
+      const auto [log_prob, entropy, value] =
           model.call([&](ActorCritic& own) { return own->evaluate(state, action); });
       const auto advantage = all_returns.index_select(0, chosen) - value.detach();
       const auto ratio = (log_prob - all_log_probs.index_select(0, chosen)).exp();
@@ -132,8 +130,8 @@ void train(int argc, char** argv) {
       optimizer.step();
     }
 
-    auto shown =
-        accelerator.gather(torch::stack({loss.detach(), torch::cat(rewards, 1).sum(1).mean()}));
+    const auto gained = torch::cat(rewards, 1).sum(1).mean();
+    auto shown = accelerator.gather(torch::stack({loss.detach(), gained}));
     accelerator.print("round ", round, written(shown));
     accelerator.save_state(folder + "/" + std::to_string(round));
   }
