@@ -167,6 +167,33 @@ TEST_F(StateUndo, AMemoryOfPowerSgdThatIsNoneIsFoundBeforeAnythingChanges) {
   });
 }
 
+TEST_F(StateUndo, DirectionsOfAnotherRankOfTheApproximationAreDrawnAgainAndThatIsLogged) {
+  const auto with_rank = [](int64_t rank) {
+    return ResumeCase{.optimizer = "sgd",
+                      .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
+                                            .power_sgd = {.matrix_approximation_rank = rank,
+                                                          .start_power_sgd_iter = 2,
+                                                          .min_compression_rate = 0.1}}}};
+  };
+  spawn(2, [&](const Rank&) {
+    {
+      ResumeTraining training(with_rank(1), 7);
+      training.train(0, 3);
+      training.accelerator().save_state(folder / "state");
+    }
+    ResumeTraining resumed(with_rank(2), 7);
+    resumed.accelerator().load_state(folder / "state");
+    resumed.train(3, 5);
+    for (const at::Tensor& parameter : resumed.net()->parameters()) {
+      EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+    }
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0),
+              HasSubstr("the directions of PowerSGD: saved with matrix_approximation_rank 1, this "
+                        "program has 2; they are drawn again"));
+}
+
 // A few bytes of a file may describe terabytes.
 TEST_F(StateUndo, AMemoryOfPowerSgdThatIsLargerThanItsFileIsRefused) {
   run(2, [&](const Rank& rank) {
