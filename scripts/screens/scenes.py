@@ -76,7 +76,7 @@ def config_wizard(recorder):
         keys=[
             ("several GPUs", DOWN + ENTER),
             ("How many machines", ENTER),
-            ("Shall mpirun", ENTER),
+            ("with mpirun", ENTER),
             ("How many processes", "4" + ENTER),
             ("Compare every", ENTER),
             ("Mixed precision?", "jj" + ENTER),

@@ -11,8 +11,8 @@
 namespace accelerate::cli {
 namespace {
 
-constexpr const char* kMenuKeys = "arrows or digit: choose  Enter: take  b: back  Esc: leave";
-constexpr const char* kLineKeys = "Enter: take  up arrow: back  Esc: leave";
+constexpr const char* kMenuKeys = "arrows or digit: choose  Enter: accept  b: back  Esc: quit";
+constexpr const char* kLineKeys = "Enter: accept  up arrow: back  Esc: quit";
 
 std::string dimmed(const std::string& text) { return "\x1b[2m" + text + "\x1b[0m"; }
 
