@@ -49,6 +49,11 @@ means the same as a missing key.
 
 ![all questions, and the file that was written](screens/config_wizard.svg)
 
+A session recorded in tmux, which starts from an existing file, goes back, quits, and starts over
+(`scripts/draw_screens.py --only config_session` records it again):
+
+![going back, quitting and answering all questions](screens/config_session.svg)
+
 ```yaml
 compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU

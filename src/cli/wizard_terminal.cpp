@@ -187,8 +187,11 @@ std::string edit_line_in_terminal(const WizardInput& input, const std::string& q
       line.apply(press);
       continue;
     }
+    if (press.key == Key::kUp) {
+      print_to_person("\r" + (is_long ? erased((prompt.size() + width - 1) / width) : "\x1b[J"));
+      throw WentBack();
+    }
     leave(line.text());
-    if (press.key == Key::kUp) throw WentBack();
     if (press.key == Key::kEscape) throw Interrupted(SIGINT);
     refuse_end_of_input();
   }

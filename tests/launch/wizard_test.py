@@ -4,8 +4,14 @@
 import os
 import signal
 import subprocess
+import sys
 import termios
 import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from screens.terminal import Screen
 
 from config_program import DEADLINE_S, PROGRAM, ProgramTest, Terminal, clean_environment
 
@@ -147,6 +153,20 @@ class InATerminal(ProgramTest):
         terminal.expect("configuration written")
         self.assertEqual(terminal.wait(), 0)
         self.assertIn("num_processes: 1\n", self.default_file.read_text())
+
+    def test_going_back_from_a_line_removes_it_like_a_menu(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type("1" + ENTER)
+        terminal.expect("How many machines [1]: ")
+        terminal.type("3" + UP)
+        terminal.expect("> 1  several processes on CPUs")
+        terminal.expect("Esc: quit")
+        screen = Screen()
+        screen.feed(terminal.seen)
+        self.assertEqual([line for line in screen.lines() if "How many machines" in line], [])
+        terminal.type(CTRL_C)
+        self.assertEqual(terminal.wait(), 130)
 
     def test_a_line_can_be_edited(self):
         terminal = Terminal(self.folder, "config")
