@@ -55,6 +55,15 @@ def check_gan(example):
         expect(abs(mean - 3) < 0.5, "the generator finds the points")
 
 
+def check_actor_critic(example):
+    best = sum(0.95 ** moves for moves in range(2, 10))  # the third move arrives
+    for processes in (1, 2):
+        earned, own_games = read(
+            example, processes, rf"earns {NUMBER} after 60 updates, ranks played games of their own: (\w+)\n")
+        expect_near([earned], [best], 1e-4, "every walker goes straight to the end")
+        expect(own_games == "yes", "ranks draw numbers of their own")
+
+
 def check_local_sgd(example):
     for processes in (1, 2):
         *line, equal = read(example, processes, rf"{LINE}, equal on all ranks: (\w+)\n")

@@ -43,7 +43,7 @@ void train(const std::filesystem::path& folder, int64_t leave_after) {
   RunningMean losses;
   accelerator.register_for_checkpointing(losses);
 
-  accelerator.load_state({}, {.if_any = true, .fall_back = true});
+  accelerator.resume();
   const int64_t begun_at = losses.count;
   std::optional<accelerate::SaveTicket> ticket;
   while (losses.count < kBatches) {

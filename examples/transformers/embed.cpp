@@ -55,9 +55,9 @@ int start(int argc, char** argv) {
                      {"--query", {"Programs never do what they should.", "the text"}},
                      {"--nearest", {"5", "how many sayings to print"}},
                      {"--values", {"0", "print only this many numbers of the query"}}});
-  need_model(flags.text("--model"));
   const auto limit = static_cast<size_t>(flags.count("--limit", 0));
   const int64_t nearest = flags.count("--nearest", 1);
+  need_model(flags.text("--model"));
   Accelerator accelerator;
   const auto tokenizer = AutoTokenizer::from_pretrained(flags.text("--model"));
   const auto model =

@@ -59,6 +59,10 @@ class ACCELERATE_EXPORT Accelerator {
   Accelerator(Accelerator&&) noexcept;
   Accelerator& operator=(Accelerator&&) noexcept;
 
+  // What it was made with; settings that were left to the environment or to defaults
+  // (mixed_precision, gradient_accumulation.steps, the time-outs of process_group) have the values
+  // that it found.
+  const AcceleratorOptions& options() const;
   const ProcessState& state() const;
   c10::Device device() const { return state().device(); }
   DistributedType distributed_type() const { return state().distributed_type(); }
@@ -314,6 +318,7 @@ class ACCELERATE_EXPORT Accelerator {
   // never a mix. Throws CheckpointError on every rank, here or from wait(), if one of them cannot
   // write.
   SaveTicket save_state(const std::filesystem::path& dir = {}, const SaveOptions& options = {});
+  SaveTicket save_state(const SaveOptions& options) { return save_state({}, options); }
 
   // Takes back what save_state() has written: prepare the same objects in the same order before.
   // The next pass over each loader goes on where it stood, also in the middle of an epoch, and on
@@ -333,6 +338,13 @@ class ACCELERATE_EXPORT Accelerator {
   // that was taken; see LoadOptions::if_any for a run that may have none yet.
   std::filesystem::path load_state(const std::filesystem::path& dir = {},
                                    const LoadOptions& options = {});
+  std::filesystem::path load_state(const LoadOptions& options) { return load_state({}, options); }
+
+  // For a job that may be started again: loads the newest checkpoint that is complete and
+  // undamaged, and returns its directory, or loads nothing if there is none yet. With `dir`, the
+  // checkpoint of that name. Checkpoints that were passed over are logged. One that does not fit
+  // the objects, and a series in which all are damaged, are errors as for load_state(). Collective.
+  std::optional<std::filesystem::path> resume(const std::filesystem::path& dir = {});
 
   // Objects of the user that save_state() saves and load_state() loads too, in this order: anything
   // with state_dict() and load_state_dict(), or CheckpointFunctions. They are referenced and must

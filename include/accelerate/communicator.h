@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,10 +27,12 @@ enum class ReduceOp { kSum, kMean, kMin, kMax };
 enum class CudaBackend { kNccl, kGloo };
 
 struct ProcessGroupOptions {
-  // How long a collective may wait for its peers before it fails.
-  std::chrono::milliseconds timeout{std::chrono::minutes(30)};
-  // How long ranks wait for each other when the group is opened.
-  std::chrono::milliseconds rendezvous_timeout{std::chrono::minutes(10)};
+  // How long a collective may wait for its peers before it fails. Unset: what
+  // ACCELERATE_COLLECTIVE_TIMEOUT says, in seconds, else 30 minutes.
+  std::optional<std::chrono::milliseconds> timeout{};
+  // How long ranks wait for each other when the group is opened. Unset: what
+  // ACCELERATE_RENDEZVOUS_TIMEOUT says, in seconds, else 10 minutes.
+  std::optional<std::chrono::milliseconds> rendezvous_timeout{};
   // NCCL refuses two ranks on one GPU; Gloo takes them, through host memory.
   CudaBackend cuda_backend = CudaBackend::kNccl;
   // Before each collective compare operation, dtype and shape over all ranks, at the cost of one

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <torch/nn/module.h>
+#include <torch/serialize/archive.h>
 
 #include <functional>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,14 +19,50 @@
 namespace accelerate {
 
 namespace detail {
+
+// The argument of what PreparedModel::call() runs: becomes the module, a TORCH_MODULE holder of it,
+// or a shared pointer to it, whichever the parameter is.
+template <class Module>
+class ModuleArgument {
+ public:
+  explicit ModuleArgument(std::shared_ptr<Module> module) : module_(std::move(module)) {}
+
+  Module* operator->() const { return module_.get(); }
+  Module& operator*() const { return *module_; }
+
+  template <class T>
+  requires std::is_base_of_v<std::remove_const_t<T>, Module>
+  operator T&() {  // NOLINT(google-explicit-constructor)
+    return *module_;
+  }
+  template <class T>
+  requires(!std::is_base_of_v<std::remove_const_t<T>, Module> &&
+           std::is_constructible_v<T, std::shared_ptr<Module>>)
+  operator T&() {  // NOLINT(google-explicit-constructor)
+    auto holder = std::make_shared<std::remove_const_t<T>>(module_);
+    holder_ = holder;
+    return *holder;
+  }
+
+ private:
+  std::shared_ptr<Module> module_;
+  std::shared_ptr<void> holder_;
+};
+
+template <class Function, class Module>
+concept TakesModule =
+    std::is_invocable_v<Function, std::add_lvalue_reference_t<ModuleArgument<Module>>>;
+
 // Throws the gradients of these parameters away, unless an open window still needs them.
 using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, bool set_to_none)>;
+
 }  // namespace detail
 
 // What Accelerator::prepare makes of a model. `model(x)` and `model->forward(x)` are the same call:
-// the module's own forward, with its own arguments and result, through the strategy. Members of
-// the module that would go past the strategy are not reachable from here: see
-// Accelerator::unwrap_model.
+// the module's own forward, with its own arguments and result, through the strategy. Other members
+// of the module run through call(); Accelerator::unwrap_model gives the module itself, whose
+// members then run past strategy and mixed precision. torch::save, torch::load and std::ostream
+// take a prepared model as they take the module.
 //
 // A handle: copies share the module and its strategy, and one that was moved from goes on. One
 // thread at a time.
@@ -48,27 +86,23 @@ class PreparedModel {
   template <class... Args>
   requires requires(Module& module, Args&&... args) { module.forward(std::forward<Args>(args)...); }
   decltype(auto) forward(Args&&... args) const {
-    using Result = decltype(module_->forward(std::forward<Args>(args)...));
-    strategy_->before_forward();
-    const auto run = [&]() -> Result {
-      const Autocast guard = precision_.autocast();
-      return module_->forward(std::forward<Args>(args)...);
-    };
-    if constexpr (!std::is_reference_v<Result> && Nested<Result>) {
-      Result result = run();
-      if (precision_.converts_outputs()) {
-        for_each_tensor(result, [&](at::Tensor& tensor) {
-          if (tensor.defined()) tensor = precision_.output(tensor);
-        });
-      }
-      return result;
-    } else {
-      return run();
-    }
+    return run([&]() -> decltype(auto) { return module_->forward(std::forward<Args>(args)...); });
   }
   template <class... Args>
   requires requires(Module& module, Args&&... args) { module.forward(std::forward<Args>(args)...); }
   decltype(auto) operator()(Args&&... args) const { return forward(std::forward<Args>(args)...); }
+  // Runs `function` on the module as forward() runs the module: for losses made of other members,
+  // such as the entropy of a policy. Its parameter is the module, its TORCH_MODULE holder or a
+  // shared pointer to it:
+  //   const auto entropy = model.call([&](Net& net) { return net->entropy(states); });
+  // What it returns is converted as the result of forward() is.
+  template <detail::TakesModule<Module> Function>
+  decltype(auto) call(Function&& function) const {
+    return run([&]() -> decltype(auto) {
+      detail::ModuleArgument<Module> argument(module_);
+      return std::invoke(std::forward<Function>(function), argument);
+    });
+  }
   PreparedModel* operator->() { return this; }
   const PreparedModel* operator->() const { return this; }
 
@@ -96,7 +130,45 @@ class PreparedModel {
   const std::shared_ptr<Module>& module() const { return module_; }
   const std::shared_ptr<ModelStrategy>& strategy() const { return strategy_; }
 
+  friend std::ostream& operator<<(std::ostream& out, const PreparedModel& model) {
+    return out << static_cast<const torch::nn::Module&>(*model.module_);
+  }
+  // What torch::save and torch::load write and read: parameters and buffers. On several ranks save
+  // on one of them; load on all.
+  friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                                     const PreparedModel& model) {
+    model.module_->save(archive);
+    return archive;
+  }
+  friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
+                                                    PreparedModel& model) {
+    model.module_->load(archive);
+    return archive;
+  }
+
  private:
+  // `body` under strategy and precision.
+  template <class Body>
+  decltype(auto) run(Body body) const {
+    using Result = std::invoke_result_t<Body>;
+    strategy_->before_forward();
+    const auto run_in_precision = [&]() -> Result {
+      const Autocast guard = precision_.autocast();
+      return body();
+    };
+    if constexpr (!std::is_reference_v<Result> && Nested<Result>) {
+      Result result = run_in_precision();
+      if (precision_.converts_outputs()) {
+        for_each_tensor(result, [&](at::Tensor& tensor) {
+          if (tensor.defined()) tensor = precision_.output(tensor);
+        });
+      }
+      return result;
+    } else {
+      return run_in_precision();
+    }
+  }
+
   std::shared_ptr<Module> module_;
   std::shared_ptr<ModelStrategy> strategy_;
   PrecisionPolicy precision_;

@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
+#include "comm/timeouts.h"
 
 namespace accelerate {
 namespace {
@@ -39,17 +40,13 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
       serves_cuda_(state.device().is_cuda()) {
   if (alone()) return;
   ignore_broken_pipes();
-  if (options.timeout.count() <= 0 || options.rendezvous_timeout.count() <= 0) {
-    refuse({.what = "a timeout must be positive",
-            .where = "ProcessGroupOptions",
-            .hint = "leave it out for the default"});
-  }
-  if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
   detail::stamped(*this, [&] {
-    const comm::Meeting meeting = comm::meet(state.ranks(), options.rendezvous_timeout);
+    options_ = comm::with_timeouts(options, environment_variable);
+    if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
+    const comm::Meeting meeting = comm::meet(state.ranks(), *options_.rendezvous_timeout);
     watch_ =
         std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, alarm_, state.ranks());
-    group_ = comm::open_process_group(meeting.store, state, options, *alarm_, log_);
+    group_ = comm::open_process_group(meeting.store, state, options_, *alarm_, log_);
   });
 }
 

@@ -68,7 +68,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
   using BackendType = c10d::ProcessGroup::BackendType;
   try {
     auto group = c10::make_intrusive<c10d::ProcessGroup>(store, state.rank(), state.world_size());
-    const auto gloo = open_gloo(store, state.ranks(), options.timeout, alarm, std::move(log));
+    const auto gloo = open_gloo(store, state.ranks(), *options.timeout, alarm, std::move(log));
     // Connections that close make those fail that still connect: nobody leaves, or ends, before all
     // are connected.
     gloo->barrier()->wait();
@@ -78,7 +78,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
         group->setBackend(c10::DeviceType::CUDA, BackendType::GLOO, gloo);
       } else {
         group->setBackend(c10::DeviceType::CUDA, BackendType::NCCL,
-                          open_nccl(store, state, options.timeout));
+                          open_nccl(store, state, *options.timeout));
       }
     }
     group->setDefaultBackend(BackendType::GLOO);

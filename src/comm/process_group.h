@@ -13,8 +13,9 @@ namespace accelerate::comm {
 
 // Opens Gloo for CPU tensors and, where `state` has a GPU, NCCL or Gloo for CUDA tensors.
 // Collective over all ranks. When `alarm` rings, collectives of Gloo that run end with an error and
-// its connections close; `log` knows since when one of them has been under way. Throws UsageError
-// where NCCL is asked to put two ranks on one GPU, CommError where the connections cannot be made.
+// its connections close; `log` knows since when one of them has been under way. `options` has its
+// time-outs set, see with_timeouts(). Throws UsageError where NCCL is asked to put two ranks on one
+// GPU, CommError where the connections cannot be made.
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
     const ProcessGroupOptions& options, Alarm& alarm, std::shared_ptr<CollectiveLog> log);

@@ -11,6 +11,7 @@
 #include "base/environment.h"
 #include "base/thread_share.h"
 #include "comm/activity.h"
+#include "comm/timeouts.h"
 #include "compat/cuda_plugin.h"
 #include "compat/stack_frames.h"
 #include "core/accelerator_impl.h"
@@ -33,6 +34,13 @@ int64_t accumulation_steps(const GradientAccumulationOptions& options) {
                      .hint = "set it to 1 or more"});
 }
 
+// Gives what was left to the environment or to a default the value that it has.
+void complete_options(AcceleratorOptions& options) {
+  options.mixed_precision = resolve_mixed_precision(options.mixed_precision, environment_variable);
+  options.gradient_accumulation.steps = accumulation_steps(options.gradient_accumulation);
+  options.process_group = comm::with_timeouts(options.process_group, environment_variable);
+}
+
 void require_usable_preemption(const PreemptionOptions& options) {
   const auto is_death_by = [&](int signal) { return options.exit_code == 128 + signal; };
   const bool in_range = options.exit_code >= 1 && options.exit_code <= 255;
@@ -48,12 +56,13 @@ void require_usable_preemption(const PreemptionOptions& options) {
 Accelerator::Accelerator(AcceleratorOptions options)
     : impl_(std::make_unique<Impl>(), "Accelerator") {
   compat::leave_out_stack_frames();
-  impl_->options = options;
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->models->rank = impl_->state.rank();
   impl_->models->world_size = impl_->state.world_size();
   impl_->stamped([&] {
     refuse_missing_capabilities(environment_variable, options.mixed_precision);
+    complete_options(options);
+    impl_->options = options;
     if (const auto threads = own_thread_share(impl_->state.local_world_size())) {
       at::set_num_threads(*threads);
     }
@@ -65,9 +74,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
                                                    options.separate_random_streams);
     impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });
     impl_->strategy = make_strategy(impl_->communicator, options.ddp);
-    impl_->precision =
-        PrecisionPolicy(resolve_mixed_precision(options.mixed_precision, environment_variable),
-                        device(), options.precision);
+    impl_->precision = PrecisionPolicy(*options.mixed_precision, device(), options.precision);
     if (impl_->precision.needs_grad_scaler()) {
       impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
     }
@@ -76,9 +83,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
           if (updates) updates->discard(gone);
         });
     impl_->window = std::make_shared<GradientWindow>(
-        accumulation_steps(options.gradient_accumulation),
-        options.gradient_accumulation.sync_with_dataloader, impl_->communicator,
-        [impl = impl_.get()] { return impl->gradients(); },
+        *options.gradient_accumulation.steps, options.gradient_accumulation.sync_with_dataloader,
+        impl_->communicator, [impl = impl_.get()] { return impl->gradients(); },
         [impl = impl_.get()] { return impl->parameters_of_each(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
@@ -99,6 +105,7 @@ Accelerator::~Accelerator() = default;
 Accelerator::Accelerator(Accelerator&&) noexcept = default;
 Accelerator& Accelerator::operator=(Accelerator&&) noexcept = default;
 
+const AcceleratorOptions& Accelerator::options() const { return impl_->options; }
 const ProcessState& Accelerator::state() const { return impl_->state; }
 std::string Accelerator::strategy_name() const { return std::string(impl_->strategy->name()); }
 Communicator& Accelerator::communicator() const { return *impl_->communicator; }

@@ -68,6 +68,12 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
   });
 }
 
+std::optional<std::filesystem::path> Accelerator::resume(const std::filesystem::path& dir) {
+  auto loaded = load_state(dir, {.if_any = true, .fall_back = true});
+  if (loaded.empty()) return {};
+  return loaded;
+}
+
 void Accelerator::register_object(CheckpointFunctions object) {
   impl_->stamped([&] {
     if (object.state_dict && object.load_state_dict) {

@@ -83,7 +83,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
-    entries.push_back({module, strategy});
+    entries.push_back({module, strategy, impl_->models->prepared++});
     return strategy;
   });
 }

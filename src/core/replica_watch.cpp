@@ -46,13 +46,13 @@ void ReplicaWatch::at_end_of_pass() {
   const auto ranks = ranks_.lock();
   if (!ranks) return;
   for (size_t i = 0; i < models_->entries.size(); ++i) {
-    const auto& [module, strategy] = models_->entries[i];
+    const auto& [module, strategy, number] = models_->entries[i];
     if (!strategy->is_replicated() || !module->is_training()) continue;
-    PassEnd& end = ends_[i];
+    PassEnd& end = ends_[number];
     if (end.reduced_passes != strategy->reduced_passes()) {
       end = {.reduced_passes = strategy->reduced_passes()};
     }
-    const std::string key = "replica/" + std::to_string(i) + "/" +
+    const std::string key = "replica/" + std::to_string(number) + "/" +
                             std::to_string(end.reduced_passes) + "/" + std::to_string(end.number++);
     const ReplicaDigest own = ReplicaDigest::of(*module);
     const auto first = ranks->impl().first_value(key, own.encode());

@@ -34,7 +34,7 @@ class ReplicaWatch {
 
   std::weak_ptr<Communicator> ranks_;  // loaders, which call this, may outlive it
   std::shared_ptr<detail::PreparedModels> models_;
-  std::map<size_t, PassEnd> ends_;  // by model
+  std::map<int64_t, PassEnd> ends_;  // by the number of the model
   bool told_of_rounding_ = false;
 };
 

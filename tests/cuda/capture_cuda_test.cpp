@@ -306,8 +306,9 @@ TEST_F(CaptureTest, CollectivesOfNcclArePartOfTheGraph) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
-    const auto group = comm::open_process_group(meeting.store, state, {}, alarm,
-                                                std::make_shared<comm::CollectiveLog>());
+    const auto group =
+        comm::open_process_group(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+                                 std::make_shared<comm::CollectiveLog>());
     Accelerator accelerator;
     auto step = accelerator.capture([&](const Tensors& in) -> Tensors {
       std::vector<at::Tensor> sum{in[0] * 2};

@@ -99,8 +99,9 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
-    const auto group = comm::open_process_group(meeting.store, state, {}, alarm,
-                                                std::make_shared<comm::CollectiveLog>());
+    const auto group =
+        comm::open_process_group(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+                                 std::make_shared<comm::CollectiveLog>());
     std::vector<at::Tensor> tensors{torch::arange(5, state.device()).to(torch::kFloat)};
     group->allreduce(tensors)->wait();
     EXPECT_EQ(tensors[0].sum().item<float>(), 10.0F);

@@ -219,9 +219,10 @@ TEST_F(CudaPrecision, HooksRunOnNccl) {
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     set_seed(11);
     comm::Alarm alarm;
-    expect_hooks_average(comm::open_process_group(meeting.store, state, {}, alarm,
-                                                  std::make_shared<comm::CollectiveLog>()),
-                         0);
+    expect_hooks_average(
+        comm::open_process_group(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+                                 std::make_shared<comm::CollectiveLog>()),
+        0);
   });
 }
 

@@ -49,6 +49,36 @@ if(status EQUAL 0 OR named EQUAL -1)
   message(FATAL_ERROR "a wrong Torch_DIR was not refused clearly: ${refusal}")
 endif()
 
+# --- find_package(Torch) beside ours ---------------------------------------------------------------------------------
+
+# A package named Torch in `folder` whose target stands for the libtorch in `libraries`; torch's own wants a CUDA toolkit.
+function(write_torch_package folder libraries)
+  file(WRITE "${folder}/TorchConfig.cmake" "add_library(torch SHARED IMPORTED)
+set_target_properties(torch PROPERTIES IMPORTED_LOCATION \"${libraries}/libtorch.so\")
+")
+endfunction()
+function(configure_beside_torch packages torch status text)
+  string(MAKE_C_IDENTIFIER "${packages} ${torch}" name)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -G Ninja -S "${CMAKE_CURRENT_LIST_DIR}/beside_torch" -B "${work}/${name}"
+            "-DCMAKE_PREFIX_PATH=${prefix};${torch}" "-DCMAKE_CXX_COMPILER=${CXX}" "-Dpackages=${packages}"
+    OUTPUT_VARIABLE said ERROR_VARIABLE said RESULT_VARIABLE ended)
+  string(FIND "${said}" "${text}" found)
+  if(NOT ended EQUAL status OR found EQUAL -1)
+    message(FATAL_ERROR "${packages}: ended with status ${ended}, not with ${status} and: ${text}\n${said}")
+  endif()
+endfunction()
+file(GLOB told LIST_DIRECTORIES true "${prefix}/lib*/accelerate/libtorch" "${prefix}/lib/*/accelerate/libtorch")
+list(GET told 0 told)
+file(REAL_PATH "${told}" same_torch)
+write_torch_package("${work}/same/share/cmake/Torch" "${same_torch}/lib")
+write_torch_package("${work}/other/share/cmake/Torch" "${work}/other/lib")
+configure_beside_torch("Accelerate;Torch" "${work}/same" 0 "Generating done")
+configure_beside_torch("Accelerate;Torch" "${work}/other" 1
+                       "find_package(Torch) found ${work}/other/lib, but Accelerate uses")
+# What find_package(Torch) found before counts as named, and this one holds no libtorch.
+configure_beside_torch("Torch;Accelerate" "${work}/other" 1 "holds no libtorch")
+
 # --- libtorch is found by the link that the installation has, and by nothing else -------------------------------------
 
 # The command ends with `status` and says `text`; what Python has on this machine does not help it.
@@ -91,7 +121,7 @@ file(CREATE_LINK "${work}/gone/torch" "${link}" SYMBOLIC)
 string(REGEX MATCH "[0-9]+\\.[0-9]+" minor "${LIBTORCH_VERSION}")
 set(missing "libtorch ${minor} is missing: ${link} names ${work}/gone/torch, which holds none")
 expect(0 "${missing}" "${prefix}/bin/accelerate" env)
-expect(2 "error: ${missing}\n" "${prefix}/bin/accelerate" test --cpu)
+expect(1 "error: ${missing}\n" "${prefix}/bin/accelerate" test --cpu)
 expect(127 "libtorch_cpu.so: cannot open shared object file" "${prefix}/bin/accelerate-selftest" --help)
 expect(1 "No libtorch found (${link} names ${work}/gone/torch, which holds none): give -DTorch_DIR=/path/to/torch, version ${minor} (Accelerate was built with it).\n"
        "${CMAKE_COMMAND}" -G Ninja -S "${CMAKE_CURRENT_LIST_DIR}/consumer" -B "${work}/no_torch_consumer"

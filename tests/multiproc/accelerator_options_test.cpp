@@ -1,4 +1,6 @@
 // Options of an accelerator and of its calls, each seen at work.
+#include <unistd.h>
+
 #include <cmath>
 #include <fstream>
 
@@ -25,6 +27,56 @@ TEST_F(AcceleratorCalls, BackwardKeepsTheGraphIfItIsTold) {
     accelerator.backward(loss);
     EXPECT_TRUE(torch::allclose(net->weight.grad(), 2 * once));
     EXPECT_THROW(accelerator.backward(loss), c10::Error);  // the graph is gone by now
+  });
+}
+
+TEST_F(AcceleratorCalls, OptionsCanBeReadBackWithWhatTheEnvironmentSaid) {
+  run(2, [](const Rank& rank) {
+    setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "3", 1);
+    setenv("ACCELERATE_MIXED_PRECISION", "bf16", 1);
+    setenv("ACCELERATE_COLLECTIVE_TIMEOUT", "1234.5", 1);
+    setenv("ACCELERATE_RENDEZVOUS_TIMEOUT", "77", 1);
+    AcceleratorOptions options = on_cpu();
+    options.process_group.timeout.reset();
+    options.ddp.bucket_cap_mb = 7;
+    const Accelerator accelerator(options);
+    EXPECT_EQ(accelerator.options().gradient_accumulation.steps, 3);
+    EXPECT_EQ(accelerator.options().mixed_precision, MixedPrecision::kBf16);
+    EXPECT_EQ(accelerator.options().ddp.bucket_cap_mb, 7);
+    EXPECT_EQ(accelerator.options().process_group.timeout, std::chrono::milliseconds(1234500));
+    // The program's own word counts before the variable.
+    EXPECT_EQ(accelerator.options().process_group.rendezvous_timeout, kUnreachedTimeout);
+    EXPECT_EQ(rank.world_size, accelerator.num_processes());
+  });
+}
+
+TEST_F(AcceleratorCalls, ATimeoutOfTheEnvironmentEndsAWait) {
+  spawn(2, [](const Rank& rank) {
+    setenv("ACCELERATE_COLLECTIVE_TIMEOUT", "2", 1);
+    AcceleratorOptions options = on_cpu();
+    options.process_group.timeout.reset();
+    const Accelerator accelerator(options);
+    if (rank.rank == 0) {
+      EXPECT_THAT(thrown_by<CommError>([&] { accelerator.wait_for_everyone(); }),
+                  HasSubstr("rank 1"));
+      return;
+    }
+    while (true) pause();  // until it is killed
+  });
+  EXPECT_EQ(exit_code_of(0), kExitPassed);
+  kill_rank(1);
+}
+
+TEST_F(AcceleratorCalls, ATimeoutThatIsNotANumberOfSecondsNamesItsVariable) {
+  run(1, [](const Rank&) {
+    for (const char* text : {"0", "-1", "ten", "10s", "nan", "1e300"}) {
+      setenv("ACCELERATE_COLLECTIVE_TIMEOUT", text, 1);
+      AcceleratorOptions options = on_cpu();
+      options.process_group.timeout.reset();
+      EXPECT_THAT(thrown_by<ConfigError>([&] { const Accelerator accelerator(options); }),
+                  testing::AllOf(HasSubstr("environment variable ACCELERATE_COLLECTIVE_TIMEOUT"),
+                                 HasSubstr(text)));
+    }
   });
 }
 

@@ -260,5 +260,20 @@ TEST_F(Replicas, AStrategyKnowsWhatItsModelHasBeenThrough) {
   });
 }
 
+TEST_F(Replicas, ModelsThatFollowEachOtherAreNotTakenForOne) {
+  run(2, [](const Rank&) {
+    HalfPorted fold;
+    for (int number = 0; number < 3; ++number) {
+      fold.train();  // throws if its model is compared with that of an earlier fold
+      fold.accelerator.free_memory();
+      fold.net = std::make_shared<Mlp>();
+      fold.sgd = std::make_shared<torch::optim::SGD>(fold.net->parameters(), 0.1);
+      fold.model.emplace(fold.accelerator.prepare(fold.net));
+      fold.optimizer.emplace(fold.accelerator.prepare(fold.sgd));
+      fold.loader.emplace(fold.accelerator.prepare(data_loader(samples(), {.batch_size = 2})));
+    }
+  });
+}
+
 }  // namespace
 }  // namespace accelerate::test

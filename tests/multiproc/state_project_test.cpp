@@ -114,6 +114,28 @@ TEST_F(StateProject, ARunThatHasNoCheckpointYetMayAskForOne) {
   });
 }
 
+TEST_F(StateProject, AJobThatIsStartedAgainGoesOnFromTheNewestUndamagedOne) {
+  run(2, [&](const Rank& rank) {
+    ResumeTraining training({}, 7, project());
+    EXPECT_EQ(training.accelerator().resume(), std::nullopt);
+    std::vector<std::vector<double>> weights;
+    training.train(0, 3, [&](int) {
+      training.accelerator().save_state({.async = true}).wait();
+      weights.push_back(flat(training.net()->parameters()));
+    });
+    ResumeTraining again({}, 1000, project());
+    EXPECT_EQ(again.accelerator().resume(), folder / "checkpoints" / "checkpoint_2");
+    EXPECT_EQ(flat(again.net()->parameters()), weights[2]);
+    if (rank.rank == 0) damage(folder / "checkpoints" / "checkpoint_2" / "model.safetensors");
+    again.accelerator().wait_for_everyone();
+    EXPECT_EQ(again.accelerator().resume(), folder / "checkpoints" / "checkpoint_1");
+    EXPECT_EQ(flat(again.net()->parameters()), weights[1]);
+    EXPECT_EQ(again.accelerator().resume(folder / "none_yet"), std::nullopt);
+    EXPECT_EQ(again.accelerator().load_state({.fall_back = true}),
+              folder / "checkpoints" / "checkpoint_1");
+  });
+}
+
 TEST_F(StateProject, OneThatCannotBeLoadedIsAnErrorAlsoWhereNoneWouldDo) {
   run(2, [&](const Rank& rank) {
     ResumeTraining training({}, 7, project());

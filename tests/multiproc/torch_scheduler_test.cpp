@@ -105,6 +105,9 @@ TEST_F(TorchSchedulers, StandStillWhereTheirOwnOptimizerLeftItsStepOut) {
       good_optimizer.zero_grad();
       bad_optimizer.zero_grad();
     }
+    // Asking waits for a GPU, after which the schedules have moved too.
+    EXPECT_FALSE(good_optimizer.step_was_skipped());
+    EXPECT_TRUE(bad_optimizer.step_was_skipped());
     EXPECT_EQ(rate_of(first), 0.5);
     EXPECT_EQ(rate_of(second), 1.0);
     EXPECT_EQ(bad_scheduler.scheduler().step_count(), 0);

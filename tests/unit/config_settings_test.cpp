@@ -234,6 +234,24 @@ TEST(Settings, TruthsReachWorkersInTheWordsOfPythonsLauncher) {
   EXPECT_EQ(told(flags, "MEGATRON_LM_RECOMPUTE_ACTIVATIONS"), "true");
 }
 
+TEST(Settings, TimeoutsReachWorkersFromFlagVariableAndFile) {
+  const auto told = [](const Given& given) {
+    std::map<std::string, std::string> variables;
+    for (const auto& [name, value] : worker_variables(resolved(given))) variables[name] = value;
+    return std::vector{variables["ACCELERATE_COLLECTIVE_TIMEOUT"],
+                       variables["ACCELERATE_RENDEZVOUS_TIMEOUT"]};
+  };
+  EXPECT_THAT(told({}), ElementsAre("", ""));
+  Given given{.file = "distributed_type: 'NO'\ncollective_timeout: 90\nrendezvous_timeout: 7.5\n"};
+  EXPECT_THAT(told(given), ElementsAre("90.0", "7.5"));
+  given.variables = {{"ACCELERATE_COLLECTIVE_TIMEOUT", "91"}};
+  EXPECT_THAT(told(given), ElementsAre("91.0", "7.5"));
+  given.flags = {{"--collective_timeout", "92"}};
+  EXPECT_THAT(told(given), ElementsAre("92.0", "7.5"));
+  given.flags = {{"--collective_timeout", "0"}};
+  EXPECT_NE(refusal(given), "taken");
+}
+
 TEST(Settings, MistypedVariablesAreRefusedWithTheRightName) {
   EXPECT_NO_THROW(refuse_mistyped_variables({"PATH", "ACCELERATE_MIXED_PRECISION", "FSDP_VERSION",
                                              "ACCELERATE_LOG_LEVEL", "ACCELERATE_VECTORS"}));

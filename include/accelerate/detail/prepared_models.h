@@ -1,6 +1,7 @@
 // The models that an accelerator has prepared, for the objects that need to know them.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -13,8 +14,10 @@ struct PreparedModels {
   struct Entry {
     std::shared_ptr<torch::nn::Module> module;
     std::shared_ptr<ModelStrategy> strategy;
+    int64_t number;  // of all that were ever prepared: the same on all ranks, used once
   };
   std::vector<Entry> entries;
+  int64_t prepared = 0;  // so far
   int rank = 0;  // of the accelerator; for messages
   int world_size = 1;
 
