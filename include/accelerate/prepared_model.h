@@ -53,7 +53,7 @@ template <class Function, class Module>
 concept TakesModule =
     std::is_invocable_v<Function, std::add_lvalue_reference_t<ModuleArgument<Module>>>;
 
-// Throws the gradients of these parameters away, unless an open window still needs them.
+// Drops the gradients of these parameters, unless an open window still needs them.
 using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, bool set_to_none)>;
 
 }  // namespace detail
@@ -64,8 +64,8 @@ using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, b
 // members then run past strategy and mixed precision. torch::save, torch::load and std::ostream
 // take a prepared model as they take the module.
 //
-// A handle: copies share the module and its strategy, and one that was moved from goes on. One
-// thread at a time.
+// A handle: copies share the module and its strategy, and a moved-from one stays valid. One thread
+// at a time.
 template <class Module>
 class PreparedModel {
  public:
@@ -80,7 +80,7 @@ class PreparedModel {
   PreparedModel(const PreparedModel&) = default;
   PreparedModel& operator=(const PreparedModel&) = default;
 
-  // Runs the module, in mixed precision where that was asked for; what it returns comes in float32
+  // Runs the module, in mixed precision if that was asked for; its results are converted to float32
   // unless PrecisionOptions say otherwise. May exchange buffers with the other ranks, see
   // DdpOptions::broadcast_buffers.
   template <class... Args>
@@ -120,8 +120,7 @@ class PreparedModel {
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
   bool is_training() const { return module_->is_training(); }
-  // Like PreparedOptimizer::zero_grad(): leaves gradients alone that a window of accumulation still
-  // needs.
+  // Like PreparedOptimizer::zero_grad(): keeps gradients that a window of accumulation still needs.
   void zero_grad(bool set_to_none = true) const {
     if (!zero_grad_) return module_->zero_grad(set_to_none);
     zero_grad_(module_->parameters(), set_to_none);

@@ -24,15 +24,14 @@ std::string difference_text(const ReplicaDigest::Difference& difference, size_t 
       {.what = "the ranks hold different parameters: " + text,
        .where = where,
        .hint =
-           "train by accelerator.backward(loss) and the prepared optimizer's step(), and change "
+           "train with accelerator.backward(loss) and the prepared optimizer's step(), and change "
            "parameters by hand on all ranks alike; {.ddp = {.check_replicas = false}} switches "
            "this check off"});
 }
 
 void warn_of_rounding(const std::string& text) {
-  log(LogLevel::kWarning,
-      "the ranks hold slightly different parameters: " + text +
-          ", as where they run on unlike hardware; gradients are still averaged");
+  log(LogLevel::kWarning, "the ranks hold slightly different parameters: " + text +
+                              ", as on different hardware; gradients are still averaged");
 }
 
 }  // namespace

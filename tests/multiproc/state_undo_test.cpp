@@ -100,7 +100,7 @@ TEST_F(StateUndo, ANumberThatHasNoNextIsFoundBeforeAnythingChanges) {
     EXPECT_THAT(thrown_by<CheckpointError>([&] {
                   training.accelerator().load_state(folder / "checkpoints" / "checkpoint_0");
                 }),
-                HasSubstr("there is no number after " + largest));
+                HasSubstr("no checkpoint number is left after " + largest));
     EXPECT_EQ(flat(training.net()->parameters()), before);
     for (const int64_t number : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
       EXPECT_THAT(usage_error([&] { training.accelerator().set_save_iteration(number); }),

@@ -240,7 +240,7 @@ TEST_F(TorchSchedulers, OfOptimizersThatAreNotPreparedAreRefused) {
     auto [model, optimizer, scheduler] =
         accelerator.prepare(net, other, torch::optim::StepLR(sgd, 1, 0.5));
     EXPECT_THAT(usage_error([&, &scheduler = scheduler] { scheduler.step(); }),
-                AllOf(HasSubstr("a scheduler moves an optimizer that is not prepared"),
+                AllOf(HasSubstr("a scheduler changes an optimizer that is not prepared"),
                       HasSubstr("give the optimizer to prepare() too")));
     EXPECT_EQ(scheduler.scheduler().optimizer_if_known(), nullptr);
     EXPECT_EQ(rate_of(sgd), 1.0);
