@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", settings.task.hidden, "Width of the hidden layers");
   app.add_option("--batch_size", settings.task.batch_size, "Samples of a step on each rank");
   app.add_option("--threads", threads, "Threads of torch on each rank");
-  app.add_option("--rounds", settings.rounds, "How often models and groups are made anew");
+  app.add_option("--rounds", settings.rounds, "How often models and groups are created again");
   app.add_option("--pairs", settings.pairs, "Comparisons in a round");
   app.add_option("--steps", settings.steps, "Steps of a loop that runs alone");
   app.add_option("--json", json_file, "File for the results of rank 0");

@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
   app.add_option("--hidden", task.hidden, "Width of the hidden layers");
   app.add_option("--batch_size", task.batch_size, "Samples of a step");
   app.add_option("--threads", threads, "Threads of torch");
-  app.add_option("--rounds", rounds, "How often models and optimizers are made anew");
+  app.add_option("--rounds", rounds, "How often models and optimizers are created again");
   app.add_option("--pairs", pairs, "Comparisons in a round");
   app.add_option("--json", json_file, "File for the results");
   CLI11_PARSE(app, argc, argv);

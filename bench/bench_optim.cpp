@@ -102,7 +102,7 @@ int main(int argc, char** argv) {
   app.add_option("--layers", model.layers, "Layers, of two tensors each");
   app.add_option("--width", model.width, "Rows and columns of a layer");
   app.add_option("--threads", threads, "Threads of torch");
-  app.add_option("--rounds", rounds, "How often parameters and optimizers are made anew");
+  app.add_option("--rounds", rounds, "How often parameters and optimizers are created again");
   app.add_option("--pairs", pairs, "Comparisons in a round");
   app.add_option("--json", json_file, "File for the results");
   CLI11_PARSE(app, argc, argv);

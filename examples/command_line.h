@@ -62,7 +62,7 @@ class Words {
       if (word.starts_with("-")) refuse(word + " is not known");
     }
     if (words_.size() < needed) refuse("something is missing");
-    if (words_.size() > allowed) refuse(words_[allowed] + " is one word too many");
+    if (words_.size() > allowed) refuse(words_[allowed] + " is an unexpected argument");
   }
 
   std::string text(size_t place, const std::string& otherwise = "") const {

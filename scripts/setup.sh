@@ -65,6 +65,7 @@ missing_packages() {
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, a server of ssh, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin openssh-client openssh-server slurm-client slurmctld slurmd)
     packages+=(fish zsh) # and shells that complete its command line
+    packages+=(tmux)     # records the session of the wizard in docs/screens
     [[ -n "$2" ]] && packages+=("clang-tidy-$2" "clang-tools-$2" "libclang-rt-$2-dev")
   fi
   local package

@@ -71,10 +71,9 @@ void train(const std::filesystem::path& folder, int64_t leave_after) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Words words(
-      argc, argv, "[FOLDER] [BATCHES]",
-      "Saves its state to FOLDER [checkpointing_state] and goes on from there; leaves "
-      "after BATCHES [40].");
+  const Words words(argc, argv, "[FOLDER] [BATCHES]",
+                    "Saves its state to FOLDER [checkpointing_state] and resumes from there; stops "
+                    "after BATCHES [40].");
   return accelerate::run(
       [&] { train(words.text(0, "checkpointing_state"), words.count(1, kBatches)); });
 }

@@ -49,7 +49,7 @@ int train(const std::filesystem::path& state) {
 int main(int argc, char** argv) {
   const Words words(
       argc, argv, "[FOLDER]",
-      "Saves its state to FOLDER [preemption_state] at SIGTERM, and goes on from there.");
+      "Saves its state to FOLDER [preemption_state] at SIGTERM, and resumes from there.");
   return accelerate::run(
       [&] { return train(std::filesystem::path(words.text(0, "preemption_state")) / "state"); });
 }

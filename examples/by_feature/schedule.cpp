@@ -1,4 +1,4 @@
-// A learning rate that warms up and goes down to nothing. The schedule is written for one process
+// A learning rate that warms up and decays to zero. The schedule is written for one process
 // that sees all batches; N processes make N steps of it at a time and end at the same rate.
 #include "../command_line.h"
 #include "toy.h"
@@ -30,6 +30,6 @@ void train() {
 }
 
 int main(int argc, char** argv) {
-  const Words none(argc, argv, "", "A learning rate that warms up and goes down to nothing.");
+  const Words none(argc, argv, "", "A learning rate that warms up and decays to zero.");
   return accelerate::run(train);
 }

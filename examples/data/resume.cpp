@@ -76,10 +76,9 @@ int run_epoch(const std::string& file, int64_t batches) {
 }
 
 int main(int argc, char** argv) {
-  const Words words(
-      argc, argv, "[FILE] [BATCHES]",
-      "Reads an epoch; stops after BATCHES [all] and goes on from FILE [place.pt] when "
-      "it is started again.");
+  const Words words(argc, argv, "[FILE] [BATCHES]",
+                    "Reads an epoch; stops after BATCHES [all] and continues from FILE [place.pt] "
+                    "when it is started again.");
   return accelerate::run(
       [&] { return run_epoch(words.text(0, "place.pt"), words.count(1, kNumbers)); });
 }

@@ -36,7 +36,7 @@ Review parse(const std::string& line) {
   return review;
 }
 
-// Opens the file anew for each pass. The result gives one review at each call.
+// Reopens the file for each pass. The result gives one review at each call.
 auto open(const std::string& path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error("cannot open " + path);

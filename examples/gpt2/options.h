@@ -51,7 +51,7 @@ inline Options parse_options(int argc, char** argv) {
        number_option("of one update, over all processes [524288]", options.total_tokens)},
       {"--steps", number_option("length of the schedule [1000]", options.steps)},
       {"--stop",
-       number_option("end after so many steps [0: at the end of the schedule]", options.stop)},
+       number_option("stop after this many steps [0: at the end of the schedule]", options.stop)},
       {"--warmup", number_option("steps [100]", options.warmup)},
       {"--log_every", number_option("steps [10]", options.log_every)},
       {"--save_every", number_option("steps between checkpoints [0: none]", options.save_every)},

@@ -54,7 +54,7 @@ int start(int argc, char** argv) {
                      {"--limit", {"200", "sayings of each topic; 0: all"}},
                      {"--query", {"Programs never do what they should.", "the text"}},
                      {"--nearest", {"5", "how many sayings to print"}},
-                     {"--values", {"0", "print so many numbers of the query, and nothing else"}}});
+                     {"--values", {"0", "print only this many numbers of the query"}}});
   const auto limit = static_cast<size_t>(flags.count("--limit", 0));
   const int64_t nearest = flags.count("--nearest", 1);
   need_model(flags.text("--model"));

@@ -84,10 +84,10 @@ int start(int argc, char** argv) {
        {"--untrained", {"0", "1: random values; a tiny GPT-2 if there is no --model"}},
        {"--prompt", {"Once upon a time", "what to continue"}},
        {"--max_new_tokens", {"40", "length of the continuation"}},
-       {"--sample", {"0", "1: draw the tokens; 0: take the best one"}},
+       {"--sample", {"0", "1: sample the tokens; 0: take the best one"}},
        {"--temperature", {"1", "of drawing"}},
-       {"--top_k", {"50", "draw from so many tokens"}},
-       {"--top_p", {"1", "draw from tokens of this probability"}},
+       {"--top_k", {"50", "sample from this many tokens"}},
+       {"--top_p", {"1", "sample from the tokens within this probability"}},
        {"--seed", {"1", "of what is random"}}});
   const int64_t max_new_tokens = flags.count("--max_new_tokens", 1);
   const bool untrained = flags.integer("--untrained") != 0;

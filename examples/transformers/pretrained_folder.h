@@ -21,7 +21,7 @@ inline void need_model(const std::string& name_or_folder) {
   if (has_model(name_or_folder)) return;
   if (name_or_folder == ".deps/minilm") {
     throw accelerate::UsageError(
-        {.what = "the pretrained model is not there",
+        {.what = "the pretrained model was not found",
          .where = name_or_folder,
          .hint = "make transformers, in the clone of the project; or --model"});
   }

@@ -3,7 +3,7 @@
 //   for (auto& batch : loader) {
 //     auto window = accelerator.accumulate(model);
 //     accelerator.backward(loss_fn(model(batch.data), batch.target));
-//     optimizer.step();       // does something in the last micro-batch of a window only
+//     optimizer.step();       // acts only in the last micro-batch of a window
 //     optimizer.zero_grad();  // the same
 //   }
 #pragma once
@@ -25,13 +25,13 @@ struct GradientAccumulationOptions {
   // Micro-batches of a window. Unset: ACCELERATE_GRADIENT_ACCUMULATION_STEPS, else 1.
   std::optional<int64_t> steps{};
   // A pass over a prepared loader ends its window: the last one may be shorter, and is divided by
-  // the number of micro-batches that it really has. Otherwise windows run on into the next pass.
+  // the number of micro-batches that it really has. Otherwise windows continue into the next pass.
   bool sync_with_dataloader = true;
   // Average the gradients of the ranks in every micro-batch: less memory for some strategies, more
   // to send.
   bool sync_each_batch = false;
   // Let schedules count the micro-batches in which gradients only accumulate, as torch counts
-  // steps; their rate stays as it is there.
+  // steps; their rate does not change then.
   bool adjust_scheduler = true;
 };
 
@@ -54,7 +54,7 @@ class LossTargets {
     (add(others->parameters()), ...);
   }
 
-  // Unset: of all models.
+  // Unset: all models.
   const std::optional<std::vector<at::Tensor>>& parameters() const { return parameters_; }
 
  private:
@@ -65,17 +65,18 @@ class LossTargets {
   std::optional<std::vector<at::Tensor>> parameters_;
 };
 
-// How much a loss counts among the micro-batches of a window and the ranks, and whom it trains.
+// How much a loss counts among the micro-batches of a window and the ranks, and which models it
+// trains.
 struct BackwardOptions {
-  // The number of things (tokens, pixels) that the loss is the mean of: gradients become the mean
+  // The number of items (tokens, pixels) that the loss averages over: gradients become the mean
   // over all of them, in all micro-batches and on all ranks, as if it were one batch. Unset: every
-  // micro-batch counts the same. One such loss in a micro-batch; all losses of a window have a
-  // weight or none has.
+  // micro-batch counts the same. At most one such loss per micro-batch; all losses of a window
+  // have a weight, or none has.
   std::optional<double> weight{};
-  // Keep the graph for a further backward pass.
+  // Keep the graph for another backward pass.
   bool retain_graph = false;
-  // Leave gradients in the parameters of these models alone, as the generator's loss of a GAN
-  // should, which runs through the discriminator: {.only = generator} or {.only = {encoder,
+  // Write gradients only to the parameters of these models, as the generator's loss of a GAN
+  // should, although it runs through the discriminator: {.only = generator} or {.only = {encoder,
   // generator}}. The same on all ranks. Throws UsageError if none of their parameters needs a
   // gradient.
   LossTargets only{};
@@ -89,12 +90,12 @@ class ACCELERATE_EXPORT AccumulationWindow {
   // Throws UsageError for steps below 1.
   AccumulationWindow(int64_t steps, bool sync_with_dataloader);
 
-  // A micro-batch begins; `last_of_loader` if its loader has no more.
+  // A micro-batch begins; `last_of_loader` if it is the last one of its loader.
   void begin_micro_batch(bool last_of_loader);
 
-  // Whether the present micro-batch ends its window.
+  // Whether the current micro-batch ends its window.
   bool sync_gradients() const { return sync_; }
-  // Micro-batches of the present window that have begun; the real length of it where it ends.
+  // Micro-batches of the current window that have begun; in the last one, the window's real length.
   int64_t begun() const { return begun_; }
   int64_t steps() const { return steps_; }
   bool sync_with_dataloader() const { return sync_with_dataloader_; }
@@ -107,7 +108,7 @@ class ACCELERATE_EXPORT AccumulationWindow {
   int64_t step() const { return step_; }
   void set_step(int64_t step) { step_ = step; }
 
-  // Where it stands, for checkpoints.
+  // The current position, for checkpoints.
   struct State {
     int64_t step = 0;
     int64_t begun = 0;

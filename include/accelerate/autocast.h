@@ -13,17 +13,18 @@
 namespace accelerate {
 
 struct AutocastOptions {
-  // False: inside the block everything is computed in the types of the tensors, whatever is around.
+  // False: inside the block everything is computed in the types of the tensors, whatever block
+  // encloses it.
   bool enabled = true;
   // Keep the converted copies of parameters until the outermost block ends, so that a parameter
-  // that is used twice is converted once. Left as it is where it is not set.
+  // that is used twice is converted once. Unset: unchanged.
   std::optional<bool> cache_enabled{};
 };
 
 // While it lives, operations of this thread on `device_type` (CPU or CUDA) compute in `dtype` where
-// libtorch holds that to be safe. Its end, also by an exception, restores what was there before;
-// the end of the outermost one drops the converted copies. Ends in the reverse order of the
-// beginnings, on the same thread. Costs nothing but a few thread-local stores.
+// libtorch considers that safe. Its end, also by an exception, restores the previous setting;
+// the end of the outermost one drops the converted copies. Guards must end in reverse
+// order, on the same thread. Costs nothing but a few thread-local stores.
 class [[nodiscard]] ACCELERATE_EXPORT Autocast {
  public:
   // Changes nothing.
@@ -48,7 +49,7 @@ class [[nodiscard]] ACCELERATE_EXPORT Autocast {
 ACCELERATE_EXPORT at::Tensor convert_to_fp32(const at::Tensor& tensor);
 
 struct PrecisionOptions {
-  // Give what prepared models return in float32, so that losses are computed in it.
+  // Convert the outputs of prepared models to float32, so that losses are computed in it.
   bool convert_outputs_to_fp32 = true;
   AutocastOptions autocast{};
 };
@@ -75,7 +76,7 @@ class ACCELERATE_EXPORT PrecisionPolicy {
   at::Tensor output(const at::Tensor& tensor) const {
     return converts_outputs() ? convert_to_fp32(tensor) : tensor;
   }
-  // False where output() gives everything back as it is.
+  // False if output() returns everything unchanged.
   bool converts_outputs() const {
     return precision_ != MixedPrecision::kNo && options_.convert_outputs_to_fp32;
   }

@@ -23,7 +23,7 @@ struct UnlabelledBatch {
   at::Tensor data{};
 };
 
-// Where a batch stands. A batch carries this itself: nothing has to be asked of the loader.
+// Where a batch stands. A batch carries this itself: there is no need to ask the loader.
 struct ACCELERATE_EXPORT BatchInfo {
   int64_t epoch = 0;     // the pass it belongs to, as DataLoader::epoch() was when it began
   int64_t index = 0;     // 0, 1, ... among the batches of this rank in this pass
@@ -37,8 +37,8 @@ struct ACCELERATE_EXPORT BatchInfo {
 };
 
 // A batch is what the samples were collated to (with the fields `data` and `target`, of a pair or
-// a map or a struct of the user), each tensor with the batch dimension in front, and knows where it
-// stands. One of pairs or tuples can be taken apart: auto& [images, labels] = batch. It owns its
+// a map or a struct of the user), each tensor with the batch dimension in front, and knows its
+// position. One of pairs or tuples can be unpacked: auto& [images, labels] = batch. It owns its
 // tensors: keeping a copy after the loop moved on is safe.
 template <class Value>
 class Batch : public Value {
@@ -54,7 +54,7 @@ class Batch : public Value {
 
 }  // namespace accelerate
 
-// What structured bindings ask of a batch of pairs, tuples or arrays.
+// Structured bindings for a batch of pairs, tuples or arrays.
 template <class Value>
 requires requires { std::tuple_size<Value>::value; }
 struct std::tuple_size<accelerate::Batch<Value>> : std::tuple_size<Value> {};

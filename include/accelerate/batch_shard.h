@@ -14,14 +14,14 @@ struct BatchShardOptions {
   int64_t batch_size = 1;      // for each rank; with split_batches for all ranks together
   bool drop_last = false;      // complete rounds only
   bool split_batches = false;  // each batch of batch_size is cut into world_size equal parts
-  bool even_batches = true;    // wrap round to the first samples so that all ranks run the same
+  bool even_batches = true;    // wrap around to the first samples so that all ranks run the same
                                // rounds with full batches
   int world_size = 1;
   int rank = 0;
 };
 
 // The batches of one rank in one pass. Position p is the p-th sample in sampler order; positions
-// from n on wrap round to p mod n and only even out the last batch.
+// from n on wrap around to p mod n and only even out the last batch.
 //
 // Every call is O(1) and may come from any thread. Nothing is shared between ranks: all of them
 // agree because they compute the same formula.

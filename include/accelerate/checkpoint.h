@@ -1,6 +1,6 @@
 // Saving and loading everything that a training loop needs to go on: what Accelerator::save_state
-// and load_state can be told, and what they give back. docs/training_state.md tells what is
-// in which file.
+// and load_state can be told, and what they give back. docs/training_state.md describes the
+// files.
 #pragma once
 
 #include <concepts>
@@ -38,14 +38,14 @@ struct ProjectOptions {
   // save_state() without a directory goes to <project_dir>/checkpoints/checkpoint_<iteration>, and
   // load_state() takes the newest of these that is complete.
   bool automatic_checkpoint_naming = false;
-  // How many of these stay. Older ones are deleted once the new one is in place. Unset: all.
+  // How many of these to keep. Older ones are deleted once the new one is in place. Unset: all.
   std::optional<int64_t> total_limit{};
-  // Number of the next of these; load_state() sets it to the one after what it found.
+  // Number of the next of these; load_state() sets it to the one after the checkpoint it found.
   int64_t iteration = 0;
   // For nodes without a common file system: the first rank of each node writes all files that are
   // not a rank's own, and each node has a checkpoint of its own, which its ranks load. A save is
-  // seen on all nodes or on none, and load_state() takes what one and the same save has left on all
-  // of them.
+  // seen on all nodes or on none, and load_state() takes a checkpoint that the same save wrote on
+  // all of them.
   bool save_on_each_node = false;
 };
 
@@ -58,7 +58,7 @@ enum class WhileSaving {
 struct SaveOptions {
   // Return as soon as the state is copied to host memory (page-locked where there is a GPU); a
   // thread of low priority writes the files. The memory is kept for the next such save, which
-  // copies several times faster than the first; Accelerator::free_memory() lets it go.
+  // is several times faster than the first; Accelerator::free_memory() releases it.
   bool async = false;
   // Models as model.safetensors; else as pytorch_model.bin, an archive of torch.save().
   bool safe_serialization = true;
@@ -71,20 +71,20 @@ struct SaveOptions {
 struct LoadOptions {
   // Read all files once and compare their checksums before anything else.
   bool verify_data = true;
-  // Where no checkpoint is yet, load nothing and return an empty path: what the first start of a
-  // job wants that may be started again. One that is there but cannot be loaded is an error all the
-  // same.
+  // Where no checkpoint is yet, load nothing and return an empty path: for the first start of a
+  // job that may be restarted. A checkpoint that exists but cannot be loaded is still an
+  // error.
   bool if_any = false;
   // If the checkpoint is damaged, take the newest undamaged one before it, by the number in its
-  // name. What was passed over is logged.
+  // name. Skipped checkpoints are logged.
   bool fall_back = false;
-  // Names that are missing or too many in models, and other numbers of models, optimizers,
-  // schedulers, loaders and registered objects than were saved, are an error. Otherwise they are
-  // logged, and what is there is loaded. Shapes must fit either way.
+  // Missing or unexpected names in models, and numbers of models, optimizers, schedulers,
+  // loaders and registered objects that differ from what was saved, are an error. If false they are
+  // logged, and whatever matches is loaded. Shapes must match either way.
   bool strict = true;
 };
 
-// How a save is going. A handle: copies share the save, and one that was moved from goes on. Any
+// How a save is going. A handle: copies share the save, and a moved-from one stays valid. Any
 // thread.
 class ACCELERATE_EXPORT SaveTicket {
  public:
@@ -96,7 +96,7 @@ class ACCELERATE_EXPORT SaveTicket {
   // Whether the files are durable, or writing them has failed.
   bool done() const;
   // Blocks until it is done. Throws CheckpointError, the same on all ranks, if one of them could
-  // not write: the checkpoint that was there before is there still. An error that was thrown here
+  // not write: the previous checkpoint is still in place. An error that was thrown here
   // on one rank counts as seen by all of them. Not collective.
   void wait() const;
 
@@ -108,7 +108,7 @@ class ACCELERATE_EXPORT SaveTicket {
   std::shared_ptr<State> state_;
 };
 
-// Anything that can say what it needs to go on later, and take it back.
+// Anything that can return its state and take it back later.
 template <class T>
 concept Checkpointable = requires(const T& constant, T& object, const StateDict& state) {
   { constant.state_dict() } -> std::convertible_to<StateDict>;
@@ -121,9 +121,9 @@ struct CheckpointFunctions {
   // Throws, and leaves the object usable, if the state does not fit: load_state() then gives every
   // object back the state it had.
   std::function<void(const StateDict&)> load_state_dict{};
-  // A prepared optimizer for which these functions speak: it has no optimizer.bin then. Needed for
-  // classes that are not of torch::optim, which save_state() refuses otherwise. Set by itself where
-  // the registered object is an optimizer.
+  // A prepared optimizer whose state these functions save: it has no optimizer.bin then. Needed for
+  // classes that are not of torch::optim, which save_state() refuses otherwise. Set automatically
+  // if the registered object is an optimizer.
   const torch::optim::Optimizer* optimizer = nullptr;
 };
 
@@ -156,7 +156,8 @@ CheckpointFunctions checkpoint_functions(T&& object) {
     static_assert(Checkpointable<Object>,
                   "register_for_checkpointing() needs state_dict() and load_state_dict()");
     static_assert(std::is_lvalue_reference_v<T>,
-                  "register_for_checkpointing() refers to the object: give it one that stays");
+                  "register_for_checkpointing() keeps a reference: give it an object that outlives "
+                  "the accelerator");
     return {.state_dict = [&object]() -> StateDict { return object.state_dict(); },
             .load_state_dict = [&object](const StateDict& state) { object.load_state_dict(state); },
             .optimizer = as_optimizer(object)};
@@ -177,13 +178,13 @@ struct ModelToSave {
 // folders, complete when the hook returns.
 using SaveStateHook =
     std::function<void(std::vector<ModelToSave>& models, const std::filesystem::path& directory)>;
-// Runs in load_state() on all ranks before anything is loaded: may load models by itself and drop
-// them from the list, which are then left alone. It comes before the checks: what it has changed
+// Runs in load_state() on all ranks before anything is loaded: may load models itself and drop
+// them from the list; those are then left alone. It comes before the checks: what it has changed
 // stays changed if load_state() throws.
 using LoadStateHook = std::function<void(std::vector<std::shared_ptr<torch::nn::Module>>& models,
                                          const std::filesystem::path& directory)>;
 
-// A hook that was registered. Letting the handle go leaves the hook where it is.
+// A registered hook. Destroying the handle does not remove the hook.
 class HookHandle {
  public:
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}

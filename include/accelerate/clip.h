@@ -1,5 +1,5 @@
 // Keeps gradients within bounds. For gradients that belong to one process, or are equal on all of
-// them: a prepared strategy that shares them out does it itself.
+// them: a prepared strategy that shards them does it itself.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,7 @@ namespace accelerate {
 
 struct ClipNormOptions {
   double norm_type = 2.0;  // any order; infinity is the largest absolute value
-  // Throw UsageError where the norm is infinite or no number. Waits for the device.
+  // Throw UsageError if the norm is infinite or NaN. Waits for the device.
   bool error_if_nonfinite = false;
 };
 
@@ -22,11 +22,10 @@ struct ClipNormOptions {
 ACCELERATE_EXPORT at::Tensor grad_norm(at::TensorList parameters,
                                        const ClipNormOptions& options = {});
 
-// The calls below throw UsageError for a bound that is negative or no number; nothing is changed
-// then.
+// The calls below throw UsageError for a bound that is negative or NaN; nothing is changed then.
 // NOLINTBEGIN(readability-identifier-naming): torch's names
 
-// Scales the gradients of `parameters` in place by max_norm / (total_norm + 1e-6) where that is
+// Scales the gradients of `parameters` in place by max_norm / (total_norm + 1e-6) if that is
 // less than 1. `total_norm` is a tensor with one element. Does not wait for the device.
 ACCELERATE_EXPORT void clip_grads_with_norm_(at::TensorList parameters, double max_norm,
                                              const at::Tensor& total_norm);

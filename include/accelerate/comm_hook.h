@@ -1,4 +1,4 @@
-// How gradients are made smaller on their way between the ranks.
+// How gradients are compressed when the ranks exchange them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace accelerate {
 class ACCELERATE_EXPORT CommHook {
  public:
   enum Value {
-    kNo,               // "no": gradients travel as they are
+    kNo,               // "no": gradients are sent unchanged
     kFp16,             // "fp16": as half, half the bytes of float32
     kBf16,             // "bf16": as bfloat16
     kPowerSgd,         // "power_sgd": each matrix as a product of two thin ones
@@ -40,7 +40,7 @@ class ACCELERATE_EXPORT CommHook {
 struct PowerSgdOptions {
   // r: the fewer, the less is sent and the coarser the gradient.
   int64_t matrix_approximation_rank = 1;
-  // Backward passes before it begins, in which gradients travel whole.
+  // Backward passes before it begins, in which gradients are sent uncompressed.
   int64_t start_power_sgd_iter = 1000;
   // Compress a matrix only if that divides its size by more than this.
   double min_compression_rate = 2;
@@ -61,7 +61,7 @@ struct CommHookOptions {
   PowerSgdOptions power_sgd{};
 };
 
-// Throws UsageError where the options do not go together.
+// Throws UsageError if the options contradict each other.
 ACCELERATE_EXPORT void require_usable(const CommHookOptions& options);
 
 }  // namespace accelerate

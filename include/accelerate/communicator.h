@@ -35,7 +35,7 @@ struct ProcessGroupOptions {
   std::optional<std::chrono::milliseconds> rendezvous_timeout{};
   // NCCL refuses two ranks on one GPU; Gloo takes them, through host memory.
   CudaBackend cuda_backend = CudaBackend::kNccl;
-  // Before each collective compare operation, dtype and shape over all ranks, at the price of one
+  // Before each collective compare operation, dtype and shape over all ranks, at the cost of one
   // more exchange. Also switched on by ACCELERATE_DEBUG_MODE=true.
   bool check_collectives = false;
 };
@@ -45,18 +45,18 @@ struct ProcessGroupOptions {
 //
 // Where a peer is lost or the timeout passes, a collective throws CommError that names the
 // operation, the ranks that did not arrive and what they did last; the group is then unusable on
-// all ranks, and nothing is written any more to the tensors of that call. A collective that waits
-// for a rank which has failed or ended does not wait for the timeout: it throws within seconds. So
-// it is with Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a lost
-// peer is found by NCCL's own watchdog after the timeout, which ends the process.
+// all ranks, and the tensors of that call are no longer written to. A collective that waits
+// for a rank which has failed or ended does not wait for the timeout: it throws within seconds.
+// This holds for Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a
+// lost peer is found by NCCL's own watchdog after the timeout, which terminates the process.
 //
-// Arguments that cannot be used are UsageError before anything is sent, and the group goes on. A
-// wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
+// Arguments that cannot be used are UsageError before anything is sent, and the group stays usable.
+// A wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
 // carry the rank.
 // Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
 class ACCELERATE_EXPORT Communicator {
  public:
-  // Opens the group. Collective: all ranks of `state`; blocks until all have come, at most
+  // Opens the group. Collective: all ranks of `state`; blocks until all have joined, at most
   // `rendezvous_timeout`, then throws CommError that names the missing ranks. Several groups may
   // be opened in one process, in the same order on all ranks. With several ranks SIGPIPE is ignored
   // from here on, unless the program has a handler of its own.
@@ -71,7 +71,7 @@ class ACCELERATE_EXPORT Communicator {
   // Returns when all ranks have called it.
   void barrier();
 
-  // Overwrites `tensor` by the one of `root`. Same shape and dtype on all ranks; any dtype, here
+  // Overwrites `tensor` with that of `root`. Same shape and dtype on all ranks; any dtype, here
   // and wherever tensors are only moved.
   void broadcast(at::Tensor& tensor, int root = 0);
 
@@ -108,8 +108,9 @@ class ACCELERATE_EXPORT Communicator {
   std::string broadcast_bytes(std::string_view bytes, int root = 0);
   std::vector<std::string> all_gather_bytes(std::string_view bytes);
 
-  // Runs `operation`, which talks to peers by itself (a backward pass that reduces gradients), and
-  // turns a lost peer inside it into CommError that names `name`. Other exceptions pass unchanged.
+  // Runs `operation`, which communicates by itself (a backward pass that reduces gradients), and
+  // turns a lost peer inside it into CommError that names `name`. Other exceptions are passed on
+  // unchanged.
   void guard(std::string_view name, const std::function<void()>& operation);
 
   class ACCELERATE_HIDDEN Impl;

@@ -8,8 +8,8 @@ namespace accelerate {
 
 class Communicator;
 
-// Null, &communicator, or the address of what has one: &accelerator, &state of a PartialState. Does
-// not own it. A value.
+// Null, &communicator, or the address of an object that has one: &accelerator, &state of a
+// PartialState. Does not own it. A value.
 class CommunicatorPointer {
  public:
   // NOLINTBEGIN(google-explicit-constructor): options read `.communicator = &accelerator`

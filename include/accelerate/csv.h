@@ -23,8 +23,8 @@ namespace accelerate {
 using CsvColumn = std::variant<std::string, int64_t>;
 
 enum class CsvHeader {
-  // The first line is a header unless each of its fields is a number. One that names two columns
-  // alike may be either: DataError, which asks for one of the others.
+  // The first line is a header unless each of its fields is a number. A line that gives two
+  // columns the same name may be either: DataError, which asks for one of the other choices.
   kAuto,
   kPresent,  // the first line names the columns
   kAbsent,
@@ -52,7 +52,7 @@ struct CsvTable {
 // are not asked for may hold anything, but no line break. Throws DataError, which names the file,
 // line and column, for a field that is not a number of the wanted type and for a line with more or
 // fewer fields than the first; UsageError for columns that do not exist or are named twice, for a
-// name that several columns have and for other options that make no sense.
+// name that several columns have and for other invalid options.
 ACCELERATE_EXPORT CsvTable read_csv(const std::filesystem::path& path,
                                     const CsvOptions& options = {});
 

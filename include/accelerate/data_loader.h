@@ -33,7 +33,7 @@
 
 namespace accelerate {
 
-// Iterates `Source` in batches:
+// Iterates over `Source` in batches:
 //   a dataset        any type with size(), an integer or a std::optional of one, and
 //                      get(size_t)                  one sample, or
 //                      get(size_t, at::Generator&)  one sample that needs random numbers: the
@@ -43,18 +43,18 @@ namespace accelerate {
 //                                                   samples, or the batch as a whole;
 //                    datasets of torch::data are such types; a std::vector is one of its elements
 //   a Stream         see stream.h: samples one after the other
-//   a BatchStream    batches of somebody else's loader
-// Samples become a batch by `Collate`, a function of a std::vector of samples; the default one
-// takes tensors, numbers, strings and what is built of them (see nested.h).
+//   a BatchStream    batches of another library's loader
+// `Collate` turns samples into a batch; it is a function of a std::vector of samples; the default
+// one takes tensors, numbers, strings and what is built of them (see nested.h).
 //
 // The order of a pass is a pure function of (seed, epoch); see samplers.h. Every begin() starts a
 // pass of its own that owns its state, so loops over one loader may be nested or left at any point.
 // A pass that reaches its end raises epoch().
 //
-// A DataLoader is a handle: copies are cheap and share the data and the place where it stands; so
-// does one that was moved from. Handles may be used from several threads if the dataset may be; one
-// iterator belongs to one thread. An exception ends its pass and comes out of begin() or ++ in the
-// place of its batch: that of a dataset or a stream as DataError that names the sample, with the
+// A DataLoader is a handle: copies are cheap and share the data and the position; so does a
+// moved-from one. Handles may be used from several threads if the dataset may be; one
+// iterator belongs to one thread. An exception ends its pass and is thrown by begin() or ++ in the
+// place of its batch: one of a dataset or a stream as a DataError that names the sample, with the
 // exception nested in it; those of samplers and collate functions unchanged.
 template <class Source, class Collate = detail::DefaultCollate>
 class DataLoader {
@@ -65,7 +65,7 @@ class DataLoader {
   using Value = typename Maker::Value;
   using Iterator = LoaderIterator<Value>;
 
-  // Throws UsageError if there is no source or the options do not go together.
+  // Throws UsageError if there is no source or the options contradict each other.
   DataLoader(std::shared_ptr<Source> source, LoaderOptions options, Collate collate = {})
       : source_(std::move(source)),
         collate_(std::make_shared<const Collate>(std::move(collate))),
@@ -78,8 +78,8 @@ class DataLoader {
   DataLoader(const DataLoader&) = default;
   DataLoader& operator=(const DataLoader&) = default;
 
-  // Starts a pass and loads its first batch. Where an interrupted pass was loaded, or batches are
-  // to be skipped, it goes on there. Collective for a loader that dispatches or synchronises
+  // Starts a pass and loads its first batch. After loading an interrupted pass, or skipping
+  // batches, it continues there. Collective for a loader that dispatches or synchronises
   // generators, and so is ++ of one that dispatches.
   Iterator begin() const {
     detail::synchronise_generators(settings_, *control_);
@@ -100,15 +100,15 @@ class DataLoader {
   Source& dataset() const { return *source_; }
   const LoaderOptions& options() const { return settings_.options; }
 
-  // The number of the next pass to begin; all handles of this loader see it. Setting another one
-  // than the present forgets where an interrupted pass stood.
+  // The number of the next pass to begin; all handles of this loader see it. Setting a different
+  // one forgets the position of an interrupted pass.
   int64_t epoch() const { return control_->epoch(); }
   void set_epoch(int64_t epoch) { control_->set_epoch(epoch); }
 
-  // Where the innermost loop over this loader stands: after the batch it was given last. After a
+  // The position of the innermost loop over this loader: after the batch it got last. After a
   // loop was left early it stays there until the next one begins.
   LoaderState state_dict() const { return detail::state_of(settings_, *control_, source_size()); }
-  // The next pass continues there, on whatever number of ranks, with exactly the samples that were
+  // The next pass continues there, on any number of ranks, with exactly the samples that were
   // not used up; a dataset is not asked for the others, a stream is read past them. All handles of
   // this loader see it. All ranks must load the same state. Throws DataError, and changes nothing,
   // if it is the state of other data.
@@ -116,8 +116,8 @@ class DataLoader {
     detail::load_state(settings_, *control_, source_size(), state);
   }
 
-  // A handle that leaves out the first `batches` batches of this rank in the present epoch, and
-  // none of the following ones; where a loaded state is further on, it goes on there. Shares
+  // A handle that leaves out the first `batches` batches of this rank in the current epoch, but
+  // not in later ones; if a loaded state is further on, it continues there. Shares
   // everything else, the epoch too.
   DataLoader skip_first_batches(int64_t batches) const {
     detail::check_skipped(batches);
@@ -128,8 +128,8 @@ class DataLoader {
 
   // How rank 0 cuts a batch for the ranks when it reads for all of them (dispatch_batches): a
   // function (const Value&, const DispatchSlice&) -> Value. Without it every tensor is cut along
-  // its first dimension, which must be one row a sample. What info() says of rows is about
-  // samples, whatever the function returns. Set it before the loader is prepared.
+  // its first dimension, which must be one row per sample. The rows in info() count samples,
+  // whatever the function returns. Set it before the loader is prepared.
   DataLoader& slice_fn_for_dispatch(detail::SliceFunction<Value> slice) {
     slice_ = std::move(slice);
     return *this;
@@ -139,10 +139,10 @@ class DataLoader {
   const std::optional<LoaderShard>& shard() const { return settings_.shard; }
 
   // The loader of one rank: its share of every pass, on its device. Shares the data with this one;
-  // it starts where this one stands and then counts for itself. All ranks must give the same values
-  // but for `rank` and `device`. A single process keeps a short last batch as it is: there is
-  // nobody to be even with. With `dispatch` only rank 0 reads the data.
-  // Throws UsageError if this loader is sharded already or the values do not go together.
+  // it starts at the position of this one and then counts on its own. All ranks must give the same
+  // values but for `rank` and `device`. A single process keeps a short last batch as it is: there
+  // is no other rank to match. With `dispatch` only rank 0 reads the data. Throws UsageError if
+  // this loader is already sharded or the values contradict each other.
   DataLoader sharded(const LoaderShard& shard) const {
     detail::check_shard(settings_.options, shard, settings_.kind, is_sharded());
     if constexpr (!Nested<Value>) detail::refuse_to_dispatch(shard, typeid(Value));
@@ -165,7 +165,7 @@ class DataLoader {
     detail::check_state(settings_, source_size(), state);
   }
 
-  // Nothing for users: how an accelerator compares the samples of the ranks. Unset for streams,
+  // Internal: how an accelerator compares the samples of the ranks. Unset for streams,
   // which can be read only once.
   std::optional<detail::SampleDigest> sample_digest() const {
     if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
@@ -176,9 +176,9 @@ class DataLoader {
       return std::nullopt;
     }
   }
-  // Nothing for users: whether the batches are made by somebody else.
+  // Internal: whether another library makes the batches.
   bool is_batch_stream() const { return settings_.kind == detail::SourceKind::kBatchStream; }
-  // Nothing for users: how an accelerator follows the loader.
+  // Internal: how an accelerator follows the loader.
   const std::shared_ptr<detail::LoaderControl>& control() const { return control_; }
   // Finds this handle again for as long as one like it lives.
   std::function<std::optional<DataLoader>()> weak_handle() const {
@@ -209,13 +209,13 @@ class DataLoader {
         control_(std::move(control)),
         slice_(std::move(slice)) {}
 
-  // Whether rank 0 reads for all ranks, and whether this one is sent its batches.
+  // Whether rank 0 reads for all ranks, and whether this one receives its batches.
   bool dispatches() const {
     return settings_.shard && settings_.shard->dispatch && settings_.shard->world_size > 1;
   }
   bool receives() const { return dispatches() && settings_.shard->rank != 0; }
 
-  // A rank that is sent its batches does not ask data of its own.
+  // A rank that receives its batches does not read its own data.
   std::optional<int64_t> source_size() const {
     if (receives()) return settings_.prepared_size;
     if constexpr (Traits::kKind == detail::SourceKind::kDataset) {
@@ -306,8 +306,8 @@ auto data_loader(std::shared_ptr<Dataset> dataset, LoaderOptions options = {}) {
 }
 
 // The same with a collate function of the user: takes a std::vector of samples and returns the
-// batch, a class of any kind (nested.h tells what can be moved to a device and dispatched). Workers
-// call it at the same time.
+// batch, any class (see nested.h for what can be moved to a device and dispatched). Workers call it
+// concurrently.
 template <class Given, class Collate>
 auto data_loader(Given&& given, LoaderOptions options, Collate collate) {
   using Source = detail::SourceOf<Given>;

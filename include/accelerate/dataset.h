@@ -1,4 +1,4 @@
-// Datasets of tensors that are in memory already.
+// Datasets of tensors that are already in memory.
 //
 // A dataset is any type with size() and get(size_t), or get_batch(indices), or all of them; see
 // data_loader.h. These read from any number of threads at once; copies are cheap and share the
@@ -88,7 +88,7 @@ class TensorTupleDataset {
   std::array<at::Tensor, N> fields_;
 };
 
-// A dataset of tensors that go row by row together:
+// A dataset of tensors whose rows belong together:
 //   auto dataset = accelerate::tensor_dataset(tokens, mask, labels);
 //   auto [tokens_0, mask_0, labels_0] = dataset.get(0);
 template <std::convertible_to<at::Tensor>... Tensors>

@@ -6,7 +6,7 @@
 // All of them take a dataset by value or by std::shared_ptr, share it, and are cheap to copy. They
 // read it from whatever threads read them, so it must allow that; a torch dataset whose get() is
 // not const is taken too, on the same condition. A std::vector counts as the dataset of its
-// elements. Each form in which the inner dataset gives samples is there on the outside too:
+// elements. The outer dataset offers samples in the same forms as the inner one:
 //   get(i)             where every inner dataset has it
 //   get(i, generator)  where one of them, or the function of map(), takes a generator
 //   get_batch(indices) where every inner dataset has it and the result is the same as with get()
@@ -110,7 +110,7 @@ ACCELERATE_EXPORT at::Generator filter_generator(size_t index);
 // torch.utils.data.random_split with a generator of this seed: fractions are rounded down and what
 // is left is dealt to the parts in turn, from the first. Every rank must give the same seed.
 //
-// Throws UsageError if counts do not sum up to the size of the dataset, fractions to 1, or the two
+// Throws UsageError if counts do not add up to the size of the dataset, fractions to 1, or the two
 // are mixed.
 template <class Dataset>
 auto random_split(Dataset&& dataset, const std::vector<SplitPart>& parts, uint64_t seed) {
@@ -142,7 +142,7 @@ class MappedDataset {
       "map() works on samples: the dataset has no get(size_t); map_batches() may be what you want");
   static_assert(kDraws || dataset_detail::SampleFunction<Function, Dataset>,
                 "the function of map() must take (sample) or (sample, at::Generator&), and be "
-                "callable when const, for it is called from several threads");
+                "callable when const, because it is called from several threads");
 
  public:
   MappedDataset(std::shared_ptr<Dataset> dataset, Function function)
@@ -163,7 +163,7 @@ class MappedDataset {
       return std::invoke(*function_, std::move(sample));
     }
   }
-  // Only where the inner one returns samples: the function knows no whole batches.
+  // Only where the inner one returns samples: the function cannot take whole batches.
   auto get_batch(c10::ArrayRef<size_t> indices) const
       requires(!kDraws && dataset_detail::SampleBatchGet<Dataset>) {
     auto samples = dataset_detail::batch_at(*dataset_, indices);
@@ -192,8 +192,9 @@ auto map(Dataset&& dataset, Function function) {
 // A batch is function(batch of another dataset). Made by map_batches().
 template <class Dataset, class Function>
 class BatchMappedDataset {
-  static_assert(dataset_detail::BatchGet<Dataset> || dataset_detail::PlainGet<Dataset>,
-                "map_batches() hands no generator on: use map() on a dataset that draws at random");
+  static_assert(
+      dataset_detail::BatchGet<Dataset> || dataset_detail::PlainGet<Dataset>,
+      "map_batches() does not pass a generator on: use map() on a dataset that draws at random");
 
  public:
   BatchMappedDataset(std::shared_ptr<Dataset> dataset, Function function)
@@ -231,8 +232,8 @@ auto map_batches(Dataset&& dataset, Function function) {
 }
 
 // The samples for which predicate(sample) is true, in their order. Reads every sample once, here
-// and now, and keeps the indices: 8 bytes for each sample that stays. Of a dataset that draws at
-// random the predicate sees one drawing.
+// and now, and keeps the indices: 8 bytes for each sample that stays. For a dataset that draws
+// at random the predicate sees one draw.
 template <class Dataset, class Predicate>
 auto filter(Dataset&& dataset, const Predicate& predicate) {
   auto shared = dataset_detail::share(std::forward<Dataset>(dataset));

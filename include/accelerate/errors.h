@@ -1,5 +1,5 @@
-// The errors that every part of the library throws. Standard headers only: open to every room,
-// also to those that must not know libtorch.
+// The errors that every part of the library throws. Standard headers only: every folder of the
+// library may include it, also those without libtorch.
 #pragma once
 
 #include <optional>
@@ -23,7 +23,7 @@ struct ErrorInfo {
 //   [rank 3 of 8] CheckpointError: optimizer.bin holds 148 tensors, the prepared AdamW has 150
 //     at   runs/a/step_400/optimizer.bin
 //     try  prepare the model that was saved
-// where the rank stands once set_rank() was called, and the last two lines only if they are known.
+// with the rank once set_rank() was called, and the last two lines only if they are known.
 class ACCELERATE_EXPORT Error : public std::runtime_error {
  public:
   const char* what() const noexcept override { return text_.c_str(); }
@@ -35,7 +35,7 @@ class ACCELERATE_EXPORT Error : public std::runtime_error {
   // The rank on which the error was thrown, if it has been stamped.
   std::optional<int> rank() const noexcept { return rank_; }
 
-  // Stamps the error with the rank it was thrown on; a stamp that is there already stays.
+  // Stamps the error with the rank it was thrown on; an existing stamp stays.
   void set_rank(int rank, int world_size);
 
  protected:
@@ -57,7 +57,7 @@ class ACCELERATE_EXPORT UsageError : public Error {
   explicit UsageError(ErrorInfo info) : Error("UsageError", std::move(info)) {}
 };
 
-// A flag, a configuration key or an environment variable that cannot be used as it stands.
+// A flag, a configuration key or an environment variable that is invalid.
 class ACCELERATE_EXPORT ConfigError : public Error {
  public:
   explicit ConfigError(ErrorInfo info) : Error("ConfigError", std::move(info)) {}

@@ -45,13 +45,14 @@ class ACCELERATE_EXPORT BatchSizeSearch {
 }  // namespace detail
 
 // Calls `function(batch_size)` with smaller and smaller sizes until it does not run out of memory,
-// and returns its result. Other exceptions pass. Throws UsageError when the size reaches zero.
+// and returns its result. Other exceptions are passed on. Throws UsageError when the size reaches
+// zero.
 //
 // With a communicator it is collective: all ranks, same options. If memory runs out on one rank,
 // all try again with the smaller size. That rank leaves `function` early, so the others must not
 // wait there for it forever: open the accelerator or communicator that `function` uses inside of
-// it, apart from the one given here. When the failing rank closes it, the others are freed with a
-// CommError, which is taken for what it is. An error of another kind on one rank is thrown there
+// it, apart from the one given here. When the failing rank closes it, the others get a CommError,
+// which is recognised as its consequence. An error of another kind on one rank is thrown there
 // and becomes CommError that names the rank on the others.
 template <class Function>
 auto find_executable_batch_size(Function&& function, BatchSizeOptions options = {}) {

@@ -31,12 +31,12 @@ struct FlatParametersOptions {
 
 // Moves the parameters of `module` into one vector, in `dtype`, and gives each a gradient that is a
 // part of one float32 vector: gradients add up in float32 though parameters are in half precision.
-// Those with two or more dimensions come first. Each parameter stands once, however many modules
-// share it. Parameters stay the same tensors; those that need no gradient are left alone.
+// Those with two or more dimensions come first. Each parameter appears once, however many
+// modules share it. Parameters stay the same tensors; those that need no gradient are left alone.
 //
 // Make it when the module is on its device, and before optimizers look at the parameters. The
 // module keeps working as any other, but its zero_grad(), and anything that replaces gradients,
-// goes past the float32 vector: the next update collects what it finds. Modules must not be moved,
+// bypasses the float32 vector: the next update collects what it finds. Modules must not be moved,
 // cast, or given other tensors afterwards, as torch::load() does: the next update then throws
 // UsageError. One thread at a time.
 class ACCELERATE_EXPORT FlatParameters {
@@ -54,8 +54,8 @@ class ACCELERATE_EXPORT FlatParameters {
 
   // Sets all gradients to zero, in one pass, and puts them back where they were replaced.
   void zero_grad();
-  // Takes over gradients that were not added in place. Called by the optimizer. Throws UsageError
-  // where the module has left the vector.
+  // Collects gradients that were not added in place. Called by the optimizer. Throws UsageError
+  // if the parameters are no longer in the vector.
   void collect_gradients();
   // Replaces the gradient by its mean over the ranks, in one exchange after the backward pass. Use
   // it instead of a prepared model where there are several ranks. Collective.
@@ -85,8 +85,9 @@ struct FlatAdamWOptions {
   double weight_decay = 1e-2;
   // Above 0: gradients are scaled so that their norm is at most this, inside the update.
   double max_norm = 0.0;
-  // Round updated bfloat16 parameters up or down by chance, so that small updates count on average.
-  // `seed`, the number of the update and the place of a parameter decide, on CPUs and GPUs alike.
+  // Round updated bfloat16 parameters up or down at random, so that small updates count on average.
+  // `seed`, the number of the update and the position of a parameter determine it, on CPUs and GPUs
+  // alike.
   bool stochastic_rounding = false;
   uint64_t seed = 0;
 };
@@ -114,15 +115,16 @@ class ACCELERATE_EXPORT FlatAdamW : public torch::optim::Optimizer {
   // Number of updates made. Waits for the device.
   int64_t steps() const;
   // All that the next update depends on, for Accelerator::register_for_checkpointing(): the
-  // parameters as "masters", and as "values" where there are no masters or chance has rounded them,
-  // then "exp_avg", "exp_avg_sq", "step" and "lr". The tensors are those of the optimizer: clone
-  // them to come back to this state later, as the accelerator does before it loads another.
+  // parameters as "masters", and as "values" if there are no masters or the parameters were rounded
+  // stochastically, then "exp_avg", "exp_avg_sq", "step" and "lr". The tensors are those of the
+  // optimizer: clone them to come back to this state later, as the accelerator does before it loads
+  // another.
   StateDict state_dict() const;
-  // Takes one back, the parameters included. Throws CheckpointError that names what is missing or
-  // of another size; then nothing has changed.
+  // Restores such a state, the parameters included. Throws CheckpointError that names what is
+  // missing or of another size; then nothing has changed.
   void load_state_dict(const StateDict& state);
   // Writes the learning rate of the options to the device, where it changed. step() does it, but
-  // not inside of a graph: what replays one calls this before.
+  // not inside a graph: whoever replays one calls this first.
   void refresh_learning_rate();
 
  private:

@@ -31,14 +31,14 @@ struct GradScalerOptions {
 // One for each accelerator. An iteration is
 //   scaler.scale(loss).backward();  scaler.unscale_(optimizer);  clip;  scaler.step(optimizer);
 //   scaler.update();
-// where unscale_() is left out if nobody looks at the gradients in between. With several optimizers
-// each has its own unscale_() and step(), and one update() ends the iteration.
+// where unscale_() can be left out if nothing reads the gradients in between. With several
+// optimizers each has its own unscale_() and step(), and one update() ends the iteration.
 //
 // The scale lives on the device of the first loss. Nothing waits for the device but step(), which
 // must know whether to update, and the readers: step_was_skipped(), scale_factor(),
 // growth_tracker(), state_dict(). Not collective: gradients that were averaged over the ranks
-// overflow on all of them alike. One thread at a time. What is called in the wrong order is a
-// UsageError and changes nothing.
+// overflow on all of them alike. One thread at a time. Calls in the wrong order throw
+// UsageError and change nothing.
 class ACCELERATE_EXPORT GradScaler {
  public:
   // Throws UsageError for factors on the wrong side of 1, or a scale that is not positive.
@@ -67,7 +67,7 @@ class ACCELERATE_EXPORT GradScaler {
   // that nothing has to wait for the device. Returns that scalar.
   at::Tensor step_on_device(torch::optim::Optimizer& optimizer,
                             const std::function<void(const at::Tensor& found_inf)>& update);
-  // Whether the scale is where the host would have to wait for it.
+  // Whether the scale is on a device that the host would have to wait for.
   bool on_device() const { return scale_.defined() && !scale_.is_cpu(); }
   // Whether the last step() of this optimizer found an overflow; stays until its next one.
   bool step_was_skipped(const torch::optim::Optimizer& optimizer) const;
@@ -87,7 +87,7 @@ class ACCELERATE_EXPORT GradScaler {
   // With torch's names: "scale", "growth_factor", "backoff_factor", "growth_interval" and
   // "_growth_tracker"; empty if disabled.
   StateDict state_dict() const;
-  // Takes one back; also ends an iteration that is under way. Throws CheckpointError that names
+  // Restores such a state; also ends an iteration in progress. Throws CheckpointError that names
   // what is missing or wrong; then nothing has changed.
   void load_state_dict(const StateDict& state);
 

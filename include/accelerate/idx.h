@@ -15,9 +15,9 @@ namespace accelerate {
 // Reads an IDX file, plain or compressed with gzip, into a CPU tensor of the file's shape: uint8,
 // int8, int16, int32, float32 or float64, in the byte order of this machine.
 //
-// Blocks until the file is read. The file may come from anywhere: it is refused with a DataError
-// that names it when it is unreadable, not IDX, shorter or longer than its header says, or damaged;
-// memory follows the bytes that are really there, not the sizes that the header claims.
+// Blocks until the file is read. The file need not be trusted: a DataError names it if it is
+// unreadable, not IDX, shorter or longer than its header says, or damaged; memory use depends on
+// the bytes that are really there, not on the sizes that the header claims.
 ACCELERATE_EXPORT at::Tensor read_idx(const std::filesystem::path& path);
 
 struct IdxOptions {
@@ -38,7 +38,7 @@ struct IdxOptions {
 class ACCELERATE_EXPORT IdxDataset {
  public:
   // Throws DataError as read_idx() does, and for files that do not belong together: images that are
-  // not uint8, labels that are not one integer each, another number of labels than of images.
+  // not uint8, labels that are not one integer each, different numbers of labels and images.
   // Throws UsageError for a stddev that is not positive, or a mean or stddev without to_float.
   IdxDataset(const std::filesystem::path& images, const std::filesystem::path& labels,
              const IdxOptions& options = {});

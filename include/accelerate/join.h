@@ -1,4 +1,4 @@
-// Training on inputs that differ in number from rank to rank.
+// Training with different numbers of inputs on each rank.
 #pragma once
 
 #include <optional>

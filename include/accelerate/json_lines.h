@@ -1,4 +1,4 @@
-// Text files of one record a line, such as JSON lines (.jsonl).
+// Text files with one record per line, such as JSON lines (.jsonl).
 //
 //   accelerate::JsonLinesDataset dataset("train.jsonl", [](std::string_view line) {
 //     const auto record = nlohmann::json::parse(line);   // or any other parser
@@ -19,8 +19,8 @@
 
 namespace accelerate {
 
-// The lines of a text file that is mapped into memory: found once, here, at the cost of 8 bytes a
-// line; read when they are asked for. Lines without anything but blanks are left out; a line has
+// The lines of a text file that is mapped into memory: found once, here, at the cost of 8 bytes
+// per line; read on demand. Blank lines are skipped; a line has
 // neither its LF nor a CR before it. The file must not become shorter meanwhile. Reading is safe
 // from any thread; copies are cheap and share the mapping.
 class ACCELERATE_EXPORT LineFile {
@@ -43,13 +43,13 @@ class ACCELERATE_EXPORT LineFile {
 };
 
 // Sample i is parse(line i). `parse` takes a std::string_view that is valid during the call, and is
-// called from several threads at once, each time the sample is asked for. An exception of it comes
-// out as a DataError with the file, the number of the line and the exception's text.
+// called from several threads at once, each time the sample is asked for. Its exceptions become a
+// DataError with the file, the number of the line and the exception's text.
 template <class Parse>
 class JsonLinesDataset {
   static_assert(std::invocable<const Parse&, std::string_view>,
                 "the function of JsonLinesDataset must take a std::string_view and be callable "
-                "when const, for it is called from several threads");
+                "when const, because it is called from several threads");
 
  public:
   // Throws as LineFile does.

@@ -1,4 +1,4 @@
-// A loader whose type says what its batches are and nothing else: for members, and for functions
+// A loader whose type names only its batches: for members, and for functions
 // that should not be templates.
 //
 //   void train(accelerate::Prepared<Net>& model, const accelerate::Loader<accelerate::Sample>&
@@ -25,9 +25,9 @@
 
 namespace accelerate {
 
-// Any DataLoader with batches of `BatchValue`; made of one implicitly. A handle of the same loader:
-// epoch, place and data are shared with the DataLoader it was made of. The calls are those of
-// DataLoader; each costs one virtual call more, and so does each pass.
+// Any DataLoader with batches of `BatchValue`; made from one implicitly. A handle of the same
+// loader: epoch, position and data are shared with the DataLoader it was made from. The calls are
+// those of DataLoader; each costs one virtual call more, and so does each pass.
 template <class BatchValue>
 class Loader {
  public:
@@ -60,7 +60,7 @@ class Loader {
   const std::optional<LoaderShard>& shard() const { return erased_->shard(); }
   Loader sharded(const LoaderShard& shard) const { return erased_->sharded(shard); }
 
-  // Nothing for users: see DataLoader.
+  // Internal: see DataLoader.
   const std::shared_ptr<detail::LoaderControl>& control() const { return erased_->control(); }
   bool is_batch_stream() const { return erased_->is_batch_stream(); }
   std::optional<detail::SampleDigest> sample_digest() const { return erased_->sample_digest(); }

@@ -17,7 +17,7 @@
 namespace accelerate {
 
 // What DataLoader::begin() returns. Move-only input iterator. Keeps the data alive; the loader
-// itself may go away. Leaving it ends the pass and its workers.
+// itself may be destroyed. Destroying it ends the pass and its workers.
 template <class Value>
 class LoaderIterator {
  public:
@@ -26,7 +26,7 @@ class LoaderIterator {
   using difference_type = std::ptrdiff_t;
 
   // Loads the first batch of the pass that `start(place)` begins; it says where that is. `rank` and
-  // `world_size` are for errors. Nothing for users.
+  // `world_size` are for errors. Internal.
   template <class Start>
   LoaderIterator(std::shared_ptr<detail::LoaderControl> control, int rank, int world_size,
                  Start start)

@@ -1,4 +1,4 @@
-// What a loader is told: by its maker (LoaderOptions) and by the accelerator (LoaderShard).
+// Options of a loader: from its maker (LoaderOptions) and from the accelerator (LoaderShard).
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,7 +19,7 @@ struct LoaderOptions {
   int64_t batch_size = 1;  // samples of a batch; for each rank unless split_batches is on
   bool shuffle = false;    // a new order each epoch, as random_sampler()
   bool drop_last = false;  // leave out what does not fill a batch on every rank
-  // Threads that read and collate batches ahead. 0: the thread of the loop does it. The order of
+  // Threads that read and collate batches ahead of time. 0: the loop's thread does it. The order of
   // the batches does not depend on it; with workers the dataset must be safe to read from several
   // threads. A stream is read by one of them at a time.
   int num_workers = 0;
@@ -44,7 +44,7 @@ struct LoaderShard {
   bool place_on_device = true;
   bool non_blocking = true;  // copy to a GPU on a stream of its own while the last batch computes
   uint64_t seed = 0;         // of the order, agreed by all ranks
-  // Rank 0 alone reads and sends every rank its part.
+  // Only rank 0 reads, and sends every rank its part.
   bool dispatch = false;
   // With `dispatch`: the samples that rank 0 has (batches of a foreign loader; -1: it does not
   // know). Unset: as many as this rank has.
@@ -55,13 +55,13 @@ struct LoaderShard {
   std::shared_ptr<Communicator> communicator{};
 };
 
-// Where a loader stands: enough to continue with exactly the samples not yet seen, on any number of
-// ranks. Equal on all ranks.
+// The position of a loader: enough to continue with exactly the samples not yet seen, on any number
+// of ranks. Equal on all ranks.
 struct LoaderState {
   uint64_t seed = 0;
   int64_t epoch = 0;
-  // What the pass `epoch` has used up on all ranks together, as far as the loops have got, not what
-  // workers have read ahead.
+  // What the pass `epoch` has used up on all ranks together, counting what the loops have got, not
+  // what workers have read ahead.
   int64_t position = 0;
   // `position` counts samples, or batches where their sizes vary or a foreign loader makes them.
   bool counts_batches = false;

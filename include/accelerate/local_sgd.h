@@ -32,8 +32,8 @@ struct LocalSgdOptions {
 // of steps. The communicator must outlive it. One thread at a time.
 //
 // Under fp16 the ranks find overflows in gradients of their own: the scale and the steps that are
-// left out may differ from rank to rank. Call step() all the same, whether or not the optimizer
-// made its step, so that the ranks average together.
+// left out may differ from rank to rank. Call step() whether or not the optimizer made its
+// step, so that the ranks average together.
 class [[nodiscard]] ACCELERATE_EXPORT LocalSgd {
  public:
   // `strategy` may be null: then gradients are left to the caller. Throws UsageError unless
@@ -44,7 +44,7 @@ class [[nodiscard]] ACCELERATE_EXPORT LocalSgd {
   template <class Model>
   LocalSgd(Communicator& communicator, const Model& model, const LocalSgdOptions& options = {})
       : LocalSgd(communicator, model->parameters(), model.strategy(), options) {}
-  // finish(), unless that was called or an exception is under way. An error then is logged: the
+  // finish(), unless that was called or an exception is in flight. An error is then logged: the
   // next use of the communicator throws it.
   ~LocalSgd();
   LocalSgd(const LocalSgd&) = delete;

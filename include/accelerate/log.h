@@ -1,5 +1,5 @@
-// Where the library says what it does: one line an event, on standard error, below a level that
-// the environment sets. Standard headers only: open to every room. For the messages of a training
+// The log of the library: one line per event on standard error, from a level that the
+// environment sets. Standard headers only. For the messages of a training
 // program see <accelerate/logger.h>.
 #pragma once
 
@@ -14,8 +14,8 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError, kCritical, kOff };
 // "debug", "info", "warning", "error", "critical", "off".
 ACCELERATE_EXPORT std::string_view to_string(LogLevel level);
 
-// The level that a word names: those of to_string(), "warn" and "fatal", in any case. Throws
-// UsageError for another word.
+// The level that a word names: those of to_string(), "warn" and "fatal", in upper or lower
+// case. Throws UsageError for another word.
 ACCELERATE_EXPORT LogLevel parse_log_level(std::string_view word);
 
 // The level below which nothing is written: ACCELERATE_LOG_LEVEL (a word of parse_log_level()),

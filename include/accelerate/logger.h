@@ -1,4 +1,4 @@
-// Messages of a training program that runs on many ranks: said once, or by every rank in turn.
+// Messages of a training program that runs on many ranks: written once, or by every rank in turn.
 //
 //   accelerate::Logger logger("train", accelerator, {.level = "info"});
 //   logger.info("12 batches an epoch");                                // the main process alone
@@ -53,14 +53,14 @@ struct LogOptions {
 
 // Writes lines such as
 //   [rank 1] warning: train: the loss is not finite
-// each in one call, so that lines of several ranks do not mix; without the rank if there is but
-// one process, without the name if that is empty. Progress bars on the terminal stay below the
+// each in one call, so that lines of several ranks do not mix; without the rank if there is
+// only one process, without the name if that is empty. Progress bars on the terminal stay below the
 // lines. Calls without in_order come from any thread and never block on other ranks. Copies share
-// the level and what warning_once() has said.
+// the level and what warning_once() has written.
 class ACCELERATE_EXPORT Logger {
  public:
-  // Copies what it needs of `state`. `communicator`, used by in_order alone, must outlive such
-  // calls.
+  // Copies what it needs from `state`. `communicator`, which only in_order uses, must outlive
+  // such calls.
   Logger(std::string name, const ProcessState& state, Communicator& communicator,
          const LoggerOptions& options = {});
   // `accelerator` has state() and communicator().
@@ -68,7 +68,7 @@ class ACCELERATE_EXPORT Logger {
   Logger(std::string name, const Accelerator& accelerator, const LoggerOptions& options = {})
       : Logger(std::move(name), accelerator.state(), accelerator.communicator(), options) {}
 
-  // Throws UsageError for kOff, which is no level to write at; CommError if a rank is lost while
+  // Throws UsageError for kOff, which is not a level to write at; CommError if a rank is lost while
   // they take turns.
   void log(LogLevel level, std::string_view text, LogOptions options = {});
   void debug(std::string_view text, LogOptions options = {}) {
@@ -86,7 +86,7 @@ class ACCELERATE_EXPORT Logger {
   }
 
   // A warning that later calls with the same text do not repeat. With in_order every call is
-  // collective, also on ranks that have nothing left to say.
+  // collective, also on ranks that write nothing.
   void warning_once(std::string_view text, LogOptions options = {});
 
   const std::string& name() const;

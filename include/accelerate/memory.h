@@ -1,4 +1,4 @@
-// Letting go of memory.
+// Releasing memory.
 #pragma once
 
 #include <type_traits>
@@ -12,8 +12,8 @@ namespace accelerate {
 ACCELERATE_EXPORT void clear_device_cache();
 
 // Empties tensors, smart pointers, module holders, optionals and containers, then the device's
-// cache. What they pointed to is freed only if nobody else holds it: a prepared model is also held
-// by its accelerator, see Accelerator::free_memory.
+// cache. What they pointed to is freed only if nothing else holds it: a prepared model is also
+// held by its accelerator, see Accelerator::free_memory.
 template <class... Ts>
 void release_memory(Ts&... objects) {
   const auto release = [](auto& object) {

@@ -34,15 +34,15 @@ struct ACCELERATE_EXPORT MemoryReport {
   std::string to_string() const;
 };
 
-// Starts to measure when it is made; report() says what happened since then, as often as it is
-// asked. Both wait for the GPU, so that the time is that of the work.
+// Starts measuring when it is created; report() covers the time since then and can be called
+// repeatedly. Both wait for the GPU, so that the time is that of the work.
 //
 //   MemoryTracker tracker("epoch 3", accelerator.device());
 //   train();
 //   accelerator.print(tracker.report().to_string());
 //
 // The peaks are counters of the process and of the device, which the constructor resets: trackers
-// that overlap, also those of other threads, spoil each other's peaks. Where the system does not
+// that overlap, also in other threads, distort each other's peaks. Where the system does not
 // let the host's counter be reset, its peak is that of the process if it rose inside the block, and
 // else the higher one of begin and end.
 class ACCELERATE_EXPORT MemoryTracker {

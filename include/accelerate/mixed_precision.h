@@ -1,4 +1,4 @@
-// In which floating point type a prepared model computes.
+// The floating-point type that a prepared model computes in.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -25,7 +25,8 @@ class ACCELERATE_EXPORT MixedPrecision {
   // Implicit, so that options read `.mixed_precision = MixedPrecision::kBf16` or `= "bf16"`.
   // NOLINTBEGIN(google-explicit-constructor)
   constexpr MixedPrecision(Value value = kNo) : value_(value) {}
-  // "no", "fp16", "bf16" or "fp8", in any case. Throws UsageError that names what was meant.
+  // "no", "fp16", "bf16" or "fp8", in upper or lower case. Otherwise throws UsageError, which
+  // suggests the nearest name.
   MixedPrecision(std::string_view name);
   MixedPrecision(const char* name) : MixedPrecision(std::string_view(name)) {}
   MixedPrecision(const std::string& name) : MixedPrecision(std::string_view(name)) {}
@@ -47,7 +48,7 @@ class ACCELERATE_EXPORT MixedPrecision {
 };
 
 // What an accelerator uses: `asked_for`, else ACCELERATE_MIXED_PRECISION, else kNo. Throws
-// ConfigError that names the variable and what was meant.
+// ConfigError, which names the variable and suggests the nearest name.
 ACCELERATE_EXPORT MixedPrecision resolve_mixed_precision(
     const std::optional<MixedPrecision>& asked_for, const EnvironmentLookup& lookup);
 

@@ -37,7 +37,7 @@ using ModelStateDict = NamedTensors;
 // A tensor that the module has under two names is there under both.
 ACCELERATE_EXPORT ModelStateDict get_state_dict(const torch::nn::Module& module);
 
-// A number of bytes, or a text with a decimal unit: "500KB", "10GB", "1.5TB".
+// A number of bytes, or a string with a decimal unit: "500KB", "10GB", "1.5TB".
 class ACCELERATE_EXPORT ShardSize {
  public:
   // NOLINTBEGIN(google-explicit-constructor): a size is what it is given as
@@ -63,9 +63,9 @@ struct SaveModelOptions {
   bool safe_serialization = true;
 };
 
-// Writes the model into `folder`, which is made if it is not there: `model.safetensors`, or shards
-// `model-00001-of-00002.safetensors` with `model.safetensors.index.json`. Tensor by tensor: no
-// second copy of the model is made. Durable when it returns.
+// Writes the model into `folder`, which is created if it does not exist: `model.safetensors`, or
+// shards `model-00001-of-00002.safetensors` with `model.safetensors.index.json`. Written tensor by
+// tensor, without a second copy of the model. Durable when it returns.
 //
 // Files of an earlier save_model() in the folder are replaced or removed, in either format, shards
 // and index too; other files stay. The new files are written beside them under other names first:
@@ -109,12 +109,12 @@ struct LoadModelOptions {
   std::vector<std::string> keep_in_fp32_modules{};
   // Tensors move to their device as they are loaded. Empty: they stay where they are.
   DeviceMap device_map{};
-  // The name in the model for a name in the file; an empty text leaves that tensor out. Two names
+  // The name in the model for a name in the file; an empty string leaves that tensor out. Two names
   // must not become one.
   std::function<std::string(const std::string&)> key_mapping{};
   // Files of a folder or an index may be links that lead out of the folder, as in the cache of the
-  // Hugging Face hub. For folders that come from somebody you trust: a link reads any file that you
-  // may read. Names in an index must stay inside all the same.
+  // Hugging Face hub. Only for folders from a source you trust: a link can point to any file that
+  // you may read. Names in an index must still stay inside.
   bool follow_links = false;
 };
 
@@ -182,16 +182,16 @@ struct MergeWeightsReport {
 // Writes a model in safetensors files as one file, or in shards of another size: what the command
 // `accelerate merge-weights` does. `source` is a file, an index, a folder with one of these, or a
 // directory of save_state(), of which the first model is taken; where a manifest says that files
-// hold pieces of a tensor, these are put together. `target` is a file if it ends in .safetensors,
-// else a folder, which is made if need be.
+// hold pieces of a tensor, they are joined. `target` is a file if it ends in .safetensors,
+// else a folder, which is created if needed.
 //
 // Tensors are the same byte for byte; aliases and metadata are kept. A few megabytes are in memory
 // at a time. Durable when it returns; complete or not at all, as with save_model(). Not collective.
 //
 // Throws UsageError if the target is in the folder of the source, holds a model and `overwrite` is
-// not set, or is a state directory; CheckpointError if the source is damaged, incomplete or not to
-// be trusted (as with load_checkpoint_in_model()), or if writing fails. Source and target are then
-// as they were.
+// not set, or is a state directory; CheckpointError if the source is damaged, incomplete or unsafe
+// (as with load_checkpoint_in_model()), or if writing fails. Source and target are then as they
+// were.
 ACCELERATE_EXPORT MergeWeightsReport merge_weights(const std::filesystem::path& source,
                                                    const std::filesystem::path& target,
                                                    const MergeWeightsOptions& options = {});

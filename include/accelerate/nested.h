@@ -1,9 +1,9 @@
-// Operations on nested values: all that can be built of tensors, numbers and strings by
+// Operations on nested values: everything built from tensors, numbers and strings with
 //   std::pair, std::tuple, std::array, std::vector, std::optional,
 //   std::map<std::string, T>, std::unordered_map<std::string, T>,
 //   torch::data::Example, accelerate::Sample, accelerate::Batch,
 //   and structs that name their fields with ACCELERATE_FIELDS.
-// A std::vector of numbers or strings has one entry a row of the batch; a lone number or string
+// A std::vector of numbers or strings has one entry per row of the batch; a lone number or string
 // is the same for all rows.
 //
 //   struct Tokens {
@@ -183,7 +183,7 @@ template <Nested V>
 // All parts as one value: tensors and row leaves joined along the rows. Throws DataError, naming
 // the place, if there is no part, or if parts differ in what must be equal: keys, lengths,
 // optionals that are set, tensors' dtypes, devices and shapes but for the rows, lone numbers and
-// strings. What a Batch knows of its place in the pass comes from the first part.
+// strings. The position of a Batch in the pass comes from the first part.
 template <Nested V>
 [[nodiscard]] V concatenate(const std::vector<V>& parts) {
   detail::check_parts(parts.size());
@@ -224,7 +224,7 @@ template <Nested V>
   return result;
 }
 
-// A copy of `value` with its tensors on `device`; those that are there already are shared.
+// A copy of `value` with its tensors on `device`; those already there are shared.
 // With `non_blocking` a copy from pinned memory is queued on the current stream.
 template <Nested V>
 [[nodiscard]] V send_to_device(const V& value, c10::Device device, bool non_blocking = false) {

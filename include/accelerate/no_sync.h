@@ -1,4 +1,4 @@
-// Backward passes that send nothing.
+// Backward passes without communication.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 namespace accelerate {
 
 // While it lives, backward passes keep the gradients of `model` on their rank: they add up without
-// being averaged. So they may also be plain loss.backward(). Ends at the end of its scope. Not
+// being averaged. Plain loss.backward() is allowed too. Ends at the end of its scope. Not
 // collective.
 class [[nodiscard]] NoSync {
  public:

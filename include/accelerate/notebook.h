@@ -39,23 +39,23 @@ struct NotebookOptions {
   // (on a single node) is not forked: the function runs in the caller, and what it changes, also
   // before a restart, stays changed.
   std::optional<int> num_processes{};
-  // What an Accelerator uses that is not told otherwise; unset: what the environment says.
+  // What an Accelerator uses by default; unset: what the environment says.
   std::optional<MixedPrecision> mixed_precision{};
   bool cpu = false;  // stay on the CPU even if there are GPUs
   // CPU threads of each worker; unset: OMP_NUM_THREADS, else the cores shared out evenly.
   std::optional<int> num_cpu_threads_per_process{};
 
-  // Where rank 0 is met. Unset: a free port, or 29500 where there are several nodes.
+  // Port of rank 0. Unset: a free port, or 29500 where there are several nodes.
   std::optional<int> use_port{};
   std::string master_addr = "127.0.0.1";
   // Several machines: each makes the same call with its own node_rank, and the address of node 0.
   int num_nodes = 1;
   int node_rank = 0;
 
-  // How often all workers begin anew after one has failed, a single one after an exception. One
-  // node only. ProcessState::restart_count() tells which attempt it is.
+  // How often all workers are restarted after one has failed; a single worker after an
+  // exception. One node only. ProcessState::restart_count() is the number of the attempt.
   int max_restarts = 0;
-  // How long workers may take to end by SIGTERM, once one has failed, before they are killed.
+  // How long workers may take to end after SIGTERM, once one has failed, before they are killed.
   std::chrono::milliseconds grace{5'000};
 };
 
@@ -63,7 +63,7 @@ namespace detail {
 
 using WorkerBody = std::function<PackedValue()>;
 
-// Runs `body` on the workers and returns what each made, by local rank. `caller` is the name of the
+// Runs `body` on the workers and returns their results by local rank. `caller` is the name of the
 // public function, for messages.
 ACCELERATE_EXPORT std::vector<PackedValue> run_workers(std::string_view caller,
                                                        const NotebookOptions& options,
@@ -98,17 +98,17 @@ auto launch_inside(std::string_view caller, Function& function, const NotebookOp
 // have ended. Returns nothing if the function does, else a std::vector of what this machine's
 // workers returned (any nested value; tensors arrive on the CPU), by local rank.
 //
-// If a worker fails the others are stopped and WorkerError tells of the first that failed. Nothing
-// that workers started is left running, also if the caller is killed: a process of its own, forked
-// first, watches over them and all that comes of them. In the caller's process, where one worker
-// runs in place, exceptions pass unchanged.
+// If a worker fails the others are stopped and WorkerError describes the first failure. Nothing
+// that workers started is left running, also if the caller is killed: a separate process, forked
+// first, supervises them and everything they start. A single worker runs in the caller's
+// process, and its exceptions are passed on unchanged.
 //
 // Throws UsageError, and forks nothing, where workers could not run: CUDA was initialised in this
 // process (a forked process cannot use it), this process is itself a rank of several, or another
-// launch of this kind is under way in it, also further up in the same call.
+// such launch is in progress in it, also further up the call stack.
 //
 // Of the caller's threads only the calling one lives on in the workers: locks that others hold stay
-// held. torch's own threads for parallel loops are started anew. Standard input of workers is
+// held. torch's own threads for parallel loops are restarted. Standard input of workers is
 // empty; output goes where the caller's goes. No destructors of static objects run in them.
 template <std::invocable Function>
 auto notebook_launcher(Function&& function, const NotebookOptions& options = {}) {

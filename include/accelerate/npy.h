@@ -1,4 +1,4 @@
-// Arrays that NumPy saved (.npy), mapped into memory.
+// Arrays saved by NumPy (.npy), mapped into memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

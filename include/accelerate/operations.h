@@ -9,17 +9,18 @@
 //
 // Those that take a Communicator are collective: all its ranks make the same call, in the same
 // order, with values of one type. Before any data is sent the ranks compare, by one small exchange,
-// what they are about to do: if structure, dtypes, kinds of device or shapes do not fit, all of
-// them throw the same UsageError, each with its rank, which names the place in the value, the ranks
-// and what each of them has; the group goes on. Then small tensors travel together, in one
-// collective for each device; those of 1 MiB and more alone. They block the host for CPU tensors;
-// the data of CUDA tensors is queued on the current stream.
+// what they are about to do: if structure, dtypes, kinds of device or shapes do not match, all
+// of them throw the same UsageError, each with its rank, which names the place in the value, the
+// ranks and what each of them has; the group stays usable. Then small tensors travel together, in
+// one collective for each device; those of 1 MiB and more alone. They block the host for CPU
+// tensors; the data of CUDA tensors is queued on the current stream.
 //
 // Values are unchanged; results have no gradient and own their memory, where not said otherwise.
-// Tensors that are undefined on all ranks stay so, but for a value that is nothing else.
+// Tensors that are undefined on all ranks stay undefined, unless the value is a single tensor.
 //
 // With one rank nothing is sent or copied: the tensors of the results share the memory of those of
-// the value, so clone() what is changed in place later. What several ranks would refuse is refused.
+// the value, so clone() what is changed in place later. What several ranks would refuse is refused
+// here too.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -114,7 +115,7 @@ void gather_in_place(Communicator& ranks, V& value, const char* operation) {
     if constexpr (kKindOf<std::remove_reference_t<decltype(leaf)>> == NestedKind::kRows) {
       add_host_leaf(operands, path, leaf);
     } else {
-      operands.refuse(path, "is a lone number or string and has no rows to bring together",
+      operands.refuse(path, "is a lone number or string and has no rows to gather",
                       "make it a tensor or a std::vector, or use gather_object");
     }
   });
@@ -157,8 +158,8 @@ typename GatheredObjects<V>::Type gather_objects(Communicator& ranks, const V& v
 
 // The values of all ranks, one after the other in rank order: tensors along the first dimension, in
 // which alone the ranks may differ; std::vectors of numbers or strings entry by entry. A tensor
-// without dimensions counts as one row: the result has one entry a rank, also with one rank. A lone
-// number or string is a UsageError.
+// without dimensions counts as one row: the result has one entry per rank, also with one rank. A
+// lone number or string is a UsageError.
 template <Nested V>
 [[nodiscard]] V gather(Communicator& ranks, const V& value) {
   V result = value;
@@ -166,18 +167,17 @@ template <Nested V>
   return result;
 }
 
-// gather() without what only evened out the batch: a metric sees every sample once. `batch` is
-// where the batch stands that the values were computed from, on this rank; nothing if there is
-// none, then all rows count. Of each rank's rows, those of the leading `batch.valid` samples are
-// kept:
+// gather() without the rows that only evened out the batch: a metric sees every sample once.
+// `batch` is the position of the batch that the values were computed from, on this rank; without
+// one all rows count. Of each rank's rows, those of the leading `batch.valid` samples are kept:
 //   - of a tensor or std::vector with m rows for each of the `batch.size` samples (m = 1, 2, ...;
 //     a sample's rows beside each other) the first m * valid;
-//   - all of one whose length is no multiple of the batch's size;
+//   - all of one whose length is not a multiple of the batch's size;
 //   - a tensor without dimensions: one value a rank stays one value a rank, even where a rank has
 //     no real sample. Weigh it by the number of real samples if that matters.
 // A table that is not made of samples, but whose length happens to be a multiple of the batch's
 // size, is cut too: use gather() or reduce() for it.
-// Several values come back as a tuple, at the price of one exchange.
+// Several values come back as a tuple, at the cost of one exchange.
 template <Nested... Vs>
 [[nodiscard]] auto gather_for_metrics(Communicator& ranks, const std::optional<BatchInfo>& batch,
                                       const Vs&... values) {
@@ -253,8 +253,8 @@ template <Nested V>
 
 // The value with each tensor made as long in dimension `dim` as the longest of the ranks' is, so
 // that calls which ask for equal shapes take it. Tensors without that dimension, or of that length
-// already, stay as they are and are shared with `value`, gradient and all; so do leaves that are no
-// tensors. The ranks' tensors may differ in all sizes, but not in the number of dimensions.
+// already, stay as they are and are shared with `value`, gradient and all; so do leaves that are
+// not tensors. The ranks' tensors may differ in all sizes, but not in the number of dimensions.
 template <Nested V>
 [[nodiscard]] V pad_across_processes(Communicator& ranks, const V& value,
                                      const PadOptions& options = {}) {
@@ -267,7 +267,7 @@ template <Nested V>
 }
 
 // The objects of all ranks in rank order: entries of std::vectors one after the other, other values
-// as one entry a rank. Objects are nested values that may differ in everything but their type;
+// as one entry per rank. Objects are nested values that may differ in everything but their type;
 // they are copied by way of the CPU, where their tensors arrive. Throws UsageError on all ranks
 // alike for a tensor that is not dense. With one rank nothing is copied and tensors are shared.
 template <Nested V>
@@ -277,7 +277,7 @@ template <Nested V>
 
 // gather_object() for objects of the samples of `batch`: of a std::vector with m entries for each
 // sample, those of samples that only evened out the batch are left out, as gather_for_metrics()
-// does. Other objects are one entry a rank.
+// does. Other objects are one entry per rank.
 template <Nested V>
 [[nodiscard]] auto gather_object_for_metrics(Communicator& ranks,
                                              const std::optional<BatchInfo>& batch,

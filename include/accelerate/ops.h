@@ -8,8 +8,8 @@
 // values or are float32, other weights have that of the values. Under autocast the matrix products
 // run in its dtype. Nothing waits for the device.
 //
-// Shapes that do not go together and tensors on different devices are refused with UsageError or by
-// libtorch, before anything is launched. Gradients of gradients are offered by linear() alone;
+// Shapes that do not match and tensors on different devices are refused with UsageError or by
+// libtorch, before anything is launched. Only linear() has second-order gradients;
 // where another operation has kernels, and by linear_cross_entropy() everywhere, they throw.
 //
 // Where a leaf in half precision has a dense gradient in float32 (FlatParameters makes them so),
@@ -36,7 +36,7 @@ ACCELERATE_EXPORT at::Tensor linear(const at::Tensor& input, const at::Tensor& w
                                     WeightLayout layout = WeightLayout::kOutputsFirst);
 
 struct LinearCrossEntropyOptions {
-  // Rows with this target count for nothing.
+  // Rows with this target are ignored.
   int64_t ignore_index = -100;
   double label_smoothing = 0.0;
   // Adds z_loss * logsumexp(logits)^2 to the loss of each row, which keeps logits small.
@@ -47,8 +47,8 @@ struct LinearCrossEntropyOptions {
 
 // The mean over all rows that are not ignored of cross_entropy(input weight^T, target), in float32;
 // NaN if there is none, with gradients of zero, as with torch. input [..., features], weight
-// [classes, features], target [...] of int64. A target that is no class and not ignored makes the
-// loss and the gradient of its row NaN on CUDA; on CPUs libtorch throws.
+// [classes, features], target [...] of int64. A target that is neither a class nor ignored makes
+// the loss and the gradient of its row NaN on CUDA; on CPUs libtorch throws.
 //
 // Logits are made a chunk of rows at a time and overwritten by their gradient, so they are never
 // stored twice nor all at once; the gradients are computed with the loss, and backward() only
@@ -99,9 +99,9 @@ struct AttentionOptions {
 };
 
 // Attention of query, key and value [batch, positions, heads, width]; the result has that shape.
-// On Hopper GPUs and later it runs by cuDNN for 16-bit values; throws UsageError where libtorch
-// would silently take a slower way for all of them (another cuDNN was loaded than it was built
-// with). Attention that cuDNN itself does not take, and all of it while deterministic algorithms
+// On Hopper GPUs and later it uses cuDNN for 16-bit values; throws UsageError if libtorch would
+// silently use a slower implementation for all of them (another cuDNN was loaded than it was built
+// with). Attention that cuDNN itself does not support, and all of it while deterministic algorithms
 // are asked for, is left to libtorch's choice.
 ACCELERATE_EXPORT at::Tensor attention(const at::Tensor& query, const at::Tensor& key,
                                        const at::Tensor& value,

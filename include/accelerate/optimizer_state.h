@@ -1,4 +1,4 @@
-// What an optimizer of libtorch needs to go on later, in the words of Python's state_dict().
+// The state of a libtorch optimizer, with the keys of Python's state_dict().
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ struct OptimizerStateOptions {
 //
 // The tensors are the optimizer's own, on its devices: write or copy them before the next step().
 // Throws CheckpointError for other types, also for those derived from the ones above: what they
-// keep is not known here.
+// keep is unknown to the library.
 ACCELERATE_EXPORT TorchValue optimizer_state(const torch::optim::Optimizer& optimizer,
                                              const OptimizerStateOptions& options = {});
 

@@ -24,10 +24,10 @@ struct PartialStateOptions {
   ProcessGroupOptions process_group{};
 };
 
-// Who this process is, and a group of all ranks. Stands for both wherever a function wants a
-// ProcessState or a Communicator: gather(state, x), on_main_process(state, f). The members have the
-// names and the meaning of those of Accelerator. A handle: copies share the group. One thread at a
-// time.
+// Who this process is, and a group of all ranks. Converts to both wherever a function takes
+// a ProcessState or a Communicator: gather(state, x), on_main_process(state, f). The members have
+// the names and the meaning of those of Accelerator. A handle: copies share the group. One thread
+// at a time.
 class ACCELERATE_EXPORT PartialState {
  public:
   // Reads the environment and opens the group. Collective: all ranks of the job, in the same order
@@ -36,7 +36,7 @@ class ACCELERATE_EXPORT PartialState {
 
   const ProcessState& state() const { return state_; }
   Communicator& communicator() const { return *communicator_; }
-  // NOLINTBEGIN(google-explicit-constructor): it stands for both
+  // NOLINTBEGIN(google-explicit-constructor): it converts to both
   operator const ProcessState&() const { return state_; }
   operator Communicator&() const { return *communicator_; }
   // NOLINTEND(google-explicit-constructor)
@@ -53,7 +53,7 @@ class ACCELERATE_EXPORT PartialState {
   // Returns when all ranks have called it. Collective.
   void wait_for_everyone() const;
 
-  // Writes its arguments and a newline to standard output, on the main process alone.
+  // Writes its arguments and a newline to standard output, only on the main process.
   template <class... Ts>
   void print(const Ts&... values) const {
     if (!is_main_process()) return;

@@ -1,5 +1,5 @@
-// Stopping in time when a cluster takes the machine away: a signal becomes a checkpoint and an exit
-// code of its own.
+// Stopping in time when a cluster takes the machine away: a signal leads to a checkpoint and a
+// distinct exit code.
 //
 //   accelerate::Accelerator accelerator({.preemption = {.signals = {SIGTERM}}});
 //   for (auto& batch : loader) {
@@ -12,8 +12,8 @@
 //
 // `accelerate launch` hands the signal on to all ranks and kills what is left after its grace
 // period (--grace_period), as clusters do after theirs: the longest batch and the save must fit
-// into that. Where the signal goes to one rank alone, all ranks stop all the same. The launcher
-// ends with the exit code on which all ranks agree, which is this one.
+// into that. If only one rank gets the signal, all ranks still stop. The launcher
+// exits with the code on which all ranks agree, which is this one.
 #pragma once
 
 #include <vector>
@@ -22,21 +22,21 @@
 
 namespace accelerate {
 
-// The number of sysexits.h for a failure that is worth trying again.
+// The code of sysexits.h for a temporary failure.
 inline constexpr int kPreemptedExitCode = 75;
 
 struct PreemptionOptions {
-  // While the accelerator lives these signals no longer end the process, they are noted: see
-  // Accelerator::should_checkpoint_and_exit(). Empty: signals do what they did.
+  // While the accelerator lives these signals no longer end the process but are recorded: see
+  // Accelerator::should_checkpoint_and_exit(). Empty: signals keep their effect.
   std::vector<int> signals{};
-  // What the program should return when it stops for that reason, so that whoever started it knows
-  // to start it again: 1 to 255, and not the code that the shell shows for a death by the signal.
+  // What the program should return when it stops for that reason, so that its launcher knows to
+  // restart it: 1 to 255, and not the code that the shell shows for a death by the signal.
   int exit_code = kPreemptedExitCode;
 };
 
-// Notes signals for as long as it lives, and gives them back to whoever handled them before. A
-// handler that was there before is called too. Several may live at once, also for the same signal.
-// Any thread may make it and let it go.
+// Records signals for as long as it lives, then restores the previous handlers. A previous
+// handler is called too. Several may live at once, also for the same signal.
+// Any thread may create and destroy it.
 class ACCELERATE_EXPORT SignalWatch {
  public:
   // Throws UsageError for a signal that cannot be handled.

@@ -1,4 +1,4 @@
-// A scheduler that belongs to an accelerator: it moves when the optimizer really moved.
+// A scheduler that belongs to an accelerator: it steps when the optimizer really stepped.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace accelerate {
 
-// How many steps of the schedule one call of step() is.
+// How many steps of the schedule one call of step() makes.
 enum class SchedulerPace {
   // One for each process, because a schedule is written for the data of one process alone and the
-  // ranks go through it together; one in all with split_batches, where batches are as they were.
+  // ranks go through it together; one in all with split_batches, where batches keep their size.
   kPerProcess,
   // One, however many processes there are: the schedule is written in updates of the optimizer.
   kPerOptimizerStep,
@@ -25,16 +25,16 @@ enum class SchedulerPace {
 struct SchedulerSurroundings {
   int num_processes = 1;
   bool is_main_process = true;
-  bool says_pace = true;  // whether the main process says in the log how many steps a call is
+  bool says_pace = true;  // whether the main process logs how many steps a call makes
   bool split_batches = false;
   // Count micro-batches in which gradients only accumulate, as torch counts steps.
   bool adjust_scheduler = true;
   std::function<bool()> sync_gradients{};
   std::function<bool()> optimizer_step_was_skipped{};
   // Calls its argument when it is known how the updates so far ended: at once, or before the next
-  // update where a GPU has not told yet. Empty: at once.
+  // update if a GPU has not reported yet. Empty: at once.
   std::function<void(std::function<void()> then)> when_updates_are_known{};
-  // Called before and after the rates are moved: see PreparedOptimizer::agree_groups(). May be
+  // Called before and after the rates are changed: see PreparedOptimizer::agree_groups(). May be
   // empty.
   std::function<void()> agree_groups{};
   // Finds out how they ended; may wait for the device. May be empty.
@@ -44,29 +44,29 @@ struct SchedulerSurroundings {
 struct PreparedSchedulerOptions {
   // Without it every call is one step of the schedule, whatever the optimizer did.
   bool step_with_optimizer = true;
-  // Unset: kPerProcess, and a warning on several processes that says so.
+  // Unset: kPerProcess, with a warning on several processes.
   std::optional<SchedulerPace> pace{};
 };
 
 // What Accelerator::prepare makes of a Scheduler: the same schedule behind a step() that the
-// training loop may call after every batch. A handle: copies share the schedule, and one that was
-// moved from goes on. One thread at a time. Not collective: all ranks call it alike because they
+// training loop may call after every batch. A handle: copies share the schedule, and a moved-from
+// one stays valid. One thread at a time. Not collective: all ranks call it alike because they
 // train alike.
 class ACCELERATE_EXPORT PreparedScheduler {
  public:
-  // Says on the main process how many steps a call will be: as a warning where it is several and
-  // nobody has asked for it, else at level info.
+  // Logs on the main process how many steps a call makes: as a warning if it is several by
+  // default, else at level info.
   PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
                     PreparedSchedulerOptions options = {});
   PreparedScheduler(const PreparedScheduler&) = default;
   PreparedScheduler& operator=(const PreparedScheduler&) = default;
 
-  // Moves the schedule on, by the pace of the options. Does nothing where gradients only
-  // accumulated or the optimizer left its step out. A schedule with an end stays there. Under fp16
+  // Advances the schedule by the pace of the options. Does nothing if gradients only
+  // accumulated or the optimizer skipped its step. A schedule with an end stays there. Under fp16
   // on a GPU the move is made before the next update, or when this handle is asked: nothing waits.
   void step();
-  // One observation for a schedule that goes by a metric: once a call, at any time. For others the
-  // epoch to move to. Throws UsageError if the schedule takes neither.
+  // One observation for a schedule that depends on a metric: once per call, at any time. For others
+  // the epoch to move to. Throws UsageError if the schedule takes neither.
   void step(double metric_or_epoch);
 
   std::vector<double> last_lr() const { return scheduler().last_lr(); }

@@ -1,4 +1,4 @@
-// Which process runs what, and in which order: callables that run on one process alone, blocks that
+// Which process runs what, and in which order: callables that run on one process only, blocks that
 // the main process enters first, a flag that any process may raise for all.
 #pragma once
 
@@ -18,8 +18,8 @@ class Communicator;
 
 namespace detail {
 
-// What a call gives that does not run everywhere: nothing for void, a pointer for a reference (null
-// elsewhere), a std::optional for the rest.
+// The result of a call that does not run everywhere: nothing for void, a pointer for a reference
+// (null elsewhere), a std::optional for the rest.
 template <class T>
 struct ResultHere {
   using Type = std::optional<std::remove_cv_t<T>>;
@@ -45,7 +45,7 @@ ACCELERATE_EXPORT void check_process_index(const ProcessState& state, int index,
 // the function; gives what it returns where it ran:
 //   void -> void,   T -> std::optional<T>, empty elsewhere,   T& -> T*, null elsewhere
 // A copy or move of it is one of the function. Calls do not communicate and need not be made by
-// all processes; what the function throws passes.
+// all processes; exceptions of the function are passed on.
 template <class Function>
 class OnProcess {
  public:
@@ -129,7 +129,7 @@ template <class Function>
 // Collective: all ranks make one, in the same order as their other collective calls; the block
 // itself must not contain a collective call. The processes that go first do not wait when they
 // enter; when they leave they let the others in, however they leave: an exception there lets the
-// others go on as well, and is an error of its own rank alone. The others wait in the constructor,
+// others go on as well, and is an error only on its own rank. The others wait in the constructor,
 // at most the timeout of the group, and throw CommError if a rank is lost.
 class [[nodiscard]] ACCELERATE_EXPORT ProcessesFirst {
  public:
@@ -159,21 +159,21 @@ ACCELERATE_EXPORT ProcessesFirst local_main_process_first(const ProcessState& st
                                                           Communicator& communicator);
 
 // Runs `work` and returns when all ranks are done with theirs, however long one of them takes: the
-// ranks tell each other twice a second that they are still at it, so that nobody runs into the
-// timeout of the group. For work of unlike length: a download, a large file that one rank writes.
+// ranks exchange heartbeats twice a second, so that none runs into the timeout of the group. For
+// work of uneven length: a download, a large file that one rank writes.
 //
 //   without_timeout(communicator, [&] {
 //     if (state.is_main_process()) download(folder);
 //   });
 //
 // Collective: all ranks. `work` runs on this thread and must not make collective calls. What it
-// throws is thrown here when all ranks are done, on its own rank alone. Throws CommError, after
+// throws is thrown here when all ranks are done, on its own rank only. Throws CommError, after
 // `work`, if a rank is lost meanwhile.
 ACCELERATE_EXPORT void without_timeout(Communicator& communicator,
                                        const std::function<void()>& work);
 
-// A flag that any process may raise and all of them see at the next check: to stop early on all
-// ranks because of what one of them saw.
+// A flag that any process may raise and all of them see at the next check: to stop all ranks
+// early because of what one of them saw.
 class ACCELERATE_EXPORT Trigger {
  public:
   // Not collective; from any thread, also from a signal handler.

@@ -1,4 +1,4 @@
-// Who this process is among the others: rank, node, device. Read once from the environment.
+// The place of this process among the others: rank, node, device. Read once from the environment.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -27,7 +27,7 @@ using EnvironmentLookup = std::function<std::optional<std::string>(const char* n
 
 // The place of a process in its job, as a launcher describes it by environment variables.
 //
-// Read from the first of these families that is there: torchrun's names (RANK, WORLD_SIZE, ...),
+// Read from the first of these families that is set: torchrun's names (RANK, WORLD_SIZE, ...),
 // Open MPI (OMPI_COMM_WORLD_*), PMI (PMI_*), MVAPICH (MV2_COMM_WORLD_*), SLURM step
 // (SLURM_PROCID, ...). None of them: one process. In a SLURM step, PMI's rank and size without
 // PMI's local rank are srun's (--mpi=pmi2): then SLURM's names count, and must agree with PMI's.
@@ -44,10 +44,10 @@ struct ACCELERATE_EXPORT RankEnvironment {
   int node_rank = 0;
   std::string master_address = "127.0.0.1";
   uint16_t master_port = 29500;
-  // What tells this job, and this attempt of it, from others that might meet at the same address;
+  // Identifies this job, and this attempt of it, among others that might use the same address;
   // the same on all ranks, empty where the launcher does not say.
   std::string job{};
-  // How often the launcher has started this job anew after a failure, and how often it may.
+  // How often the launcher has restarted this job after a failure, and how often it may.
   // torchrun's names TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_MAX_RESTARTS.
   int restart_count = 0;
   int max_restarts = 0;
@@ -56,7 +56,7 @@ struct ACCELERATE_EXPORT RankEnvironment {
   // The family that was read: "torchrun", "Open MPI", "PMI", "MVAPICH", "SLURM" or "none".
   std::string source = "none";
 
-  // Throws ConfigError that names the variables where the description is half set, out of range,
+  // Throws ConfigError that names the variables if the description is incomplete, out of range,
   // or where two families contradict each other.
   static RankEnvironment read(const EnvironmentLookup& lookup);
 };
@@ -82,7 +82,7 @@ class ACCELERATE_EXPORT ProcessState {
   int local_rank() const { return ranks_.local_rank; }
   int local_world_size() const { return ranks_.local_world_size; }
   int node_rank() const { return ranks_.node_rank; }
-  // Above 0 after a failure, when the launcher has started the job anew: the moment to go on from
+  // Above 0 when the launcher has restarted the job after a failure: the moment to resume from
   // the newest checkpoint, load_state() without an argument.
   int restart_count() const { return ranks_.restart_count; }
   const RankEnvironment& ranks() const { return ranks_; }

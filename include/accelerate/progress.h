@@ -1,4 +1,4 @@
-// A progress bar around any range, or one that is moved by hand, on the local main process only.
+// A progress bar around any range, or one that is updated by hand, on the local main process only.
 //
 //   auto bar = accelerate::progress(loader, accelerator, {.description = "epoch 1"});
 //   for (auto& batch : bar) bar.set_postfix("loss 0.312");
@@ -9,8 +9,8 @@
 // On a terminal the bar is redrawn in place about ten times a second; elsewhere (a file, a pipe)
 // each pass leaves exactly one line when it ends. A loop that is left early, also by an exception,
 // shows how far it came. Bars that run at the same time, such as one of batches inside one of
-// epochs, stand below each other; one that ends moves above those that still run, as do the lines
-// of the log. Standard headers only.
+// epochs, are drawn below each other; one that ends moves above those that still run, as do log
+// lines. Standard headers only.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,7 @@ struct ProgressOptions {
   std::ostream* stream = nullptr;  // where it is drawn; standard error if null, the only one that
                                    // can be a terminal
   bool leave = true;               // false: nothing stays when the pass ends, nor a line in a file
-  // Where it is no terminal, a line is written at least that often while the bar moves.
+  // If it is not a terminal, a line is written at least this often while the bar moves.
   std::chrono::milliseconds line_interval = std::chrono::seconds(30);
 };
 
@@ -44,7 +44,7 @@ struct ProgressState {
   std::string description{};
   std::string postfix{};
   int64_t done = 0;
-  int64_t total = 0;  // below 0: nobody knows
+  int64_t total = 0;  // below 0: unknown
   double elapsed_seconds = 0;
 };
 
@@ -68,8 +68,8 @@ class ACCELERATE_EXPORT DrawnBar {
   DrawnBar& operator=(const DrawnBar&) = delete;
 
   void start(int64_t total);
-  // So many more are done. Draws if the last drawing is old enough: a look at the clock, about
-  // 25 ns.
+  // `count` more are done. Draws if the last drawing is old enough: costs a look at the clock,
+  // about 25 ns.
   void advance(int64_t count = 1);
   // Ends the pass that start() began.
   void finish();
@@ -81,7 +81,7 @@ class ACCELERATE_EXPORT DrawnBar {
   std::unique_ptr<Drawing> drawing_;  // null: disabled
 };
 
-// How many elements `range` has, -1 where it cannot tell.
+// How many elements `range` has, -1 if unknown.
 template <class Range>
 int64_t total_of(Range& range) {
   if constexpr (requires { range.size_if_known(); }) {
@@ -184,9 +184,9 @@ class Progress<Range>::Iterator {
   std::ranges::sentinel_t<Inner> end_;
 };
 
-// A bar that is moved by hand: begins when it is made and ends with close() or its end of life.
-// Drawn where accelerator.is_local_main_process() and nowhere else; every rank may make one, no
-// communication. Not thread-safe.
+// A bar that is updated by hand: begins when it is created and ends with close() or its
+// destruction. Drawn only where accelerator.is_local_main_process() holds; every rank may make one,
+// no communication. Not thread-safe.
 class ProgressBar {
  public:
   static constexpr int64_t kUnknownTotal = -1;
@@ -204,7 +204,7 @@ class ProgressBar {
   // Texts before and behind the bar, from the next drawing on.
   void set_description(std::string description) { bar_->set_description(std::move(description)); }
   void set_postfix(std::string postfix) { bar_->set_postfix(std::move(postfix)); }
-  // Draws how far it came for the last time. A second call does nothing.
+  // Draws the final state. A second call does nothing.
   void close() { pass_.finish(); }
 
  private:
@@ -212,8 +212,8 @@ class ProgressBar {
   detail::ProgressPass pass_;  // last: ends before the bar
 };
 
-// Wraps `range` (anything that can be iterated) in a progress bar that is drawn where
-// accelerator.is_local_main_process() and nowhere else. Every rank may call it; no communication.
+// Wraps `range` (anything that can be iterated) in a progress bar that is drawn only
+// where accelerator.is_local_main_process() holds. Every rank may call it; no communication.
 template <class Range, class Accelerator>
 requires std::ranges::input_range<Range> Progress<Range> progress(Range&& range,
                                                                   const Accelerator& accelerator,

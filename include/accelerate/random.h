@@ -1,4 +1,4 @@
-// Seeds of random number generators; rng_types.h keeps their states in step.
+// Seeds of random number generators; rng_types.h synchronises their states.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace accelerate {
 
 struct SeedOptions {
-  // Add the rank to the seed, so that each rank draws other numbers.
+  // Add the rank to the seed, so that each rank draws different numbers.
   bool device_specific = false;
   // This rank; read from the environment where it is not given, so that an Accelerator need not
   // exist yet.

@@ -1,4 +1,4 @@
-// Which random number generators the ranks of a job keep in step.
+// Which random number generators the ranks of a job synchronise.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -21,8 +21,8 @@ class ACCELERATE_EXPORT RngType {
   enum Value {
     kTorch,      // "torch": the CPU's own
     kCuda,       // "cuda": that of the GPU of this rank
-    kGenerator,  // "generator": one that is handed over; for a loader what its order depends on,
-                 // which the ranks agree on anyhow unless one of them set another epoch
+    kGenerator,  // "generator": one that is passed in; for a loader what its order depends on,
+                 // on which the ranks agree anyway unless one of them set another epoch
   };
   // Implicit, so that lists read {"torch", "generator"}.
   // NOLINTBEGIN(google-explicit-constructor)

@@ -1,5 +1,5 @@
-// The way out of main() for a program that cannot go on: one message, and an exit code that says
-// who gave up.
+// How main() ends when the program cannot continue: one message, and an exit code that tells
+// errors of this library apart.
 #pragma once
 
 #include <exception>
@@ -16,8 +16,8 @@ namespace accelerate {
 inline constexpr int kErrorExitCode = 70;
 
 namespace detail {
-// Says what ended the program, once: to `accelerate launch` where it started this process, which
-// prints it for all ranks together, else on standard error. Returns the exit code.
+// Reports once what ended the program: to `accelerate launch` if that started this process,
+// which prints it for all ranks together, else on standard error. Returns the exit code.
 ACCELERATE_EXPORT int report_uncaught(const std::exception& error) noexcept;
 }  // namespace detail
 
@@ -29,8 +29,8 @@ ACCELERATE_EXPORT int report_uncaught(const std::exception& error) noexcept;
 //
 // Returns what `body` returns, 0 if that is nothing. If it throws an Error, prints its message and
 // returns kErrorExitCode; for another std::exception likewise 1, without the stack frames that
-// libtorch adds to its messages. Objects inside of `body` are destroyed before that. Without it the
-// program is aborted, and every rank says so.
+// libtorch adds to its messages. Objects inside `body` are destroyed before that. Without run() the
+// program is aborted, and every rank prints the message.
 template <class Body>
 int run(Body&& body) {
   static_assert(std::is_invocable_v<Body>, "accelerate::run() takes a function without arguments");

@@ -22,7 +22,7 @@
 
 namespace accelerate {
 
-// Tensors by name, in an order of their own: what Module::named_parameters() of libtorch returns.
+// Tensors by name, in a fixed order: what Module::named_parameters() of libtorch returns.
 using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
@@ -42,8 +42,8 @@ struct SafetensorsInfo {
 // become shorter while the object or one of its tensors lives; replacing it by a rename is safe.
 class ACCELERATE_EXPORT SafetensorsFile {
  public:
-  // Throws CheckpointError, which names the file, if it is missing or is no such file: a length
-  // that does not fit, a header that is not the JSON it has to be, tensors that leave holes,
+  // Throws CheckpointError, which names the file, if it is missing or not a safetensors file: a
+  // length that does not fit, a header that is not the JSON it has to be, tensors that leave holes,
   // overlap, or do not cover the file to its last byte.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
@@ -52,18 +52,18 @@ class ACCELERATE_EXPORT SafetensorsFile {
   const std::vector<std::string>& names() const;
   // Empty where the file has none.
   const SafetensorsMetadata& metadata() const;
-  // The names under which save_safetensors() was given a tensor a second time, each with the name
-  // under which it stands in the file. tensor() and slice() know them too; names() leaves them out.
+  // Further names under which save_safetensors() was given a tensor, each with its name in the
+  // file. tensor() and slice() accept them too; names() leaves them out.
   const std::map<std::string, std::string>& aliases() const;
   bool contains(std::string_view name) const;
-  // Throws CheckpointError that names some of the tensors there are if there is none of that name.
+  // Throws CheckpointError that names some of the existing tensors if there is none of that name.
   // Nothing of the tensor is read.
   const SafetensorsInfo& info(std::string_view name) const;
 
   // The tensor on the CPU, without a copy: it keeps the mapping alive, and writing to it changes it
-  // in this process alone, never the file. Where the file is so laid out that the type's alignment
-  // does not hold, it is a copy that owns its memory. Throws CheckpointError if torch has no such
-  // type, or if a byte of a tensor of bools is neither 0 nor 1: those are looked at.
+  // in this process alone, never the file. If the file's layout violates the type's alignment, it
+  // is a copy that owns its memory. Throws CheckpointError if torch has no such
+  // type, or if a byte of a tensor of bools is neither 0 nor 1: bools are checked.
   at::Tensor tensor(std::string_view name) const;
   // A copy on `device`; for the CPU as above.
   at::Tensor tensor(std::string_view name, c10::Device device) const;
@@ -89,7 +89,7 @@ class ACCELERATE_EXPORT SafetensorsFile {
 // load_checkpoint_in_model() find them. Tensors that share only a part of their memory are each
 // written in full.
 //
-// Throws UsageError for a tensor that has no form in such a file (sparse, quantized, meta, a type
+// Throws UsageError for a tensor that such a file cannot hold (sparse, quantized, meta, a type
 // that the format lacks) before anything is written, CheckpointError if writing fails.
 ACCELERATE_EXPORT void save_safetensors(const std::filesystem::path& path,
                                         const NamedTensors& tensors,

@@ -34,8 +34,8 @@ class ACCELERATE_EXPORT Sampler {
   virtual ~Sampler() = default;
   // Positions in a pass over a dataset of `samples` samples.
   virtual int64_t size(int64_t samples) const { return samples; }
-  // The order of pass `epoch`. Called once a pass, on each rank with the same arguments; must give
-  // the same order for the same arguments, size(samples) positions long, with indices below
+  // The order of pass `epoch`. Called once per pass, on each rank with the same arguments; must
+  // give the same order for the same arguments, size(samples) positions long, with indices below
   // `samples` (a loader that meets another one throws DataError).
   virtual std::shared_ptr<const SampleOrder> order(int64_t samples, uint64_t seed,
                                                    int64_t epoch) const = 0;
@@ -45,17 +45,17 @@ class ACCELERATE_EXPORT Sampler {
 ACCELERATE_EXPORT std::shared_ptr<const Sampler> sequential_sampler();
 
 // torch's randperm of a CPU generator seeded with seed + epoch: what LoaderOptions::shuffle uses,
-// and the order of the Python library. Holds 8 bytes a sample.
+// and the order of the Python library. Holds 8 bytes per sample.
 ACCELERATE_EXPORT std::shared_ptr<const Sampler> random_sampler();
 
 // A permutation keyed by (seed, epoch) and computed index by index: no memory whatever the number
 // of samples, and a pass starts at once. Use it where a list of all samples is too long.
 ACCELERATE_EXPORT std::shared_ptr<const Sampler> permutation_sampler();
 
-// `draws` samples a pass, each drawn with a probability in proportion to its weight, by torch's
+// `draws` samples per pass, each drawn with a probability in proportion to its weight, by torch's
 // multinomial of a CPU generator seeded with seed + epoch. Throws UsageError for no weights, a
 // weight that is negative or not finite, weights that are all zero, and for more draws than
-// weights above zero where they are not put back.
+// weights above zero without replacement.
 ACCELERATE_EXPORT std::shared_ptr<const Sampler> weighted_sampler(std::vector<double> weights,
                                                                   int64_t draws,
                                                                   bool replacement = true);
@@ -75,7 +75,7 @@ class ACCELERATE_EXPORT BatchOrder {
   virtual void read(int64_t number, std::vector<int64_t>& indices) const = 0;
 };
 
-// Decides of whole batches instead of samples: by length, by cost, by class.
+// Chooses whole batches instead of samples: by length, by cost, by class.
 class ACCELERATE_EXPORT BatchSampler {
  public:
   virtual ~BatchSampler() = default;

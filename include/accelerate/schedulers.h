@@ -1,5 +1,5 @@
-// Learning-rate schedulers: a schedule at work on an optimizer, and the schedules that training
-// programs ask for by name.
+// Learning-rate schedulers: a schedule applied to an optimizer, and the schedules that programs
+// select by name.
 #pragma once
 
 #include <cstdint>
@@ -29,24 +29,24 @@ struct TorchScheduler;
 // One thread at a time. The optimizer must outlive it.
 //
 // The rates that the groups have when it is made are the initial ones; it sets those of step 0 at
-// once. So make it before a checkpoint is loaded, and put several schedules together with
+// once. So make it before a checkpoint is loaded, and combine several schedules with
 // sequential_lr or chained_scheduler, not with several schedulers.
 class ACCELERATE_EXPORT Scheduler {
  public:
-  // Throws UsageError if the schedule is at work elsewhere already.
+  // Throws UsageError if the schedule is already in use elsewhere.
   Scheduler(torch::optim::Optimizer& optimizer, Schedule schedule);
   Scheduler(const Scheduler&) = default;
   Scheduler& operator=(const Scheduler&) = default;
 
   // One step on. Throws UsageError if the schedule needs a metric or is over.
   void step();
-  // One step on with the metric that the schedule judges by, or to an epoch for schedules that know
-  // broken ones. Throws UsageError if the schedule takes neither.
+  // One step on with the metric that the schedule depends on, or to an epoch for schedules that
+  // accept fractional ones. Throws UsageError if the schedule takes neither.
   void step(double metric_or_epoch);
 
   // Whether each step needs a metric.
   bool needs_metric() const;
-  // The rates of the groups after the latest step.
+  // The rates of the groups after the last step.
   std::vector<double> last_lr() const;
   // Steps taken, not counting that of the constructor.
   int64_t last_epoch() const;
@@ -58,8 +58,8 @@ class ACCELERATE_EXPORT Scheduler {
 
   // The keys and values of torch's state_dict() for the schedule of that name.
   StateDict state_dict() const;
-  // Goes on where `state` was taken, and gives its rates to the optimizer. Throws CheckpointError
-  // if the state is of another schedule or another number of groups, or makes no sense; the
+  // Continues where `state` was taken, and sets its rates in the optimizer. Throws CheckpointError
+  // if the state is of another schedule or another number of groups, or is invalid; the
   // schedule and the optimizer are then as before.
   void load_state_dict(const StateDict& state);
   // Throws what load_state_dict() would throw. Changes nothing.
@@ -71,9 +71,9 @@ class ACCELERATE_EXPORT Scheduler {
   // Whether prepare() made it of a scheduler of torch::optim, which may refuse a state that
   // check_state_dict() takes: load_state_dict() then throws and has changed nothing.
   bool is_adapted() const { return adapted_; }
-  // Nothing for users: as optimizer(), null where that throws.
+  // Internal: as optimizer(), null where that throws.
   torch::optim::Optimizer* optimizer_if_known() const;
-  // Nothing for users: finds this scheduler again for as long as a handle of it lives.
+  // Internal: finds this scheduler again for as long as a handle of it lives.
   std::function<std::optional<Scheduler>()> weak_handle() const;
 
  private:
@@ -88,8 +88,8 @@ class ACCELERATE_EXPORT Scheduler {
   bool adapted_ = false;
 };
 
-// What get_scheduler can be told. Which options a schedule takes stands at its name below; another
-// one throws UsageError.
+// Options of get_scheduler. The list below says which options each schedule takes; others throw
+// UsageError.
 struct SchedulerOptions {
   std::optional<int64_t> warmup_steps{};
   std::optional<int64_t> training_steps{};
@@ -111,7 +111,7 @@ struct SchedulerOptions {
 
 // A scheduler by the name that Transformers gives it. T: needs training_steps; all but constant and
 // the last two need warmup_steps and go up in a line first. Where these two are not needed they are
-// ignored, so that one name can be exchanged for another.
+// ignored, so that one name can be replaced by another.
 //   linear T                  down to 0
 //   cosine T                  half a wave down; num_cycles 0.5
 //   cosine_with_restarts T    num_cycles (1) half waves
@@ -126,8 +126,8 @@ struct SchedulerOptions {
 //   reduce_lr_on_plateau      plateau
 //   greedy                    greedy
 // lr_end and min_lr are set against the default rate of the optimizer, not that of a group: groups
-// with another rate end at the same share of it. Throws UsageError for a name that is not here and
-// for options that are missing or out of place.
+// with another rate end at the same share of it. Throws UsageError for an unknown name and for
+// options that are missing or not taken.
 ACCELERATE_EXPORT Scheduler get_scheduler(std::string_view name, torch::optim::Optimizer& optimizer,
                                           const SchedulerOptions& options = {});
 

@@ -1,11 +1,11 @@
-// Courses that learning rates can take, under torch's names and with torch's defaults. A schedule
-// is made by one of these functions and given to a Scheduler, which puts it to an optimizer:
+// Learning-rate schedules, under torch's names and with torch's defaults. A schedule is made by
+// one of these functions and given to a Scheduler, which applies it to an optimizer:
 //
 //   accelerate::Scheduler scheduler(adamw, accelerate::sequential_lr(
 //       {accelerate::linear_lr({.start_factor = 0.1, .total_iters = 8}),
 //        accelerate::cosine_annealing_lr({.t_max = 32})}, {8}));
 //
-// All functions throw UsageError for options that make no sense. Rates are float64.
+// All functions throw UsageError for invalid options. Rates are float64.
 #pragma once
 
 #include <cstdint>
@@ -152,7 +152,7 @@ ACCELERATE_EXPORT Schedule cyclic_lr(const CyclicLrOptions& options);
 // One schedule after the other: the next one begins at each milestone.
 ACCELERATE_EXPORT Schedule sequential_lr(std::vector<Schedule> schedules,
                                          std::vector<int64_t> milestones);
-// All schedules at once: each changes the rates that the one before has set.
+// All schedules at once: each changes the rates that the previous one set.
 ACCELERATE_EXPORT Schedule chained_scheduler(std::vector<Schedule> schedules);
 
 struct PlateauOptions {
@@ -165,7 +165,7 @@ struct PlateauOptions {
   GroupValues min_lr = 0.0;
   double eps = 1e-8;
 };
-// Times factor where the metric has not become better for more than `patience` steps. Each step
+// Multiplies by factor if the metric has not improved for more than `patience` steps. Each step
 // needs the metric: Scheduler::step(metric).
 ACCELERATE_EXPORT Schedule reduce_lr_on_plateau(const PlateauOptions& options);
 
@@ -182,9 +182,9 @@ struct GreedyOptions {
   double eps = 1e-8;
   bool smooth = false;  // judge by the mean of the last window_size metrics
   int64_t window_size = 50;
-  int64_t reset_start = 500;  // reductions at min_lr after which all begins anew
+  int64_t reset_start = 500;  // reductions at min_lr after which everything is reset
 };
-// Up where the metric keeps becoming better, down where it does not. Each step needs the metric.
+// Up while the metric keeps improving, down when it does not. Each step needs the metric.
 ACCELERATE_EXPORT Schedule greedy_lr(const GreedyOptions& options);
 
 }  // namespace accelerate

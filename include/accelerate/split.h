@@ -1,4 +1,4 @@
-// Sharing a list of inputs (prompts, files, rows) out to the ranks.
+// Splitting a list of inputs (prompts, files, rows) between the ranks.
 //
 //   std::vector<std::string> prompts{"a", "b", "c", "d", "e"};
 //   auto own = accelerate::split_between_processes(state, prompts);  // 2 ranks: a b c, and d e
@@ -28,7 +28,7 @@
 namespace accelerate {
 
 struct SplitOptions {
-  // Repeat the last input until all ranks have equally many: for a gather of results that follows.
+  // Repeat the last input until all ranks have the same number, so that results can be gathered.
   bool apply_padding = false;
 };
 
@@ -41,7 +41,7 @@ struct ProcessShare {
 };
 
 // The share of `rank`: consecutive inputs, the first length % world_size ranks have one more.
-// Throws UsageError for padding where there is no input that could be repeated.
+// Throws UsageError for padding if there is no input to repeat.
 ACCELERATE_EXPORT ProcessShare process_share(int64_t length, int rank, int world_size,
                                              SplitOptions options = {});
 
@@ -117,8 +117,8 @@ V take_share(const V& value, const ProcessShare& share) {
 
 }  // namespace detail
 
-// What can be shared out: a std::vector of anything (by entry), a tensor (by row), and structures
-// of these in which all lists are equally long: maps from strings, pairs, tuples, structs with
+// What can be split: a std::vector of anything (by entry), a tensor (by row), and structures
+// of these in which all lists have the same length: maps from strings, pairs, tuples, structs with
 // ACCELERATE_FIELDS. Numbers and strings in a structure go to all ranks.
 template <class V>
 concept Splittable = detail::splittable<std::remove_cvref_t<V>>();

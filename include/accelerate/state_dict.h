@@ -1,5 +1,4 @@
-// Plain values in which objects say what they need to go on later: what a checkpoint writes and
-// reads.
+// Plain values that hold the state of objects: what a checkpoint writes and reads.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +18,7 @@ namespace accelerate {
 
 class StateDict;
 class StateValue;
-// Declared here because a friend cannot say that it is exported; see the classes.
+// Declared here because a friend declaration cannot be exported; see the classes.
 ACCELERATE_EXPORT bool operator==(const StateDict& left, const StateDict& right);
 ACCELERATE_EXPORT bool operator==(const StateValue& left, const StateValue& right);
 
@@ -49,9 +48,9 @@ class ACCELERATE_EXPORT StateDict {
   std::vector<Entry> entries_;
 };
 
-// Nothing, a truth value, an integer, a number, a text, a list of values, a StateDict or a tensor.
+// Nothing, a boolean, an integer, a number, a string, a list of values, a StateDict or a tensor.
 // A value type, except that copies of a tensor share its memory: put a clone into a state that must
-// stay as it is. The reading calls throw CheckpointError if the value is of another kind.
+// not change. The reading calls throw CheckpointError if the value is of another kind.
 class ACCELERATE_EXPORT StateValue {
  public:
   using List = std::vector<StateValue>;

@@ -1,4 +1,4 @@
-// Training steps as CUDA graphs: recorded once, then replayed by one call of the driver.
+// Training steps as CUDA graphs: recorded once, then replayed with one call to the driver.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,9 +16,9 @@ namespace accelerate {
 
 class Accelerator;
 
-// For models that cache tensors between steps and may replace them, when a longer text comes, say.
-// Keeps `tensor` alive for as long as the step that this thread is recording can be replayed,
-// because the graph goes on reading it. Does nothing outside of a recording.
+// For models that cache tensors between steps and may replace them, for example when a longer text
+// comes. Keeps `tensor` alive for as long as the step that this thread is recording can be
+// replayed, because the graph goes on reading it. Does nothing outside of a recording.
 ACCELERATE_EXPORT void keep_for_replays(const at::Tensor& tensor);
 
 struct CaptureOptions {
@@ -26,7 +26,7 @@ struct CaptureOptions {
   // initialisation and the choice of kernels happen in them. At least 11 where ranks exchange
   // gradients, whose buckets are chosen meanwhile.
   int warmup_steps = 3;
-  // Kinds of steps that are kept; the one that was not used for longest makes room.
+  // Kinds of steps that are kept; the least recently used one is dropped.
   size_t most_graphs = 8;
 };
 
@@ -50,18 +50,18 @@ struct CaptureOptions {
 // which follow each replay: the learning rate is read from the device. Random numbers differ from
 // replay to replay.
 //
-// The results are overwritten by the next call that replays the same graph: copy what is to stay.
+// The results are overwritten by the next call that replays the same graph: copy what must be kept.
 // Gradients keep their memory: zero_grad() inside of the step sets them to zero.
 //
-// Under fp16 the graph itself looks whether gradients overflowed; the host learns it before the
+// Under fp16 the graph itself checks whether gradients overflowed; the host learns it before the
 // next replay of an update and is never more than one update ahead.
 //
 // Where a step cannot be recorded, on CPUs, where an input needs a gradient, and where Gloo
 // exchanges the gradients of several ranks, all calls run the step as it is; fallback_reason() says
 // why, and so does one line in the log. Through NCCL the exchange is part of the graph: all ranks
-// then call it alike. Optimizers that can be recorded are SGD, Adam, AdamW and FlatAdamW. What the
-// step throws that is no error of this library or of libtorch is passed on, and the next call tries
-// again.
+// then call it alike. Optimizers that can be recorded are SGD, Adam, AdamW and FlatAdamW.
+// Exceptions of the step that are neither errors of this library nor of libtorch are passed on, and
+// the next call tries again.
 //
 // A graph holds the addresses of what it reads, and every number that is not read from the device.
 // All graphs are dropped, and steps warm up and are recorded again, after load_state(), when the
@@ -79,15 +79,15 @@ class ACCELERATE_EXPORT StepCapture {
   StepCapture(StepCapture&&) noexcept;
   StepCapture& operator=(StepCapture&&) noexcept;
 
-  // Does not wait for the device, except where a graph makes room for another one.
+  // Does not wait for the device, except when a graph is dropped for another one.
   Tensors operator()(const Tensors& inputs);
 
   // Graphs that are kept now, and replays made so far.
   size_t graphs() const;
   int64_t replays() const;
-  // Empty as long as nothing stands against recording.
+  // Empty while nothing prevents recording.
   const std::string& fallback_reason() const;
-  // Forgets all graphs; later steps warm up and are recorded anew.
+  // Drops all graphs; later steps warm up and are recorded again.
   void reset();
 
  private:

@@ -1,5 +1,6 @@
-// How a model is spread over the ranks: the seam between the training loop and what happens to
-// parameters and gradients. Adding a strategy adds an implementation, never an `if` elsewhere.
+// How a model is distributed over the ranks: the interface between the training loop and what
+// happens to parameters and gradients. Adding a strategy adds an implementation, never an `if`
+// elsewhere.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -36,17 +37,17 @@ struct DdpOptions {
   // Promise that all passes have the same graph: unused parameters are found once. The first pass
   // is averaged even inside no_sync.
   bool static_graph = false;
-  // Let gradients live inside the buckets: saves one copy and its memory. Do not detach or replace
+  // Keep gradients inside the buckets: saves one copy and its memory. Do not detach or replace
   // .grad() then.
   bool gradient_as_bucket_view = false;
   // Take the buffers (running statistics) of rank 0 before each forward pass.
   bool broadcast_buffers = true;
-  // Make gradients smaller on their way between the ranks.
+  // Compress gradients when the ranks exchange them.
   CommHookOptions comm_hook{};
-  // Notice ranks that train apart. A backward pass that did not go through Accelerator::backward()
+  // Detect ranks that diverge. A backward pass that did not go through Accelerator::backward()
   // is a UsageError at the next forward pass, batch of a prepared loader or save_state(); at the
-  // end of a pass over the data in training and in save_state() parameters are compared over the
-  // ranks by a few sums, and UsageError says which differ.
+  // end of a pass over the data in training and in save_state() parameters are compared across
+  // ranks by a few sums, and a UsageError names those that differ.
   bool check_replicas = true;
 };
 
@@ -68,14 +69,14 @@ class ACCELERATE_EXPORT ModelStrategy {
   virtual void before_backward(const at::Tensor& loss) = 0;
   virtual void after_backward() = 0;
 
-  // Whether the next backward passes bring the gradients of the ranks together.
+  // Whether the next backward passes average the gradients over the ranks.
   virtual void set_gradient_sync(bool on) = 0;
   virtual bool gradient_sync() const = 0;
-  // The next backward pass, and no other, brings them together in any case.
+  // The next backward pass, and only that one, averages them in any case.
   virtual void sync_next_backward() = 0;
 
-  // How many samples are behind each of the backward passes from here on; 1 if nobody says. Counts
-  // with JoinDivisor::kSamples alone.
+  // How many samples each backward pass from here on stands for; 1 by default. Only used with
+  // JoinDivisor::kSamples.
   virtual void set_batch_weight(int64_t /*samples*/) {}
   // What this model exchanges with the other ranks, for ranks that join in without data. Null if
   // it exchanges nothing. Owned by the model.
@@ -85,28 +86,28 @@ class ACCELERATE_EXPORT ModelStrategy {
   // did not go through before_backward() and after_backward(), but should have.
   virtual void require_synchronised(const at::Tensor& parameter) const = 0;
 
-  // Throws UsageError if gradients of this model came in a backward pass that went past
+  // Throws UsageError if gradients of this model came from a backward pass that bypassed
   // before_backward() and after_backward(), and were neither dropped since nor meant to stay on
   // this rank. `where` is what the user called.
   virtual void require_no_local_pass(const char* /*where*/) const {}
   // Such passes, as far as they have come, were meant to stay on this rank.
   virtual void accept_local_passes() {}
-  // The gradient of `parameter` is thrown away. Throws UsageError if it came in such a pass and the
-  // parameter was changed since: by a step that went past the ranks.
+  // The gradient of `parameter` is dropped. Throws UsageError if it came in such a pass and the
+  // parameter was changed since, by a step that bypassed the ranks.
   virtual void drop_gradient(const at::Tensor& /*parameter*/) {}
   // Whether all ranks should hold the same parameters at the moment.
   virtual bool is_replicated() const { return false; }
-  // Backward passes so far that brought the gradients of the ranks together.
+  // Backward passes so far that averaged the gradients over the ranks.
   virtual int64_t reduced_passes() const { return 0; }
 
-  // The order in which gradients travel between the ranks, once a pass has shown it: numbers of
+  // The order in which the ranks exchange gradients, once a pass has shown it: numbers of
   // trainable parameters; empty where there is none. Sums over more than two ranks are rounded
-  // by it, so a run that continues must take it over before its first pass. Not collective, but all
+  // by it, so a resumed run must set it before its first pass. Not collective, but all
   // ranks must set the same.
   virtual std::vector<int64_t> gradient_order() const { return {}; }
   virtual void set_gradient_order(const std::vector<int64_t>& /*order*/) {}
 
-  // Lets go of what the strategy holds. Where gradients need it, later passes are a UsageError.
+  // Releases what the strategy holds. Later passes that need it throw UsageError.
   virtual void release() = 0;
   // False once the model was released or a backward pass of it threw: it must be prepared again.
   virtual bool usable() const = 0;
@@ -131,7 +132,7 @@ class ACCELERATE_EXPORT Strategy {
   virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;
 
   // Runs `body`, then answers the exchanges of `models` for as long as other ranks still run
-  // theirs, and at last gives all ranks the same models. `others` are prepared too, but the body
+  // theirs, and finally gives all ranks the same models. `others` are prepared too, but the body
   // must not train them: UsageError. See Accelerator::join_uneven_inputs.
   virtual void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
                                   const std::vector<std::shared_ptr<ModelStrategy>>& models,

@@ -1,4 +1,4 @@
-// Data that comes one after the other, of unknown or unlimited length: files read line by line,
+// Data that comes in sequence, of unknown or unlimited length: files read line by line,
 // sockets, generators, any C++ range.
 //
 //   auto numbers = accelerate::stream(std::views::iota(0, 1000));
@@ -108,7 +108,7 @@ std::optional<int64_t> size_if_known(const Source& source) {
 
 }  // namespace detail
 
-// A source of samples of type T that is opened anew for each pass. Copies share the source. Read by
+// A source of samples of type T that is reopened for each pass. Copies share the source. Read by
 // one thread at a time, which may be a worker's.
 template <class T>
 class Stream {
@@ -143,8 +143,8 @@ class BatchStream : public Stream<T> {
 //                                  only once serves a single pass, then DataError
 //   a function -> std::optional    called for each sample; nothing ends the pass
 //   a function -> a range or a function of the kind above, with or without an int64_t parameter for
-//                                  the epoch: called once a pass
-// `size`: samples of a pass, where the source does not tell.
+//                                  the epoch: called once per pass
+// `size`: samples of a pass, if the source does not know.
 template <class Source>
 auto stream(Source&& source, std::optional<int64_t> size = std::nullopt) {
   if (!size) size = detail::size_if_known(source);

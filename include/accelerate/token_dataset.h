@@ -1,4 +1,4 @@
-// Text as token ids, in the binary files that language models are trained from.
+// Token ids in binary files, as language models are trained on.
 //
 //   accelerate::TokenDataset dataset("train.bin", {.block = 1024});  // [1024] and [1024] of int64
 //   auto batches = accelerate::data_loader(dataset, {.batch_size = 8, .shuffle = true});
@@ -45,7 +45,7 @@ ACCELERATE_EXPORT std::shared_ptr<const TokenBlocks> open_tokens(
 // Blocks of tokens, each with the same block one token later: sample i of a file is
 //   data = tokens[i * stride, i * stride + block), target = tokens[i * stride + 1, ... + block + 1)
 // Several files follow one another in the given order; no sample crosses from one into the next,
-// and what is left at a file's end and fills no sample is not used.
+// and a remainder at a file's end that is too short for a sample is not used.
 //
 // The files are mapped into memory, never read as a whole, and must not become shorter while the
 // dataset lives. Samples and batches own their memory: a batch is widened from the mapping straight
@@ -55,7 +55,7 @@ class ACCELERATE_EXPORT TokenDataset {
  public:
   // Throws DataError for a file that is missing, empty, shorter or longer than its header says, or
   // of another kind than the options say, and if there is no file with enough tokens for a sample.
-  // Throws UsageError for options that make no sense.
+  // Throws UsageError for invalid options.
   explicit TokenDataset(const std::vector<std::filesystem::path>& files,
                         const TokenOptions& options = {});
   template <std::convertible_to<std::filesystem::path> Path>
@@ -74,8 +74,8 @@ class ACCELERATE_EXPORT TokenDataset {
   std::shared_ptr<const detail::TokenBlocks> blocks_;
 };
 
-// Blocks of tokens alone: sample i of a file is tokens[i * stride, i * stride + block); otherwise
-// as TokenDataset.
+// Blocks of tokens without targets: sample i of a file is tokens[i * stride, i * stride + block);
+// otherwise as TokenDataset.
 class ACCELERATE_EXPORT UnlabelledTokenDataset {
  public:
   explicit UnlabelledTokenDataset(const std::vector<std::filesystem::path>& files,

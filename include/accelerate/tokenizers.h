@@ -28,7 +28,7 @@ struct TokenOffsets {
   friend bool operator==(const TokenOffsets&, const TokenOffsets&) = default;
 };
 
-// The tokens of a text or of a pair. All lists have one entry a token.
+// The tokens of a text or of a pair. All lists have one entry per token.
 struct Encoding {
   std::vector<int64_t> ids{};
   std::vector<int64_t> type_ids{};             // which of the two texts, as the model wants it
@@ -65,14 +65,14 @@ struct PaddingOptions {
 
 struct EncodeOptions {
   bool add_special_tokens = true;
-  // What the tokenizer's own settings say where they are not given here.
+  // The tokenizer's own settings where they are not given here.
   std::optional<TruncationOptions> truncation{};
   std::optional<PaddingOptions> padding{};
 };
 
 struct BatchOptions {
   EncodeOptions encode{};
-  int threads = 0;  // 0: one a core
+  int threads = 0;  // 0: one per core
 };
 
 struct DecodeOptions {
@@ -90,7 +90,7 @@ struct TextPair {
   std::optional<std::string_view> pair{};
 };
 
-// A word that is one token wherever it stands in a text.
+// A word that is always one token.
 struct AddedToken {
   std::string content{};
   bool single_word = false;  // not inside of a word
@@ -103,8 +103,8 @@ struct AddedToken {
 // Results are those of the Hugging Face library "tokenizers". Copies share what they read; const
 // calls are safe from any number of threads at once.
 //
-// Texts are UTF-8: encode() throws DataError for other bytes. Ids that the vocabulary does not
-// have are left out by decode().
+// Texts are UTF-8: encode() throws DataError for other bytes. decode() skips ids that are not
+// in the vocabulary.
 class ACCELERATE_EXPORT Tokenizer {
  public:
   // A tokenizer.json. Throws DataError, which names the file and the place in it, if it is
@@ -119,7 +119,7 @@ class ACCELERATE_EXPORT Tokenizer {
   Encoding encode(std::string_view text, const EncodeOptions& options = {}) const;
   Encoding encode(std::string_view text, std::string_view pair,
                   const EncodeOptions& options = {}) const;
-  // A text that is cut into words already: word_ids count them, offsets begin anew in each.
+  // A text that is already split into words: word_ids count them, offsets restart in each.
   Encoding encode_words(std::span<const std::string> words,
                         const EncodeOptions& options = {}) const;
   // All of `texts`, padded together, in order. Blocks until all is done; the first error of any
@@ -131,7 +131,7 @@ class ACCELERATE_EXPORT Tokenizer {
   std::vector<std::string> decode_batch(std::span<const std::vector<int64_t>> ids,
                                         const DecodeOptions& options = {}) const;
 
-  // What the text reads like before it is split.
+  // The normalized text, before it is split.
   std::string normalize(std::string_view text) const;
 
   std::optional<int64_t> token_to_id(std::string_view token) const;
@@ -145,7 +145,7 @@ class ACCELERATE_EXPORT Tokenizer {
   int64_t special_tokens_to_add(bool pair = false) const;
 
   // The settings that encode() uses where a call names none; those of the file to begin with.
-  // Not while another thread uses this object.
+  // Not thread-safe.
   const std::optional<TruncationOptions>& truncation() const { return truncation_; }
   const std::optional<PaddingOptions>& padding() const { return padding_; }
   // Throws UsageError if a window could not go on: the stride is not below its length.
@@ -153,8 +153,8 @@ class ACCELERATE_EXPORT Tokenizer {
   // Throws UsageError for negative numbers.
   void set_padding(std::optional<PaddingOptions> padding);
 
-  // Adds to the vocabulary of this object, not of its copies. Returns how many were new. Not while
-  // another thread uses this object.
+  // Adds to the vocabulary of this object, not of its copies. Returns how many were new. Not
+  // thread-safe.
   int64_t add_tokens(std::span<const AddedToken> tokens);
 
  private:

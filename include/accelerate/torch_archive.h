@@ -22,7 +22,7 @@ namespace accelerate {
 
 class TorchDict;
 class TorchValue;
-// Declared here because a friend cannot say that it is exported; see the classes.
+// Declared here because a friend declaration cannot be exported; see the classes.
 ACCELERATE_EXPORT bool operator==(const TorchDict& left, const TorchDict& right);
 ACCELERATE_EXPORT bool operator==(const TorchValue& left, const TorchValue& right);
 
@@ -152,7 +152,7 @@ class ACCELERATE_EXPORT TorchValue {
 };
 
 // Reads a file of torch.save in the zip format, which torch writes since 1.6. Nothing of it is ever
-// executed: values of other types than those of TorchValue are refused by their name.
+// executed: values of types other than those of TorchValue are refused by name.
 //
 // Tensors lie on the CPU, whatever device they were saved from; tensors that shared their memory
 // share it again, with their strides and offsets; requires_grad is not restored. Their bytes are
@@ -167,9 +167,9 @@ class ACCELERATE_EXPORT TorchValue {
 ACCELERATE_EXPORT TorchValue load_torch_archive(const std::filesystem::path& path);
 
 // Writes a file that torch.load(path, weights_only=True) takes. Tensors of other devices are copied
-// to the host one by one and are said to be of the CPU; tensors that share their memory share it in
+// to the host one by one and are marked as CPU tensors; tensors that share their memory share it in
 // the file, where that memory is written whole. Blocks until the bytes are on the disk. The file
-// takes its name, also from a file that had it, only once it is complete.
+// gets its name, replacing an existing one, only once it is complete.
 //
 // Throws CheckpointError if it cannot be written or the value holds what the format cannot: a NumPy
 // array, or a tensor without memory of its own (undefined, sparse, quantized, meta). Nothing has
@@ -178,7 +178,7 @@ ACCELERATE_EXPORT void save_torch_archive(const std::filesystem::path& path,
                                           const TorchValue& value);
 
 // A StateValue as torch.save would hold it, and back. Back, tuples, sizes and sets become lists,
-// integers that are keys become texts. Throws CheckpointError that names the place of a value that
+// integer keys become strings. Throws CheckpointError that names the place of a value that
 // has no counterpart.
 ACCELERATE_EXPORT TorchValue to_torch_value(const StateValue& value);
 ACCELERATE_EXPORT StateValue to_state_value(const TorchValue& value);

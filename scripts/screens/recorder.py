@@ -15,6 +15,7 @@ from screens.terminal import Screen
 
 COLUMNS, LINES = 110, 200
 DEADLINE_S = 120
+CAPTION = "\x1b[33m── {} ──\x1b[0m\r\n"
 PROMPT = "\x1b[1;32m$\x1b[0m \x1b[1m{}\x1b[0m\r\n"
 
 
@@ -26,7 +27,7 @@ class Recorder:
         self.root = root
         self.project = scratch / "project"
         self.project.mkdir()
-        home = scratch / "home"
+        self.home = home = scratch / "home"
         home.mkdir()
         self.environment = {
             "HOME": str(home),
@@ -84,6 +85,13 @@ class Recorder:
         if not ended and code != status:
             raise AssertionError(f"{line} ended with {code}: {seen}")
 
+    def show_frame(self, caption, text):
+        """Adds what a terminal showed at one moment, below a line that says which."""
+        if self.screen.row:
+            self.screen.feed("\r\n")
+        self.screen.feed(CAPTION.format(caption))
+        self._show(text)
+
     def _show(self, text):
         self.screen.feed(self._general(text))
 
@@ -97,7 +105,7 @@ class Recorder:
             (os.path.realpath(self.root / ".deps"), "~/accelerate/.deps"),
         ):
             text = text.replace(str(path), name)
-        text = re.sub(rf"\b{re.escape(socket.gethostname().split('.')[0])}\b", "node1", text)
+        text = re.sub(rf"(?<![-\w]){re.escape(socket.gethostname().split('.')[0])}\b", "node1", text)
         text = re.sub(r"after \d+ ms \((\S+), pid \d+\)", r"after 412 ms (\1, pid 4242)", text)
         text = re.sub(r"Linux \d\S* x86_64", "Linux 6.1.0 x86_64", text)
         return text

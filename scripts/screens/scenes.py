@@ -1,9 +1,13 @@
 """The screens: name -> (title, function that plays it on a recorder)."""
 
 import json
+import shutil
 import subprocess
 
+from screens.tmux import TmuxSession
+
 DOWN, ENTER = "\x1b[B", "\r"
+MENU_KEYS, LINE_KEYS = "b: back", "up arrow: back"  # hints below a question
 
 CLUSTER = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_CPU
@@ -76,13 +80,66 @@ def config_wizard(recorder):
         keys=[
             ("several GPUs", DOWN + ENTER),
             ("How many machines", ENTER),
-            ("Shall mpirun", ENTER),
+            ("with mpirun", ENTER),
             ("How many processes", "4" + ENTER),
             ("Compare every", ENTER),
             ("Mixed precision?", "jj" + ENTER),
         ],
     )
     recorder.run("accelerate config show")
+
+
+def config_session(recorder):
+    """A session in tmux that starts from an existing file, goes back, quits, and at last writes."""
+    if not shutil.which("tmux"):
+        raise MissingProgram("tmux is not installed")
+    existing = recorder.home / ".cache" / "huggingface" / "accelerate" / "default_config.yaml"
+    existing.parent.mkdir(parents=True)
+    existing.write_text(CLUSTER)
+    with TmuxSession(recorder.project, recorder.environment) as session:
+
+        def show(caption, lines=None):
+            recorder.show_frame(caption, session.capture(lines))
+
+        def start_over():
+            session.press("accelerate config", "Enter")
+            session.wait_for("Replace it?", MENU_KEYS)
+            session.press("1", "Enter")
+            session.wait_for("What do you train on?", MENU_KEYS)
+
+        start_over()
+        show("the values of the existing file are proposed, key hints below")
+        session.press("Enter")
+        session.wait_for("How many machines [1]:", LINE_KEYS)
+        session.press("Enter")
+        session.wait_for("with mpirun?", MENU_KEYS)
+        session.press("Enter")
+        session.wait_for("How many processes [4]:", LINE_KEYS)
+        session.press("8")
+        session.wait_for("How many processes [4]: 8", LINE_KEYS)
+        show("a number is typed; the line can be edited", lines=5)
+        session.press("Up")
+        session.wait_for("with mpirun?", MENU_KEYS)
+        show("up arrow: back to the previous question", lines=4)
+        session.press("Escape")
+        session.wait_for_prompt("nothing was written")
+        show("Esc: quit, the file is not changed", lines=6)
+        session.clear()
+        start_over()
+        for question, keys in (
+            ("How many machines [1]:", LINE_KEYS),
+            ("with mpirun?", MENU_KEYS),
+            ("How many processes [4]:", LINE_KEYS),
+        ):
+            session.press("Enter")
+            session.wait_for(question, keys)
+        session.press("8", "Enter")
+        session.wait_for("Compare every collective", MENU_KEYS)
+        session.press("Enter")
+        session.wait_for("Mixed precision?", MENU_KEYS)
+        session.press("Enter")
+        session.wait_for_prompt("next: accelerate test")
+        show("once more, to the end")
 
 
 def checkpoints(recorder):
@@ -118,6 +175,7 @@ SCENES = {
     "launch_failure": ("a worker fails", launch_failure),
     "config_menu": ("accelerate config", config_menu),
     "config_wizard": ("accelerate config", config_wizard),
+    "config_session": ("accelerate config, in tmux", config_session),
     "checkpoints": ("accelerate checkpoint", checkpoints),
     "estimate_memory": ("accelerate estimate-memory", estimate_memory),
     "selftest": ("accelerate test", selftest),

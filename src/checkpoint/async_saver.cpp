@@ -50,9 +50,10 @@ void AsyncSaver::prepare() {
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
-    throw CheckpointError({.what = std::string("no thread for the writer: ") + error.what(),
-                           .where = "save_state",
-                           .hint = "raise the limits of the process, or save without .async"});
+    throw CheckpointError(
+        {.what = std::string("the writer thread cannot be started: ") + error.what(),
+         .where = "save_state",
+         .hint = "raise the limits of the process, or save without .async"});
   }
 }
 

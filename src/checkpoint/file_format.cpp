@@ -23,20 +23,23 @@ bool writes_safetensors(const std::filesystem::path& path, const SaveFileOptions
   const bool named_so = path.extension() == kSafetensors;
   if (!options.safe_serialization) return named_so;
   if (*options.safe_serialization ? names_archive(path) : named_so) {
-    throw UsageError({.what = *options.safe_serialization
-                                  ? "a safetensors file is to have the name of a torch archive"
-                                  : "a torch archive is to have the name of a safetensors file",
-                      .where = path.string(),
-                      .hint = "leave safe_serialization out, or choose another extension"});
+    throw UsageError(
+        {.what =
+             *options.safe_serialization
+                 ? "the file name is that of a torch archive, but safetensors were asked for"
+                 : "the file name is that of a safetensors file, but a torch archive was asked for",
+         .where = path.string(),
+         .hint = "leave safe_serialization out, or choose another extension"});
   }
   return *options.safe_serialization;
 }
 
 void require_archive_name(const std::filesystem::path& path) {
   if (path.extension() != kSafetensors) return;
-  throw UsageError({.what = "safetensors files hold named tensors, and this is another value",
-                    .where = path.string(),
-                    .hint = "pass NamedTensors, or choose another extension, such as .bin"});
+  throw UsageError(
+      {.what = "safetensors files hold named tensors, and this value is something else",
+       .where = path.string(),
+       .hint = "pass NamedTensors, or choose another extension, such as .bin"});
 }
 
 }  // namespace accelerate::checkpoint

@@ -56,10 +56,10 @@ void LoadPlan::add(const TensorSource& source, size_t file, const CheckpointFile
   for (const StoredTensor& tensor : source.tensors()) stored.emplace(tensor.name, &tensor);
   for (const auto& [name, place] : files.placed) {
     if (place != file || stored.contains(name) || source.aliases().contains(name)) continue;
-    throw CheckpointError(
-        {.what = "the index places tensor " + in_quotes(name) + " in this file, it is not there",
-         .where = files.files[file].string(),
-         .hint = "the files are of different models: save or download it again"});
+    throw CheckpointError({.what = "the index places tensor " + in_quotes(name) +
+                                   " in this file, but it is not there",
+                           .where = files.files[file].string(),
+                           .hint = "the files are of different models: save or download it again"});
   }
   for (const StoredTensor& tensor : source.tensors()) {
     const auto placed = files.placed.find(tensor.name);
@@ -87,7 +87,7 @@ void LoadPlan::note(const std::string& stored, const StoredTensor& tensor, size_
   if (!other->second.is_alias && options_.key_mapping) {
     throw UsageError({.what = "key_mapping makes " + in_quotes(other->second.stored) + " and " +
                               in_quotes(stored) + " the same tensor " + in_quotes(name),
-                      .hint = "let it return an empty text for the one to leave out"});
+                      .hint = "let it return an empty string for the one to leave out"});
   }
   other->second = std::move(source);
 }
@@ -151,8 +151,8 @@ void LoadPlan::check_tensors(const std::string& where) const {
   for (const auto& [name, source] : sources_) {
     if (!state_[name].is_meta()) continue;
     throw UsageError({.what = "tensor " + in_quotes(name) +
-                              " of the model is a meta tensor, a "
-                              "module of libtorch cannot get memory for it",
+                              " of the model is a meta tensor, "
+                              "and a libtorch module cannot allocate memory for it",
                       .hint = "construct the model on the CPU"});
   }
 }
@@ -175,7 +175,7 @@ void LoadPlan::check_devices(const std::vector<std::string>& names) const {
     const auto two = lookup(options_.device_map, other);
     if (!one || !two || *one == *two) continue;
     throw UsageError({.what = first + " and " + other +
-                              " are one tensor, the device map puts them on " + one->str() +
+                              " are one tensor, but the device map puts them on " + one->str() +
                               " and " + two->str(),
                       .hint = "put both on one device"});
   }
@@ -235,9 +235,9 @@ void LoadPlan::load(const TensorSource& source, size_t file, const std::string& 
     const auto found = stored.find(name);
     if (found != stored.end() && *found->second == sources_.at(*targets.front()).tensor) continue;
     throw CheckpointError({.what = "tensor " + in_quotes(name) +
-                                   " is not the one any more that was checked before the load",
+                                   " is no longer the one that was checked before the load",
                            .where = where,
-                           .hint = "somebody writes to the file: load it again"});
+                           .hint = "another process is writing to the file: load it again"});
   }
   for (const StoredTensor& tensor : source.tensors()) {
     const auto names = names_of.find(tensor.name);

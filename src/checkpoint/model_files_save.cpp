@@ -91,9 +91,9 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   check_saveable(state);
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
-    throw UsageError({.what = "a model is saved into a folder, this is a file",
+    throw UsageError({.what = "a model is saved into a folder, but this is a file",
                       .where = folder.string(),
-                      .hint = "name a folder; it is made if it is not there"});
+                      .hint = "name a folder; it is created if it does not exist"});
   }
   const fs::path target = fs::absolute(folder);
   files::make_directories(target);

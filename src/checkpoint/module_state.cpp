@@ -36,7 +36,7 @@ ShardSize::ShardSize(const std::string& text) : bytes_(files::parse_shard_size(t
 uint64_t ShardSize::checked(int64_t bytes) {
   if (bytes < 0) {
     throw UsageError({.what = "a shard cannot have " + std::to_string(bytes) + " bytes",
-                      .hint = "give a number of bytes or a text like \"10GB\""});
+                      .hint = "give a number of bytes or a string like \"10GB\""});
   }
   return static_cast<uint64_t>(bytes);
 }

@@ -122,7 +122,7 @@ class Loading {
       const auto* number = std::get_if<int64_t>(&(*list)[i].variant());
       if (number == nullptr ||
           !places_.emplace(*number, Place{.group = index, .parameter = own[i]}).second) {
-        problems_.add(subject, "names its parameters by something else than different integers");
+        problems_.add(subject, "does not name its parameters by distinct integers");
       }
     }
   }
@@ -135,7 +135,7 @@ class Loading {
       const auto place = number == nullptr ? places_.end() : places_.find(*number);
       if (place == places_.end()) {
         problems_.add(number == nullptr ? key.kind() : "parameter " + std::to_string(*number),
-                      "has a state and is in no group");
+                      "has a state but is in no group");
         continue;
       }
       const auto& [group, parameter] = place->second;

@@ -92,7 +92,7 @@ void FieldReader::boolean(const char* name, bool& field) {
   if (const auto* truth = std::get_if<bool>(&value->variant())) {
     field = *truth;
   } else {
-    report(name, std::string("is ") + value->kind() + ", not a truth value");
+    report(name, std::string("is ") + value->kind() + ", not a boolean");
   }
 }
 
@@ -130,7 +130,7 @@ void FieldReader::optional_text(const char* name, std::optional<std::string>& fi
   } else if (const auto* text = std::get_if<std::string>(&value->variant())) {
     field = *text;
   } else {
-    report(name, std::string("is ") + value->kind() + ", not a text");
+    report(name, std::string("is ") + value->kind() + ", not a string");
   }
 }
 
@@ -254,7 +254,7 @@ void ParamStateReader::optional_tensors(const char* name,
 void ParamStateReader::finish() {
   for (const TorchDict::Entry* entry : left_over()) {
     const auto* name = std::get_if<std::string>(&entry->first.variant());
-    report(name == nullptr ? entry->first.kind() : *name, "is nothing that the optimizer keeps");
+    report(name == nullptr ? entry->first.kind() : *name, "is not part of this optimizer's state");
   }
 }
 

@@ -136,7 +136,7 @@ class RngPart final : public StatePart {
     const std::string own = rng_file(rank_);
     if (saved == reader.world_size() || reader.has(own)) return own;
     derived_ = true;
-    if (rank_ < saved) reader.note(own + ": another node has it, the rank gets a new seed");
+    if (rank_ < saved) reader.note(own + ": it is on another node, so the rank gets a new seed");
     int first = 0;
     while (first + 1 < saved && !reader.has(rng_file(first))) ++first;
     return rng_file(first);
@@ -168,7 +168,7 @@ class RngPart final : public StatePart {
     } catch (const std::exception& error) {
       const std::string_view text(error.what());
       throw CheckpointError({.what = "the random state of " + device.str() +
-                                     " is none: " + std::string(text.substr(0, text.find('\n'))),
+                                     " is invalid: " + std::string(text.substr(0, text.find('\n'))),
                              .where = where,
                              .hint = "load another checkpoint"});
     }

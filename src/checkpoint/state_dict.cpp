@@ -12,8 +12,8 @@ namespace {
 
 const char* kind_of(const StateValue& value) {
   static constexpr std::array<const char*, std::variant_size_v<StateValue::Variant>> kNames{
-      "nothing", "a truth value", "an integer",   "a number",
-      "a text",  "a list",        "a dictionary", "a tensor"};
+      "nothing",  "a boolean", "an integer",   "a number",
+      "a string", "a list",    "a dictionary", "a tensor"};
   return kNames[value.variant().index()];
 }
 
@@ -76,13 +76,13 @@ const T& StateValue::get(const char* expected) const {
                          .hint = "load the state of an object of the same kind"});
 }
 
-bool StateValue::as_bool() const { return get<bool>("a truth value"); }
+bool StateValue::as_bool() const { return get<bool>("a boolean"); }
 int64_t StateValue::as_integer() const { return get<int64_t>("an integer"); }
 double StateValue::as_number() const {
   if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
   return get<double>("a number");
 }
-const std::string& StateValue::as_string() const { return get<std::string>("a text"); }
+const std::string& StateValue::as_string() const { return get<std::string>("a string"); }
 const StateValue::List& StateValue::as_list() const { return get<List>("a list"); }
 const StateDict& StateValue::as_dict() const { return get<StateDict>("a dictionary"); }
 const at::Tensor& StateValue::as_tensor() const { return get<at::Tensor>("a tensor"); }

@@ -45,7 +45,7 @@ class LoadersPart final : public StatePart {
 
   void check(StateReader& reader) override {
     if (!reader.is_ours()) {
-      if (!loaders_.empty()) reader.note("where the loaders stood: they begin anew");
+      if (!loaders_.empty()) reader.note("where the loaders stood: they start from the beginning");
       return;
     }
     const size_t saved = reader.count(kSamplerStem, kSamplerExtension);

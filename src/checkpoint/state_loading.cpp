@@ -99,8 +99,8 @@ void take_over(const path& directory, const std::function<void()>& step) {
     throw;
   } catch (...) {
     throw CheckpointError(
-        {.what = "the state was read but could not be taken over: " +
-                 cause_text(std::current_exception()),
+        {.what =
+             "the state was read but could not be applied: " + cause_text(std::current_exception()),
          .where = directory.string(),
          .hint = "some objects have the loaded state already, others do not: load again, or end "
                  "the program"});

@@ -56,7 +56,7 @@ class ObjectsPart final : public StatePart {
         objects_[i].load_state_dict(before_[i]);
       } catch (const std::exception& error) {
         log(LogLevel::kError, "registered object " + std::to_string(i) +
-                                  " does not take back the state it had: " + error.what());
+                                  " could not be put back into its earlier state: " + error.what());
       }
     }
     before_.clear();
@@ -71,10 +71,10 @@ class ObjectsPart final : public StatePart {
       return objects_[number].state_dict();
     } catch (const std::exception& error) {
       throw CheckpointError({.what = "registered object " + std::to_string(number) +
-                                     " does not give its state: " + error.what(),
+                                     " could not return its state: " + error.what(),
                              .where = file,
-                             .hint = "see why its state_dict() throws; objects are numbered from 0 "
-                                     "on, in the order of register_for_checkpointing()"});
+                             .hint = "check why its state_dict() throws; objects are numbered from "
+                                     "0 in the order of register_for_checkpointing()"});
     }
   }
 

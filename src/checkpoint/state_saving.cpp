@@ -129,7 +129,7 @@ void SaveJob::take_back() {
   try {
     writer_->take_back();
   } catch (const CheckpointError& error) {
-    log(LogLevel::kError, "a checkpoint that other nodes do not have stays: " + error.where() +
+    log(LogLevel::kError, "a checkpoint that other nodes do not have is kept: " + error.where() +
                               ": " + error.message());
   }
   writer_.reset();

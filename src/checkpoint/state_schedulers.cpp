@@ -63,7 +63,7 @@ class SchedulersPart final : public StatePart {
         schedulers_[index].load_state_dict(state);
       } catch (const std::exception& error) {
         log(LogLevel::kError, "scheduler " + std::to_string(index) +
-                                  " does not take back the state it had: " + error.what());
+                                  " could not be put back into its earlier state: " + error.what());
       }
     }
     before_.clear();

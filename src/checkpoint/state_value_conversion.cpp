@@ -60,7 +60,7 @@ class ToState {
     for (const auto& [key, value] : held.entries()) {
       std::string name = name_of(key);
       const ValuePath::Step step(path_, "'" + name + "'");
-      if (dict.contains(name)) refuse("two values of one name");
+      if (dict.contains(name)) refuse("two values with the same name");
       dict.set(name, convert(value));
     }
     return dict;

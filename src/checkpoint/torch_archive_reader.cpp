@@ -130,7 +130,8 @@ class ValueBuilder {
       if (pickled.is_negative) tensor = tensor._neg_view();
       return tensor;
     } catch (const c10::Error& error) {
-      refuse("libtorch takes no such tensor: " + std::string(error.what_without_backtrace()));
+      refuse("libtorch does not accept such a tensor: " +
+             std::string(error.what_without_backtrace()));
     }
   }
 
@@ -226,8 +227,7 @@ class ValueBuilder {
 
   struct Deeper {
     explicit Deeper(ValueBuilder& owner) : builder(owner) {
-      if (++builder.depth_ > kDeepestTorchValue)
-        builder.refuse("its values lie too deep in each other");
+      if (++builder.depth_ > kDeepestTorchValue) builder.refuse("its values are nested too deeply");
     }
     ~Deeper() { --builder.depth_; }
     Deeper(const Deeper&) = delete;

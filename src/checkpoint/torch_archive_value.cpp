@@ -54,10 +54,10 @@ bool operator==(const TorchDict& left, const TorchDict& right) {
 
 const char* TorchValue::kind() const {
   static constexpr std::array<const char*, std::variant_size_v<Variant>> kNames{
-      "None",    "a truth value", "an integer",      "a number",
-      "a text",  "bytes",         "a large integer", "a list",
-      "a tuple", "a set",         "a dict",          "a torch.Size",
-      "a dtype", "a device",      "a tensor",        "a NumPy array"};
+      "None",     "a boolean", "an integer",      "a number",
+      "a string", "bytes",     "a large integer", "a list",
+      "a tuple",  "a set",     "a dict",          "a torch.Size",
+      "a dtype",  "a device",  "a tensor",        "a NumPy array"};
   return kNames[value_.index()];
 }
 
@@ -69,13 +69,13 @@ const T& TorchValue::get(const char* expected) const {
        .hint = "load the state of an object of the same kind"});
 }
 
-bool TorchValue::as_bool() const { return get<bool>("a truth value"); }
+bool TorchValue::as_bool() const { return get<bool>("a boolean"); }
 int64_t TorchValue::as_integer() const { return get<int64_t>("an integer"); }
 double TorchValue::as_number() const {
   if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
   return get<double>("a number");
 }
-const std::string& TorchValue::as_string() const { return get<std::string>("a text"); }
+const std::string& TorchValue::as_string() const { return get<std::string>("a string"); }
 const std::vector<TorchValue>& TorchValue::as_sequence() const {
   if (const auto* tuple = std::get_if<TorchTuple>(&value_)) return tuple->items;
   return get<List>("a list or a tuple");

@@ -46,7 +46,7 @@ class ValuePickler {
   void put(int64_t value) { writer_.integer(value); }
   void put(double value) { writer_.number(value); }
   void put(const std::string& value) {
-    if (!writer_.text(value)) refuse("a text that is not valid UTF-8, or is longer than 4 GiB");
+    if (!writer_.text(value)) refuse("a string that is not valid UTF-8, or is longer than 4 GiB");
   }
   void put(const TorchBytes& value) {
     constexpr size_t kLongest = size_t{1} << 31U;  // each byte may become two
@@ -122,7 +122,7 @@ class ValuePickler {
   }
 
   ValuePath::Step deeper(std::string name) {
-    if (path_.depth() == kDeepestTorchValue) refuse("values that lie so deep in each other");
+    if (path_.depth() == kDeepestTorchValue) refuse("values that are nested so deeply");
     return ValuePath::Step(path_, std::move(name));
   }
 

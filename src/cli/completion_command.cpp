@@ -17,7 +17,9 @@ namespace {
 std::map<std::string, std::string> other_shells() {
   std::map<std::string, std::string> hints;
   for (const char* shell : {"ash", "csh", "dash", "ksh", "mksh", "nu", "pwsh", "sh", "tcsh"}) {
-    hints[shell] = std::string("accelerate launch --help: there is no script for ") + shell;
+    hints[shell] =
+        std::string("accelerate launch --help lists the flags; there is no completion for ") +
+        shell;
   }
   return hints;
 }
@@ -26,8 +28,7 @@ std::map<std::string, std::string> other_shells() {
 
 Command setup_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command =
-      app.add_subcommand("completion", "Print the script that lets a shell complete flags");
+  CLI::App* command = app.add_subcommand("completion", "Print a completion script for a shell");
   command->formatter(std::make_shared<HelpFormatter>("accelerate completion bash|zsh|fish"));
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->add_option("shell", *shell, "The shell: bash, zsh or fish")

@@ -73,7 +73,7 @@ int run_wizard(const ConfigOptions& options) {
   config::require_writable(path);  // before many questions, not after them
   const auto prompter = make_prompter();
   if (is_present(path) && !shall_replace(*prompter, path)) {
-    std::printf("%s stays as it was\n", path.c_str());
+    std::printf("%s was not changed\n", path.c_str());
     return 0;
   }
   const config::FileNode document =
@@ -98,13 +98,13 @@ int run_default(const ConfigOptions& options) {
   }
   const config::FileNode present = config::complete_document(config::load_config_file(path));
   if (config::yaml_text(present) == config::yaml_text(document)) {
-    std::printf("%s says so already\n", path.c_str());
+    std::printf("%s already has these settings\n", path.c_str());
     return 0;
   }
-  throw ConfigError({.what = "the file exists and says something else; it is not replaced",
+  throw ConfigError({.what = "the file exists with other settings and is not replaced",
                      .where = path.string(),
-                     .hint = "accelerate config asks before it replaces it; or name another file "
-                             "with --config_file"});
+                     .hint = "run accelerate config, which asks before it replaces the file, or "
+                             "name another with --config_file"});
 }
 
 int run_update(const ConfigOptions& options) {
@@ -158,19 +158,20 @@ Command setup_config(CLI::App& app) {
   config->set_help_flag("-h,--help", "Print this help and exit");
   add_config_file(*config, *options);
 
-  CLI::App* defaults = add_part(*config, "default", "Write a file for this machine, unasked");
+  CLI::App* defaults =
+      add_part(*config, "default", "Write a file for this machine, without questions");
   add_config_file(*defaults, *options);
   const auto& precisions = config::find_setting("mixed_precision")->choices;
   std::vector<std::string> names(precisions.begin(), precisions.end());
   if (!is_in_this_build(config::Capability::kFp8)) std::erase(names, "fp8");
-  defaults->add_option("--mixed_precision", options->mixed_precision, "What models compute in [no]")
+  defaults->add_option("--mixed_precision", options->mixed_precision, "Mixed precision [no]")
       ->type_name(CLI::detail::join(names, "|"))
       ->check(one_of("--mixed_precision", names,
                      {{"fp32", "no: without mixed precision everything is computed in fp32"},
                       {"fp8", "bf16: fp8 is not part of this build"}}));
   CLI::App* update = add_part(*config, "update", "Rewrite a file of an older version");
   add_config_file(*update, *options);
-  CLI::App* show = add_part(*config, "show", "Print a file as it is understood");
+  CLI::App* show = add_part(*config, "show", "Print a file as accelerate reads it");
   add_config_file(*show, *options);
   CLI::App* docs = add_part(*config, "docs", "Print the page of all settings, as Markdown", "");
 

@@ -15,39 +15,44 @@ using config::Setting;
 constexpr const char* kDocsHead = R"(# Configuration
 
 Every setting has one name. It is a flag of `accelerate launch`, an environment variable and a key of a configuration
-file. A flag counts before a variable, a variable before the file, the file before the default.
-`accelerate launch --explain` prints what is set and who set it, `--explain --all` every value; `--dry_run` prints what would
-be started.
+file. A flag overrides a variable, a variable overrides the file, and the file overrides the default.
+`accelerate launch --explain` prints what is set and where it was set, `--explain --all` every value; `--dry_run` prints
+what would be started.
 
 ![accelerate launch --explain](screens/launch_explain.svg)
 
-In flags `-` and `_` are the same. Words for yes are `y yes t true on 1`, for no `n no f false off 0`, in any case. An
-unknown flag, key or value is an error that names its place and the nearest right name.
+In flags `-` and `_` are the same. Yes is written `y yes t true on 1`, no `n no f false off 0`, in upper or lower case. An
+unknown flag, key or value is an error that says where it is and suggests the nearest known name.
 
 ![mistyped flags, keys and commands](screens/launch_mistake.svg)
 
 ## The file
 
-`accelerate config` asks and writes `accelerate/default_config.yaml` below `$HF_HOME`, else below
+`accelerate config` asks questions and writes `accelerate/default_config.yaml` below `$HF_HOME`, else below
 `$XDG_CACHE_HOME/huggingface`, else below `~/.cache/huggingface`; `--config_file` names another, JSON if it ends in
-`.json`. `accelerate launch` reads the default file if it is there. Files of Hugging Face Accelerate are read as they are,
-of all versions, and it reads ours.
+`.json`. `accelerate launch` reads the default file if it is there. Files written by any version of Hugging Face
+Accelerate are read as they are, and it reads ours.
 
 | command | what it does |
 |---|---|
-| `accelerate config` | asks what matters; proposes what the present file says, else what the machine has; Esc leaves everything as it was |
-| `accelerate config default` | writes a file for this machine, unasked; never replaces another |
+| `accelerate config` | asks what matters; proposes the values of the existing file, or what fits the machine; Esc changes nothing |
+| `accelerate config default` | writes a file for this machine without asking; never replaces an existing one |
 | `accelerate config update` | rewrites a file of an older version with today's keys |
-| `accelerate config show` | prints a file as it is understood |
+| `accelerate config show` | prints a file as accelerate reads it |
 | `accelerate to-fsdp2` | converts an `fsdp_config` of version 1 |
 
-Arrow keys or the digit that is shown choose, `b` goes back to the question before, Esc leaves; a line can be edited, and the
-upper arrow goes back from it. Through a pipe each answer is a line, and `<` goes back. In a file null is the same as a key that is
-not there.
+Choose with the arrow keys or the digit shown; `b` goes back to the previous question, Esc quits. Typed answers can be
+edited, and the up arrow goes back from them. Through a pipe each answer is a line, and `<` goes back. In a file, null
+means the same as a missing key.
 
 ![a question with a menu](screens/config_menu.svg)
 
 ![all questions, and the file that was written](screens/config_wizard.svg)
+
+A session recorded in tmux, which starts from an existing file, goes back, quits, and starts over
+(`scripts/draw_screens.py --only config_session` records it again):
+
+![going back, quitting and answering all questions](screens/config_session.svg)
 
 ```yaml
 compute_environment: LOCAL_MACHINE
@@ -59,12 +64,13 @@ use_cpu: false
 ```
 
 Effects: **used** by the launcher or the library; **passed on**: workers see the variable, which Python's library reads
-and native programs do not; **none**: accepted, and named as without effect when a job starts.
+and native programs do not; **none**: accepted, and listed as having no effect when a job starts.
 
 FSDP, DeepSpeed, Megatron-LM, TPUs, meshes, fp8 and devices other than CPUs and NVIDIA GPUs are not part of this build
 (`src/config/capabilities.h`). Files and flags that ask for them are read, shown by `--explain` and `--dry_run` and converted,
 but `accelerate launch` and `accelerate test` refuse to start workers, and an `Accelerator` whose variables ask for them throws:
-nothing trains as something else. Python programs are started, as Python's library does most of it; not on TPUs.
+nothing is silently trained in another way. Python programs are started, since Python's library supports most of these;
+TPUs are the exception.
 
 ## Settings
 

@@ -62,7 +62,7 @@ Command setup_env(CLI::App& app) {
   env->set_help_flag("-h,--help", "Print this help and exit");
   env->add_flag("--json", options->json, "Print them as JSON, sizes in bytes");
   env->add_option("--config_file", options->config_file,
-                  "The configuration file to look at [that of accelerate launch]")
+                  "The configuration file to report [the one that accelerate launch uses]")
       ->type_name("PATH");
   return {env, [options] {
             const EnvironmentFacts facts = gather_facts(*options);

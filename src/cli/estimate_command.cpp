@@ -29,7 +29,7 @@ constexpr uint64_t kMostRanks = 1'000'000;
 constexpr const char* kEstimateFooter =
     R"(MODEL is a .safetensors file, the index of several, a folder with them, the config.json of a model
 of type bert, distilbert, gpt2, llama, roberta or t5, or a name in the cache of the Hugging Face
-hub. Of weights only the headers are read. Sizes are binary: 1 GiB is 1024 MiB.
+hub. Only the headers of weight files are read. Sizes are binary: 1 GiB is 1024 MiB.
 
 Examples:
   accelerate estimate-memory model.safetensors
@@ -95,8 +95,8 @@ EstimateRequest request_of(const EstimateOptions& options) {
   request.optimizer = value_named(estimate::all_optimizers(), options.optimizer);
   if (!options.ranks.empty()) request.ranks = options.ranks;
   if ((options.batch == 0) != (options.sequence == 0)) {
-    throw UsageError(
-        {.what = "--batch and --sequence go together", .hint = "--batch 8 --sequence 512"});
+    throw UsageError({.what = "--batch and --sequence must be given together",
+                      .hint = "--batch 8 --sequence 512"});
   }
   if (options.batch > 0) {
     request.batch =
@@ -122,7 +122,7 @@ int print_estimate(const EstimateOptions& options) {
   if (!options.library_name.empty() || options.trust_remote_code) {
     std::fprintf(stderr,
                  "accelerate estimate-memory: without effect: --library_name and "
-                 "--trust_remote_code, as no code of a model is run\n");
+                 "--trust_remote_code, because model code is never run\n");
   }
   const EstimateRequest request = request_of(options);
   const auto result = estimate_of(options.model, request);
@@ -150,8 +150,8 @@ CLI::Option* add_size(CLI::App& command, const std::string& flag, uint64_t& valu
 
 Command setup_estimate(CLI::App& app) {
   auto options = std::make_shared<EstimateOptions>();
-  CLI::App* command =
-      app.add_subcommand("estimate-memory", "Tell what a model needs, and what fits where");
+  CLI::App* command = app.add_subcommand(
+      "estimate-memory", "Estimate the memory that a model needs, and what fits where");
   command->formatter(std::make_shared<HelpFormatter>("accelerate estimate-memory MODEL [flags]"));
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->footer(kEstimateFooter);
@@ -161,15 +161,15 @@ Command setup_estimate(CLI::App& app) {
   const std::vector<std::string> dtypes{"float32", "float16", "bfloat16", "int8", "int4"};
   command
       ->add_option("--dtypes", options->dtypes,
-                   "Types to look at; fp32, fp16 and bf16 are taken too [all]")
+                   "Data types to show; fp32, fp16 and bf16 are accepted too [all]")
       ->type_name(CLI::detail::join(dtypes, "|"))
       ->expected(1, 5)
       ->delimiter(',')
       ->transform(CLI::Validator(spell_out_dtype, ""))
       ->check(one_of("--dtypes", dtypes));
-  add_choice(*command, "--optimizer", options->optimizer, "Optimizer of the table of ranks [adam]",
+  add_choice(*command, "--optimizer", options->optimizer, "Optimizer for the table of ranks [adam]",
              {"adam", "sgd", "adam8bit"});
-  command->add_option("--ranks", options->ranks, "Numbers of ranks to look at [1 2 4 8]")
+  command->add_option("--ranks", options->ranks, "Numbers of ranks to show [1 2 4 8]")
       ->type_name("N")
       ->expected(1, 16)
       ->delimiter(',')

@@ -35,7 +35,7 @@ bool has_launcher_on_each_machine(const LaunchPlan& plan) {
 std::string port_text(const JobPreview& preview) {
   const LaunchPlan& plan = preview.plan;
   if (plan.num_machines > 1 && has_launcher_on_each_machine(plan)) {
-    return "(a free one of machine 0)";
+    return "(a free one on machine 0)";
   }
   if (plan.main_port == 0) return "(a free one)";
   const bool differs = preview.has_drawn_port && preview.has_made_up_run_id;
@@ -48,7 +48,7 @@ std::string remark_on(const std::string& name, const JobPreview& preview) {
   if (name == "MASTER_PORT") return port_text(preview);
   if (name == "TORCHELASTIC_RUN_ID" && preview.has_made_up_run_id) {
     const bool is_member = plan.launcher == LauncherKind::kLocal && plan.machine_rank > 0;
-    return is_member ? "(that of machine 0)" : "(made up)";
+    return is_member ? "(that of machine 0)" : "(generated)";
   }
   const bool unknown_first = plan.launcher == LauncherKind::kSlurm && plan.main_address.empty();
   if (name == "MASTER_ADDR" && unknown_first && plan.num_machines > 1) {

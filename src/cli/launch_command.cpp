@@ -89,7 +89,7 @@ std::string hostfile_of(const Settings& settings, LauncherKind launcher) {
   if (path.empty() || std::ifstream(path).is_open()) return path;
   throw ConfigError({.what = "cannot read the host file " + path + ": " + std::strerror(errno),
                      .where = config::place_of(settings[name].source),
-                     .hint = "name a file with one machine a line, such as: node1 slots=2"});
+                     .hint = "name a file with one machine per line, such as: node1 slots=2"});
 }
 
 void take_output(const Settings& settings, LaunchPlan& plan) {
@@ -151,10 +151,11 @@ std::string overruled_by_allocation(Settings& settings) {
 
 void refuse_sagemaker(const config::ConfigFile& file) {
   if (!file.is_sagemaker) return;
-  throw ConfigError({.what = "the file is for Amazon SageMaker, where this program starts nothing",
-                     .where = file.path.string(),
-                     .hint = "name another file with --config_file, or write one with accelerate "
-                             "config"});
+  throw ConfigError(
+      {.what = "the file is for Amazon SageMaker, where this program cannot start anything",
+       .where = file.path.string(),
+       .hint = "name another file with --config_file, or write one with accelerate "
+               "config"});
 }
 
 std::vector<std::string> variable_names() {
@@ -225,7 +226,7 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   if (settings.is_on("explain")) {
     print_output(explain_table(settings, settings.is_on("all")));
     for (const std::string& name : config::variables_without_setting(variable_names())) {
-      print(stdout, name + ": no setting has this variable; workers see it\n");
+      print(stdout, name + ": no setting has this variable; it is passed on to the workers\n");
     }
   }
   if (settings.is_on("explain") && !settings.is_on("dry_run")) return 0;

@@ -20,8 +20,8 @@ Usage: accelerate launch [flags] program [arguments of program]
 )";
 
 constexpr const char* kExamples = R"(
-Flags of the launcher come before the program; all that follows the program is its own.
-Long flags may be spelled with - or with _. A flag counts before its variable (ACCELERATE_ and its name in capitals, unless the manual says otherwise), that before the configuration file.
+Flags of the launcher come before the program; everything after it is passed to the program.
+Long flags may be spelled with - or with _. A flag overrides its variable (ACCELERATE_ and its name in capitals, unless the manual says otherwise), and the variable overrides the configuration file.
 
 Examples:
   accelerate launch --num_processes 2 ./train --epochs 3

@@ -32,7 +32,7 @@ bool names_gpus(const Settings& settings) {
 std::string note_on_slots(const Settings& settings, const launch::LaunchPlan& plan) {
   const config::SettingValue& processes = settings["num_processes"];
   if (plan.num_processes > 0 || !processes.is_given()) return "";
-  return "the host file says how many workers there are; not used: num_processes " +
+  return "the number of workers comes from the host file; ignored: num_processes " +
          *processes.text + " (" + processes.source.where + ")";
 }
 
@@ -45,7 +45,7 @@ std::string note_on_gpus(const Settings& settings, int present, int visible) {
   if (is_named ? present > 0 : visible > 0 || !settings.is_on("multi_gpu")) return "";
   const char* name = is_named ? "gpu_ids" : "multi_gpu";
   const std::string hidden = present > 0 ? "CUDA_VISIBLE_DEVICES hides all GPUs of this machine"
-                                         : "no NVIDIA GPU is found on this machine";
+                                         : "no NVIDIA GPU was found on this machine";
   return hidden + ", although " + config::place_of(settings[name].source) + " asks for some";
 }
 
@@ -64,7 +64,7 @@ void refuse_missing_gpus(const Settings& settings, const launch::LaunchPlan& pla
   if (what.empty() || !settings.is_on("multi_gpu")) return;
   throw ConfigError({.what = what,
                      .where = config::place_of(settings["multi_gpu"].source),
-                     .hint = "--cpu, if the processes shall run on the CPU"});
+                     .hint = "--cpu, to run the processes on the CPU"});
 }
 
 std::vector<std::string> launch_notes(const Settings& settings, const launch::LaunchPlan& plan) {
@@ -78,7 +78,7 @@ std::vector<std::string> launch_notes(const Settings& settings, const launch::La
   // With multi_gpu it is refused.
   if (const std::string gpus = missing_gpus(settings, plan);
       !gpus.empty() && !settings.is_on("multi_gpu")) {
-    notes.push_back(gpus + ": workers that find none run on the CPU");
+    notes.push_back(gpus + ": workers that find no GPU run on the CPU");
   }
   return notes;
 }

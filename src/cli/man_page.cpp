@@ -9,10 +9,10 @@ constexpr const char* kDescription = R"(.SH DESCRIPTION
 Trains libtorch models on any number of devices: writes a configuration, starts the workers of a
 training program on one machine or many, supervises them, and says what went wrong.
 .PP
-In long flags \- and _ are the same. A flag counts before an environment variable, that before the
-configuration file, that before the default.
+In long flags \- and _ are the same. A flag overrides an environment variable, which overrides the
+configuration file, which overrides the default.
 .B accelerate launch \-\-explain
-prints every value and who gave it.
+prints every value and where it comes from.
 )";
 
 constexpr const char* kManTail = R"(.SH EXIT STATUS
@@ -21,11 +21,10 @@ constexpr const char* kManTail = R"(.SH EXIT STATUS
 all went well
 .TP
 .B 1
-the work failed: what is there is damaged or not what the command reads, or a check did not pass
+the work failed: the input is damaged or of another kind than the command reads, or a check did not pass
 .TP
 .B 2
-the call is wrong: a flag, a value, a variable or a configuration file cannot be used as it stands, or
-there is nothing at a path
+wrong usage: a flag, a value, a variable or a configuration file is invalid, or a path does not exist
 .TP
 .B 126, 127
 the program may not be executed, or was not found
@@ -96,7 +95,7 @@ void add_man_command(const CommandOutline& command, const std::string& path, std
 
 std::string environment_text() {
   std::string text =
-      ".SH ENVIRONMENT\nEach variable gives the setting of the flag beside it a value.\n"
+      ".SH ENVIRONMENT\nEach variable sets the same value as the flag next to it.\n"
       ".TP\n.B HF_HOME, XDG_CACHE_HOME\nwhere the default configuration file is\n"
       ".TP\n.B PYTHON\nthe Python that runs programs in .py and modules\n";
   for (const config::Setting* setting : config::all_settings()) {

@@ -23,11 +23,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMergeFooter =
-    R"(SOURCE is a .safetensors file, the index of several, or a folder with them, also one of save_state.
-TARGET is a folder, or a file that ends in .safetensors. Tensors stay the same byte for byte; the
-target is there completely or not at all. It must not be in a folder that is the source; beside a
-single file it may be. Folders of torch.distributed.checkpoint (.distcp files, as FSDP in Python
-writes them) are refused: Python's accelerate merge-weights makes safetensors of them.
+    R"(SOURCE is a .safetensors file, the index of several, or a folder with them, including one that
+save_state wrote. TARGET is a folder, or a file that ends in .safetensors. Tensors are copied byte
+for byte; the target is written completely or not at all. It must not be inside a source folder, but
+may be next to a single source file. Folders of torch.distributed.checkpoint (.distcp files, as FSDP
+in Python writes them) are refused: convert them with Python's accelerate merge-weights.
 
 Examples:
   accelerate merge-weights runs/a/model merged
@@ -61,7 +61,7 @@ void refuse_torch_distributed(const fs::path& source) {
 
 int run_merge(const MergeOptions& options) {
   if (options.unsafe_serialization) {
-    throw UsageError({.what = "only safetensors files are written, no pickles",
+    throw UsageError({.what = "only safetensors files can be written, not pickles",
                       .where = "--unsafe_serialization",
                       .hint = "leave the flag out; torch and transformers read safetensors too"});
   }
@@ -101,26 +101,26 @@ int run_merge(const MergeOptions& options) {
 Command setup_merge(CLI::App& app) {
   auto options = std::make_shared<MergeOptions>();
   CLI::App* command =
-      app.add_subcommand("merge-weights", "Make one file of the weights of a model");
+      app.add_subcommand("merge-weights", "Merge the weights of a model into one file");
   command->formatter(
       std::make_shared<HelpFormatter>("accelerate merge-weights SOURCE TARGET [flags]"));
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->footer(kMergeFooter);
-  command->add_option("SOURCE", options->source, "What is merged")->type_name("")->required();
+  command->add_option("SOURCE", options->source, "Weights to merge")->type_name("")->required();
   command->add_option("TARGET", options->target, "Where the result goes")
       ->type_name("")
       ->required();
   command
       ->add_option("--max_shard_size", options->max_shard_size,
-                   "Write files of at most that size, such as 2GB or 2GiB [one file]")
+                   "Write files of at most this size, such as 2GB or 2GiB [one file]")
       ->type_name("SIZE");
   command->add_flag("--overwrite", options->overwrite, "Replace a model that is in the target");
   command->add_flag("--follow_links", options->follow_links,
-                    "Read files that links lead to, as in the cache of the Hugging Face hub");
+                    "Follow links to files, as in the cache of the Hugging Face hub");
   command->add_flag("--remove_checkpoint_dir", options->remove_checkpoint_dir,
-                    "Remove the files that were merged, when the new ones are safe");
+                    "Remove the merged files once the new ones are safely written");
   command->add_flag("--unsafe_serialization", options->unsafe_serialization,
-                    "Refused: pickles are not written here");
+                    "Refused: pickles cannot be written");
   return {command, [options] { return run_merge(*options); }};
 }
 

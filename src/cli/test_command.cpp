@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kTestFooter =
     R"(The workers are started as accelerate launch would start them, with the same configuration; all
-flags of accelerate launch are taken too (accelerate launch --help). The exit code is 0 if every
+flags of accelerate launch are accepted too (accelerate launch --help). The exit code is 0 if every
 check passed.
 
 Examples:
@@ -40,8 +40,9 @@ struct TestOptions {
 std::string require_seconds(const std::string& text) {
   const auto seconds = config::whole_number(text);
   if (seconds && *seconds > 0 && std::in_range<int>(*seconds)) return "";
-  throw UsageError({.what = "--timeout cannot be '" + text + "': it is a whole number of seconds",
-                    .hint = "--timeout 120"});
+  throw UsageError(
+      {.what = "--timeout cannot be '" + text + "': it must be a whole number of seconds",
+       .hint = "--timeout 120"});
 }
 
 std::string selftest_program() {
@@ -66,7 +67,7 @@ int run_selftest(const TestOptions& options, const std::vector<std::string>& lau
                             .own_flags = {"--json", "--timeout", "--folder"}};
   const std::string program = parse_launch_arguments(launch_flags, caller).program;
   if (!program.empty()) {
-    throw UsageError({.what = "accelerate test runs a program of its own, not " + program,
+    throw UsageError({.what = "accelerate test runs its own program, not " + program,
                       .hint = "accelerate launch " + program + " runs yours"});
   }
   std::vector<std::string> words = launch_flags;
@@ -85,24 +86,24 @@ int run_selftest(const TestOptions& options, const std::vector<std::string>& lau
 Command setup_test(CLI::App& app) {
   auto options = std::make_shared<TestOptions>();
   CLI::App* command =
-      app.add_subcommand("test", "Try out whether the configured processes can train together");
+      app.add_subcommand("test", "Check that the configured processes can train together");
   command->formatter(std::make_shared<HelpFormatter>("accelerate test [flags] [flags of launch]"));
   command->set_help_flag("-h,--help", "Print this help and exit");
   command->footer(kTestFooter);
   command->allow_extras();
   command
       ->add_option("--config_file", options->config_file,
-                   "The configuration to try out [that of accelerate launch]")
+                   "The configuration to check [the one that accelerate launch uses]")
       ->type_name("PATH");
   command->add_flag("--json", options->json, "Print the results as JSON");
   command
       ->add_option("--timeout", options->timeout,
-                   "The most seconds that a process waits for another [120]")
+                   "How many seconds a process waits for another at most [120]")
       ->type_name("SECONDS")
       ->check(CLI::Validator(require_seconds, ""));
   command
       ->add_option("--folder", options->folder,
-                   "A folder that all machines see, to try out checkpoints in\n"
+                   "A folder that all machines see, for the check of checkpoints\n"
                    "[the folder of temporary files; several machines must name one]")
       ->type_name("PATH");
   return {command, [=] { return run_selftest(*options, command->remaining()); }};

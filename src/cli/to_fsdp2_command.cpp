@@ -22,14 +22,14 @@ struct ToFsdp2Options {
 
 int run_conversion(const ToFsdp2Options& options) {
   if (!options.overwrite && options.output_file.empty()) {
-    throw UsageError({.what = "where shall the result go?",
+    throw UsageError({.what = "no output file is named",
                       .hint = "--output_file new.yaml, or --overwrite to replace the file"});
   }
   const std::string target =
       options.output_file.empty() ? options.config_file : options.output_file;
   std::error_code no_file;
   if (!options.overwrite && std::filesystem::exists(target, no_file)) {
-    throw ConfigError({.what = "'" + target + "' exists, and is not replaced",
+    throw ConfigError({.what = "'" + target + "' exists and is not replaced",
                        .where = "--output_file",
                        .hint = "add --overwrite, or name another file"});
   }

@@ -98,10 +98,11 @@ CLI::Validator one_of(std::string option, std::vector<std::string> choices,
     if (std::find(choices.begin(), choices.end(), word) != choices.end()) return "";
     const std::string nearest = config::nearest_name(word, choices);
     const auto known = hints.find(word);
-    throw UsageError({.what = option + " cannot be '" + word + "': it is " + listed(choices, "or"),
-                      .hint = known != hints.end() ? known->second
-                              : nearest.empty()    ? ""
-                                                   : nearest + "?"});
+    throw UsageError(
+        {.what = option + " cannot be '" + word + "': it must be " + listed(choices, "or"),
+         .hint = known != hints.end() ? known->second
+                 : nearest.empty()    ? ""
+                                      : nearest + "?"});
   };
   return CLI::Validator(check, "");
 }

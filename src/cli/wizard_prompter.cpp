@@ -73,7 +73,7 @@ class LinePrompter : public Prompter {
       for (size_t i = 0; i < options.size(); ++i) {
         if (answer == std::to_string(i) || answer == options[i]) return i;
       }
-      print_to_person("'" + answer + "' is none of them.\n");
+      print_to_person("'" + answer + "' is not one of the choices.\n");
     }
   }
 

@@ -84,12 +84,12 @@ class Wizard {
         {"one process (CPU or one GPU)", "several processes on CPUs", "several GPUs"}, preset));
     if (kind == MachineKind::kOneProcess) {
       is_cpu_ = machine_.gpus == 0 ||
-                prompter_.confirm("Keep to the CPU, although there is a GPU?", is_present("cpu"));
+                prompter_.confirm("Train on the CPU, although there is a GPU?", is_present("cpu"));
     }
     if (kind == MachineKind::kManyCpu) is_cpu_ = true;
     if (kind == MachineKind::kManyGpu && machine_.gpus == 0) {
       prompter_.tell(
-          "No NVIDIA GPU is found on this machine: here accelerate launch will not start them.");
+          "No NVIDIA GPU was found on this machine: accelerate launch will refuse to start here.");
     }
     const char* types[] = {"NO", "MULTI_CPU", "MULTI_GPU"};
     document_.set("distributed_type", FileNode::string(types[static_cast<size_t>(kind)]));
@@ -99,13 +99,13 @@ class Wizard {
   }
 
   void ask_machines() {
-    machines_ = number_of(ask_value(asking_, "How many machines take part", "num_machines", "1"));
+    machines_ = number_of(ask_value(asking_, "How many machines", "num_machines", "1"));
     document_.set("num_machines", FileNode::plain(number_text(machines_)));
     document_.set("same_network", FileNode::plain("true"));
     if (machines_ == 1) return;
     const auto rank =
-        prompter_.ask("Which of them is this one, from 0",
-                      proposal_of(asking_, "machine_rank", "0"), [this](const std::string& answer) {
+        prompter_.ask("Rank of this machine, from 0", proposal_of(asking_, "machine_rank", "0"),
+                      [this](const std::string& answer) {
                         const std::string problem = as_setting("machine_rank")(answer);
                         if (!problem.empty()) return problem;
                         return number_of(answer) < machines_ ? std::string()
@@ -115,9 +115,9 @@ class Wizard {
                       });
     document_.set("machine_rank", FileNode::plain(number_text(number_of(rank))));
     document_.set("main_process_ip",
-                  FileNode::string(prompter_.ask("Address of machine 0, where all meet",
-                                                 proposal_of(asking_, "main_process_ip", ""),
-                                                 complaint_about_host)));
+                  FileNode::string(prompter_.ask(
+                      "Address of machine 0, which all others connect to",
+                      proposal_of(asking_, "main_process_ip", ""), complaint_about_host)));
     document_.set("main_process_port",
                   FileNode::plain(ask_value(asking_, "Port there", "main_process_port", "29500")));
     document_.set("same_network", confirm_value(asking_, "Are all machines on one local network?",
@@ -126,7 +126,7 @@ class Wizard {
 
   void ask_mpirun() {
     const bool was_mpirun = machine_.present.count("mpirun_hostfile") > 0;
-    if (!prompter_.confirm("Shall mpirun start the processes?", was_mpirun)) return;
+    if (!prompter_.confirm("Start the processes with mpirun?", was_mpirun)) return;
     FileNode mpirun = FileNode::map();
     mpirun.set("mpirun_hostfile",
                FileNode::string(prompter_.ask("Host file of mpirun",
@@ -146,14 +146,15 @@ class Wizard {
           if (!problem.empty()) return problem;
           return number_of(answer) % machines_ == 0
                      ? std::string()
-                     : "It must be a multiple of " + number_text(machines_) + ", the machines.";
+                     : "It must be a multiple of " + number_text(machines_) +
+                           ", the number of machines.";
         });
     document_.set("num_processes", FileNode::plain(number_text(number_of(processes))));
   }
 
   void ask_checks() {
     document_.set("debug", confirm_value(asking_,
-                                         "Compare every collective over the ranks before it runs? "
+                                         "Compare every collective across ranks before it runs? "
                                          "(slower; finds ranks that disagree)",
                                          "debug"));
   }
@@ -165,7 +166,7 @@ class Wizard {
         [this](const std::string& answer) {
           if (answer == "all") return std::string();
           if (!config::is_gpu_list(answer)) {
-            return std::string("Numbers with commas between, or all.");
+            return std::string("Numbers separated by commas, or all.");
           }
           const bool is_one_of_many = config::list_parts(answer).size() < 2 && machines_ == 1 &&
                                       document_.find("distributed_type")->text == "MULTI_GPU";

@@ -27,27 +27,28 @@ void ask_fsdp(const Asking& asking, FileNode& document) {
            confirm_value(asking, "Keep parameters and gradients in host memory?",
                          "fsdp_offload_params"));
   fsdp.set("fsdp_auto_wrap_policy",
-           choose_value(asking, "How is a model cut into units?", "fsdp_auto_wrap_policy"));
+           choose_value(asking, "How is the model split into units?", "fsdp_auto_wrap_policy"));
   const std::string wrap = fsdp.find("fsdp_auto_wrap_policy")->text;
   if (wrap == "TRANSFORMER_BASED_WRAP") {
     const std::string classes = asking.prompter.ask(
-        "Names of the layers that become units, with commas between (empty: the model knows)", "",
-        anything);
+        "Names of the layers that become units, separated by commas (empty: decided by the model)",
+        "", anything);
     if (!classes.empty()) {
       fsdp.set("fsdp_transformer_layer_cls_to_wrap", FileNode::string(classes));
     }
   } else if (wrap == "SIZE_BASED_WRAP") {
-    fsdp.set("fsdp_min_num_params", FileNode::plain(ask_value(asking, "From how many parameters on",
-                                                              "fsdp_min_num_params", "100000000")));
+    fsdp.set("fsdp_min_num_params",
+             FileNode::plain(ask_value(asking, "Least number of parameters of a unit",
+                                       "fsdp_min_num_params", "100000000")));
   }
   fsdp.set("fsdp_state_dict_type",
            choose_value(asking, "What do checkpoints hold?", "fsdp_state_dict_type",
                         "SHARDED_STATE_DICT", "LOCAL_STATE_DICT"));  // of version 1 alone
   fsdp.set("fsdp_activation_checkpointing",
-           confirm_value(asking, "Compute activations again in backward instead of keeping them?",
+           confirm_value(asking, "Recompute activations in backward instead of keeping them?",
                          "fsdp_activation_checkpointing"));
   fsdp.set("fsdp_cpu_ram_efficient_loading",
-           truth(asking.prompter.confirm("Read checkpoints on the first rank alone?", true)));
+           truth(asking.prompter.confirm("Read checkpoints on the first rank only?", true)));
   document.set("fsdp_config", std::move(fsdp));
 }
 
@@ -69,9 +70,10 @@ void ask_deepspeed_stage(const Asking& asking, FileNode& deepspeed) {
                   FileNode::string(
                       asking.prompter.ask("NVMe folder of the " + part + "s", "/nvme", anything)));
   }
-  deepspeed.set("gradient_accumulation_steps",
-                FileNode::plain(ask_value(asking, "Batches whose gradients make one update",
-                                          "gradient_accumulation_steps", "1")));
+  deepspeed.set(
+      "gradient_accumulation_steps",
+      FileNode::plain(ask_value(asking, "Batches whose gradients are accumulated for one update",
+                                "gradient_accumulation_steps", "1")));
   if (stage == 3) {
     deepspeed.set(
         "zero3_save_16bit_model",
@@ -115,7 +117,7 @@ void ask_sharding(const Asking& asking, FileNode& document,
   std::vector<std::string> answers{"every process holds the whole model"};
   for (const Way& way : ways) answers.emplace_back(way.answer);
   const size_t chosen =
-      asking.prompter.choose("How is the model spread over the processes?", answers, 0);
+      asking.prompter.choose("How is the model distributed over the processes?", answers, 0);
   if (chosen > 0) ways[chosen - 1].ask(asking, document);
 }
 

@@ -11,8 +11,8 @@
 namespace accelerate::cli {
 namespace {
 
-constexpr const char* kMenuKeys = "arrows or digit: choose  Enter: take  b: back  Esc: leave";
-constexpr const char* kLineKeys = "Enter: take  up arrow: back  Esc: leave";
+constexpr const char* kMenuKeys = "arrows or digit: choose  Enter: accept  b: back  Esc: quit";
+constexpr const char* kLineKeys = "Enter: accept  up arrow: back  Esc: quit";
 
 std::string dimmed(const std::string& text) { return "\x1b[2m" + text + "\x1b[0m"; }
 
@@ -187,8 +187,11 @@ std::string edit_line_in_terminal(const WizardInput& input, const std::string& q
       line.apply(press);
       continue;
     }
+    if (press.key == Key::kUp) {
+      print_to_person("\r" + (is_long ? erased((prompt.size() + width - 1) / width) : "\x1b[J"));
+      throw WentBack();
+    }
     leave(line.text());
-    if (press.key == Key::kUp) throw WentBack();
     if (press.key == Key::kEscape) throw Interrupted(SIGINT);
     refuse_end_of_input();
   }

@@ -16,7 +16,7 @@ std::optional<ReduceOp> Reduction::parse(std::string_view name) {
     if (comm::name_of(op) == name) return op;
   }
   if (name == "none") return std::nullopt;
-  throw UsageError({.what = "there is no reduction `" + std::string(name) + '`',
+  throw UsageError({.what = "unknown reduction `" + std::string(name) + '`',
                     .where = "reduce",
                     .hint = "use sum, mean, max, min or none"});
 }

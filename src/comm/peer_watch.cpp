@@ -40,8 +40,8 @@ constexpr const char* kDecideTogether =
     "the criterion, or set_trigger() and check_trigger()); for ranks with fewer batches there is "
     "join_uneven_inputs()";
 constexpr const char* kSeeItsMessage =
-    "the rank that ended first has said why: look for its message above, or at its end in the "
-    "report of the launcher";
+    "the rank that ended first said why: look for its message above, or in the launcher's "
+    "report";
 constexpr const char* kSlowOrElsewhere =
     "all ranks must make the same calls in the same order; if they do and one is only slow, raise "
     ".process_group = {.timeout = ...}";

@@ -109,7 +109,7 @@ void require_own_host(c10d::Store& store, const RankEnvironment& ranks, const De
     return;
   }
   if (host == describe_job(ranks)) return;
-  throw CommError({.what = "rank 0 did not come: the one that listens at " + endpoint(ranks) +
+  throw CommError({.what = "rank 0 did not join: the process that listens at " + endpoint(ranks) +
                            " is for " + host + ", this rank is one of " + describe_job(ranks),
                    .where = "rendezvous (MASTER_ADDR, MASTER_PORT)",
                    .hint = "start all ranks with the same WORLD_SIZE, from one launcher; a worker "
@@ -174,7 +174,7 @@ void wait_for_all(c10d::Store& store, int world_size, const Deadline& deadline) 
     throw_lost(error);
   }
   if (missing.empty()) return;  // the last one came just now
-  throw CommError({.what = list_ranks(missing) + " did not come " + deadline.text() + " (" +
+  throw CommError({.what = list_ranks(missing) + " did not join " + deadline.text() + " (" +
                            std::to_string(world_size - missing.size()) + " of " +
                            std::to_string(world_size) + " are here)",
                    .where = "rendezvous",

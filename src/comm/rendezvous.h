@@ -20,7 +20,7 @@ struct Meeting {
 };
 
 // Meets all ranks of `ranks`. Collective; blocks at most `timeout` in all, then throws CommError
-// that names the ranks that did not come. Ranks of another job, of another attempt of it, or that
+// that names the ranks that did not join. Ranks of another job, of another attempt of it, or that
 // believe in another number of ranks count as not come; they are refused at once where rank 0
 // hosts the store.
 //

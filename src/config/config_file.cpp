@@ -163,7 +163,7 @@ FileNode upgraded_document(FileNode document, const std::filesystem::path& path)
   if (!has_value(document, "distributed_type")) {
     throw ConfigError({.what = "a configuration file must name a distributed_type",
                        .where = path.string(),
-                       .hint = "distributed_type: 'NO', or write the file anew with "
+                       .hint = "distributed_type: 'NO', or write a new file with "
                                "accelerate config"});
   }
   if (document.find("distributed_type")->text == "NO" && !names_sagemaker(document)) {

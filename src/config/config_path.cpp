@@ -88,7 +88,7 @@ void replace_file(const fs::path& path, const std::string& text) {
   if (target.has_parent_path()) {
     fs::create_directories(target.parent_path(), error);
     if (error) {
-      throw FileWriteError({.what = "the folder cannot be made: " + error.message(),
+      throw FileWriteError({.what = "the folder cannot be created: " + error.message(),
                             .where = target.parent_path().string()});
     }
   }

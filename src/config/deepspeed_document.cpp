@@ -80,7 +80,7 @@ FileNode filled_in(FileNode document, const Settings& settings) {
 DeepspeedDocument deepspeed_document(const Settings& settings, const std::optional<FileNode>& file,
                                      const std::filesystem::path& path) {
   if (file && file->find("zero_optimization") == nullptr) {
-    throw ConfigError({.what = "the DeepSpeed configuration says nothing of zero_optimization",
+    throw ConfigError({.what = "the DeepSpeed configuration has no zero_optimization",
                        .where = path.string(),
                        .hint = "\"zero_optimization\": {\"stage\": 2}"});
   }

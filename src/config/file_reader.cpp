@@ -65,7 +65,8 @@ class Converter {
     if (tag.empty() || tag == "?" || tag == "!" || tag.starts_with("tag:yaml.org,2002:str")) return;
     if (tag.starts_with("tag:yaml.org,2002:python/tuple"))
       return;  // a list, written by older files
-    fail("a value is tagged " + printable_text(tag) + ", which is no configuration", line);
+    fail("a value is tagged " + printable_text(tag) + ", which configuration files cannot have",
+         line);
   }
 
   [[noreturn]] void fail(const std::string& what, int line) const {
@@ -126,7 +127,7 @@ FileNode read_config_text(const std::filesystem::path& path) {
   }
   text.resize(static_cast<size_t>(stream.gcount()));
   if (text.size() > kMaxBytes) {
-    throw ConfigError({.what = "the file is longer than a mebibyte: no configuration is",
+    throw ConfigError({.what = "the file is larger than 1 MiB, which no configuration file is",
                        .where = path.string()});
   }
   return parse_config_text(text, path);

@@ -33,20 +33,21 @@ Fsdp2Conversion to_fsdp2(FileNode document) {
   Fsdp2Conversion result{.document = std::move(document)};
   const FileNode* fsdp = result.document.find("fsdp_config");
   if (fsdp == nullptr || fsdp->entries.empty()) {
-    result.notes.emplace_back("the file has no fsdp_config: nothing is to be converted");
+    result.notes.emplace_back("the file has no fsdp_config: there is nothing to convert");
     return result;
   }
   const FileNode* version = fsdp->find("fsdp_version");
   if (version != nullptr && version->text == "2") {
     result.notes.emplace_back(
-        "fsdp_config is of version 2 already: nothing is converted; if its keys are those of "
+        "fsdp_config is already of version 2: there is nothing to convert; if its keys are those "
+        "of "
         "version 1, set fsdp_version to 1 first");
     return result;
   }
   FileNode converted = FileNode::map();
   for (const FileEntry& entry : fsdp->entries) {
     if (is_removed(entry.key)) {
-      result.notes.push_back(entry.key + " is left out: version 2 does not have it");
+      result.notes.push_back(entry.key + " is dropped: version 2 does not have it");
     } else if (entry.key == "fsdp_sharding_strategy" || entry.key == "fsdp_reshard_after_forward") {
       converted.set("fsdp_reshard_after_forward", reshard_value(entry.value));
     } else {

@@ -84,19 +84,19 @@ constexpr Setting kDeepspeedSettings[] = {
     deepspeed("deepspeed_moe_layer_cls_names", Kind::kText,
               "deepspeed_config.deepspeed_moe_layer_cls_names",
               "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", Spelling::kAsIs,
-              "Mixture-of-experts layers, with commas between"),
+              "Mixture-of-experts layers, separated by commas"),
     launching("deepspeed_multinode_launcher", Kind::kChoice,
               "deepspeed_config.deepspeed_multinode_launcher", Effect::kUsed,
               "What starts DeepSpeed jobs on several machines [pdsh, which is ssh here]",
               kMultinodeLaunchers),
     launching("deepspeed_hostfile", Kind::kPath, "deepspeed_config.deepspeed_hostfile",
-              Effect::kUsed, "The machines of such a job: lines such as node1 slots=2"),
+              Effect::kUsed, "The machines of a DeepSpeed job: lines such as node1 slots=2"),
     launching("deepspeed_exclusion_filter", Kind::kText,
               "deepspeed_config.deepspeed_exclusion_filter", Effect::kNone,
               "Machines and GPUs to leave out"),
     launching("deepspeed_inclusion_filter", Kind::kText,
               "deepspeed_config.deepspeed_inclusion_filter", Effect::kNone,
-              "Machines and GPUs to take"),
+              "Machines and GPUs to use"),
 };
 
 }  // namespace

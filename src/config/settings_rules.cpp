@@ -66,11 +66,11 @@ void check_gpu_ids(const Settings& settings) {
   if (ids.empty() || ids == "all") return;
   if (!is_gpu_list(ids)) {
     refuse_combination(settings, "gpu_ids", "gpu_ids cannot be '" + printable_text(ids) + "'",
-                       "numbers with commas between, as in 0,1, or all");
+                       "numbers separated by commas, as in 0,1, or all");
   }
   if (settings.is_on("multi_gpu") && list_parts(ids).size() < 2 &&
       settings.integer("num_machines").value_or(1) <= 1) {
-    refuse_combination(settings, "gpu_ids", "one GPU is named, but several are to be trained on",
+    refuse_combination(settings, "gpu_ids", "only one GPU is named for training on several",
                        "name at least two GPUs, or --gpu_ids all");
   }
 }

@@ -37,7 +37,7 @@ bool is_one_of(std::string_view text, std::span<const std::string_view> words) {
 [[noreturn]] void refuse_value(const Setting& setting, std::string_view text, const Source& source,
                                const std::string& allowed, std::string hint = {}) {
   throw ConfigError({.what = std::string(setting.name) + " cannot be '" + printable_text(text) +
-                             "': it is " + allowed,
+                             "': it must be " + allowed,
                      .where = place_of(source),
                      .hint = std::move(hint)});
 }
@@ -143,7 +143,7 @@ std::string checked_truths(const Setting& setting, std::string_view text, const 
   for (const std::string& part : parts) {
     const auto truth = truth_of(part);
     if (!truth || parts.size() != 3) {
-      refuse_value(setting, text, source, "three of true and false, with commas between");
+      refuse_value(setting, text, source, "three of true and false, separated by commas");
     }
     result += std::string(result.empty() ? "" : ",") + (*truth ? "true" : "false");
   }

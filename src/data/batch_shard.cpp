@@ -27,7 +27,8 @@ void check_shard_options(const BatchShardOptions& options) {
   }
   if (options.start < 0 || options.start > options.n) {
     throw UsageError({.what = "a pass of " + std::to_string(options.n) +
-                              " samples cannot go on at sample " + std::to_string(options.start)});
+                              " samples cannot continue at sample " +
+                              std::to_string(options.start)});
   }
   if (options.world_size < 1 || options.rank < 0 || options.rank >= options.world_size) {
     throw UsageError({.what = "rank " + std::to_string(options.rank) + " does not exist among " +

@@ -108,7 +108,7 @@ bool split_csv_line(std::string_view line, char delimiter, std::vector<std::stri
 
 void refuse_csv_quote(const std::string& file, size_t line, size_t column) {
   refuse_csv(file, line, ", column " + std::to_string(column + 1),
-             "a quote is not closed, or something stands between it and the next delimiter",
+             "a quote is not closed, or something follows it before the next delimiter",
              "write a quote inside quotes twice; a field cannot go on in the next line");
 }
 

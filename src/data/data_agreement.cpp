@@ -113,7 +113,7 @@ Finding read_samples(const detail::SampleDigest& digest, const std::vector<int64
       const uint64_t first = digest(static_cast<size_t>(sample));
       for (int again = 1; again < readings; ++again) {
         if (digest(static_cast<size_t>(sample)) == first) continue;
-        return {.reason = name + " is another one each time it is read"};
+        return {.reason = name + " differs each time it is read"};
       }
       finding.digests.push_back(first);
     } catch (const std::exception& error) {  // the loop will meet it too, and say more

@@ -37,7 +37,7 @@ std::vector<size_t> sizes_of_fractions(size_t size, const std::vector<SplitPart>
   }
   if (std::abs(sum - 1) > 1e-9) {
     throw UsageError(
-        {.what = "random_split: the fractions sum up to " + std::to_string(sum) + ", not to 1"});
+        {.what = "random_split: the fractions add up to " + std::to_string(sum) + ", not to 1"});
   }
   std::vector<size_t> sizes;
   size_t dealt = 0;
@@ -55,13 +55,13 @@ std::vector<size_t> sizes_of_counts(size_t size, const std::vector<SplitPart>& p
   double sum = 0;
   for (const SplitPart& part : parts) {
     if (part.value() < 0) {
-      throw UsageError({.what = "random_split: a part cannot have fewer than no samples"});
+      throw UsageError({.what = "random_split: a part cannot have a negative number of samples"});
     }
     sum += part.value();
     sizes.push_back(static_cast<size_t>(part.value()));
   }
   if (sum != static_cast<double>(size)) {
-    throw UsageError({.what = "random_split: the parts sum up to " +
+    throw UsageError({.what = "random_split: the parts add up to " +
                               std::to_string(static_cast<size_t>(sum)) +
                               " samples, the dataset has " + std::to_string(size)});
   }

@@ -86,7 +86,7 @@ void refuse_rows(const NestedPath& path, int64_t rows, int64_t samples) {
                std::to_string(rows) + " rows, the batch has " + std::to_string(samples) +
                " samples",
        .where = "dispatch_batches",
-       .hint = "give every tensor one row a sample, or give slice_fn_for_dispatch()"});
+       .hint = "give every tensor one row per sample, or give slice_fn_for_dispatch()"});
 }
 
 BatchInfo part_of(const BatchInfo& whole, int rank, int world_size) {

@@ -18,7 +18,7 @@ namespace {
 
 void check_idx_options(const IdxOptions& options) {
   if (!options.to_float && (options.mean != 0.0 || options.stddev != 1.0)) {
-    throw UsageError({.what = "IdxOptions: mean and stddev change nothing while to_float is off",
+    throw UsageError({.what = "IdxOptions: mean and stddev have no effect while to_float is off",
                       .hint = "add .to_float = true"});
   }
   if (!(options.stddev > 0)) {

@@ -35,7 +35,8 @@ size_t IdxMagic::element_bytes() const { return bytes_of_code(static_cast<uint8_
 
 IdxMagic parse_idx_magic(std::span<const uint8_t, 4> bytes, const std::filesystem::path& path) {
   if (bytes[0] != 0 || bytes[1] != 0 || bytes_of_code(bytes[2]) == 0) {
-    refuse_idx_header(path, "not an IDX file: its first bytes are no magic number of the format");
+    refuse_idx_header(path,
+                      "not an IDX file: its first bytes are not a magic number of the format");
   }
   return {.type = static_cast<IdxType>(bytes[2]), .dimensions = bytes[3]};
 }

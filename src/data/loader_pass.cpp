@@ -26,16 +26,16 @@ void check_order_options(const LoaderOptions& options, SourceKind kind) {
   const bool orders = options.shuffle || options.sampler || options.batch_sampler;
   if (kind != SourceKind::kDataset && orders) {
     refuse_loader(
-        "a stream has an order of its own: shuffle, sampler and batch_sampler do not go with it",
+        "a stream has its own order: shuffle, sampler and batch_sampler cannot be combined with it",
         "shuffle inside the stream, or give the loader a dataset with size() and get()");
   }
   if (options.batch_sampler && options.batch_size != LoaderOptions{}.batch_size) {
     refuse_loader("batch_size and batch_sampler are both set",
-                  "leave batch_size out: the batch sampler decides of it");
+                  "leave batch_size out: it is set by the batch sampler");
   }
   if (options.batch_sampler && (options.shuffle || options.sampler)) {
     refuse_loader(
-        "a batch_sampler decides of the order by itself, shuffle and sampler do not go with it",
+        "a batch_sampler sets the order itself: shuffle and sampler cannot be combined with it",
         "shuffle inside the batch sampler");
   }
   if (options.sampler && options.shuffle) {
@@ -107,7 +107,7 @@ void check_options(const LoaderOptions& options, SourceKind kind) {
 void check_shard(const LoaderOptions& options, const LoaderShard& shard, SourceKind kind,
                  bool already_sharded) {
   if (already_sharded) {
-    refuse_loader("this loader is sharded already", "shard the loader that data_loader() returned");
+    refuse_loader("this loader is already sharded", "shard the loader that data_loader() returned");
   }
   if ((shard.dispatch || !shard.rng_types.empty()) && shard.world_size > 1 && !shard.communicator) {
     refuse_loader("dispatch and rng_types need a communicator");
@@ -218,7 +218,7 @@ void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
   if (size && state.size >= 0 && *size != state.size) {
     reject("the state is of a dataset with " + std::to_string(state.size) +
                " samples, this one has " + std::to_string(*size),
-           "load it into a loader of the same data, or start the epoch anew");
+           "load it into a loader of the same data, or restart the epoch");
   }
   if (settings.kind == SourceKind::kDataset && size && !state.counts_batches) {
     const int64_t all = planned_size(

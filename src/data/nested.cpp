@@ -78,7 +78,7 @@ void refuse_to_cut(const NestedPath& path) {
   throw DataError(
       {.what = name_of(path) + " has no rows and cannot be cut into rows",
        .where = "slice_rows()",
-       .hint = "give slice_fn_for_dispatch, or make it a tensor with one row a sample"});
+       .hint = "give slice_fn_for_dispatch, or make it a tensor with one row per sample"});
 }
 
 at::Tensor join_tensors(const NestedPath& path, const std::vector<at::Tensor>& parts) {
@@ -100,7 +100,7 @@ void refuse_to_join(const NestedPath& path, size_t part) {
   throw DataError({.what = "part " + std::to_string(part) + " cannot be joined to part 0: " +
                            name_of(path) + " is the same for all rows, but differs between them",
                    .where = "concatenate()",
-                   .hint = "make it a tensor or a std::vector with one entry a row"});
+                   .hint = "make it a tensor or a std::vector with one entry per row"});
 }
 
 void check_same_shape(const NestedPath& path, const NestedShape& first, size_t part,

@@ -44,12 +44,13 @@ at::Tensor map_npy(const std::filesystem::path& path) {
       std::make_shared<const MappedFile>(path, "the .npy file", MappedFile::Writes::kPrivate);
   const NpyLayout layout = parse_npy(file->bytes(), path);
   if (layout.offset % layout.element_bytes != 0) {
-    throw DataError({.what = "the elements of the .npy file begin at no multiple of their size",
-                     .where = path.string() + ", byte " + std::to_string(layout.offset),
-                     .hint = "write the file again with numpy.save, or use NpyDataset"});
+    throw DataError(
+        {.what = "the elements of the .npy file do not begin at a multiple of their size",
+         .where = path.string() + ", byte " + std::to_string(layout.offset),
+         .hint = "write the file again with numpy.save, or use NpyDataset"});
   }
   if (npy_scalar_type(layout) == at::kBool) {
-    throw DataError({.what = "bools cannot be mapped: the file may hold bytes that are none",
+    throw DataError({.what = "bools cannot be mapped: the file may hold bytes other than 0 and 1",
                      .where = path.string(),
                      .hint = "use NpyDataset, which reads them as 0 or 1"});
   }

@@ -169,7 +169,7 @@ NpyLayout parse_npy(std::span<const std::byte> file, const std::filesystem::path
   const HeaderReader beginning(text, 0, path);
   if (!text.starts_with(kNpyMagic)) {
     beginning.refuse("not a .npy file: it does not begin with the magic string of the format",
-                     "save the array with numpy.save; of a .npz file unpack the arrays first");
+                     "save the array with numpy.save; unpack the arrays of a .npz file first");
   }
   const auto byte = [&](size_t i) { return static_cast<size_t>(file[i]); };
   if (file.size() < 12) beginning.refuse_damaged();
@@ -216,10 +216,10 @@ NpyLayout parse_npy(std::span<const std::byte> file, const std::filesystem::path
   const size_t bytes = has_empty_rows || layout.shape[0] == 0 ? 0 : static_cast<size_t>(promised);
   const size_t found = file.size() - layout.offset;
   if (found != bytes) {
-    reader.refuse(
-        "the header of the .npy file promises " + std::to_string(bytes) +
-            " bytes of data, the file holds " + std::to_string(found),
-        found < bytes ? "the file is truncated: fetch or write it again" : "save one array a file");
+    reader.refuse("the header of the .npy file promises " + std::to_string(bytes) +
+                      " bytes of data, the file holds " + std::to_string(found),
+                  found < bytes ? "the file is truncated: fetch or write it again"
+                                : "save one array per file");
   }
   return layout;
 }

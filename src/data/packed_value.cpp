@@ -170,7 +170,7 @@ Unpacker::Unpacker(std::string_view header, at::Tensor bytes, const std::type_in
   const auto size = take_number<int64_t>();
   if (!bytes_.defined() || bytes_.scalar_type() != at::kByte || bytes_.dim() != 1 ||
       !bytes_.is_contiguous()) {
-    refuse("tensor data that is no contiguous tensor of bytes");
+    refuse("tensor data that is not a contiguous tensor of bytes");
   }
   if (size < 0 || bytes_.numel() < size) {
     refuse(std::to_string(bytes_.numel()) + " bytes of tensor data, its header says " +
@@ -253,7 +253,7 @@ void Unpacker::constant(std::string& text) {
 void Unpacker::constant(bool& flag) {
   expect(NestedKind::kConstant);
   const auto byte = take_number<uint8_t>();
-  if (byte > 1) refuse("a truth value that is neither");
+  if (byte > 1) refuse("a boolean that is neither true nor false");
   flag = byte == 1;
 }
 

@@ -200,8 +200,8 @@ void check_weights(const std::vector<double>& weights, int64_t draws, bool repla
   }
   if (!replacement && draws > positive) {
     throw UsageError({.what = "cannot draw " + std::to_string(draws) +
-                              " samples without putting them back from " +
-                              std::to_string(positive) + " weights above zero",
+                              " samples without replacement from " + std::to_string(positive) +
+                              " weights above zero",
                       .hint = "draw fewer, or with replacement"});
   }
 }

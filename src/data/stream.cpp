@@ -12,13 +12,13 @@ namespace accelerate::detail {
 
 void throw_read_twice() {
   throw DataError({.what = "this stream can be read only once, a second pass was asked for",
-                   .hint = "give stream() a function that opens the source anew for each pass"});
+                   .hint = "give stream() a function that reopens the source for each pass"});
 }
 
 void throw_overtaken_pass() {
   throw UsageError(
-      {.what = "two loops over one loader of torch::data: it has one place, which the "
-               "inner loop took",
+      {.what = "two loops over one loader of torch::data: it has a single position, "
+               "which the inner loop has moved",
        .hint = "give each loop a loader of its own, or use accelerate::data_loader()"});
 }
 

@@ -72,7 +72,7 @@ TokenLayout parse_token_header(std::span<const std::byte> file, const std::files
     }
     return {.token_bytes = kind.token_bytes, .offset = kHeaderBytes, .tokens = tokens};
   }
-  refuse_token_file(path, 0, "not a token file: it begins with no known magic number",
+  refuse_token_file(path, 0, "not a token file: it does not begin with a known magic number",
                     no_header_hint);
 }
 
@@ -80,7 +80,7 @@ TokenLayout plain_token_layout(uint64_t file_bytes, size_t token_bytes, uint64_t
                                const std::filesystem::path& path) {
   if (offset % token_bytes != 0) {
     throw UsageError({.what = "TokenOptions: an offset of " + std::to_string(offset) +
-                              " bytes is no multiple of the " + std::to_string(token_bytes) +
+                              " bytes is not a multiple of the " + std::to_string(token_bytes) +
                               " bytes of a token",
                       .where = path.string()});
   }

@@ -10,7 +10,7 @@ namespace accelerate::detail {
 void throw_too_many_workers(int workers, const char* why) {
   throw UsageError({.what = "cannot start " + std::to_string(workers) + " workers: " + why,
                     .where = "num_workers",
-                    .hint = "ask for fewer; more than the machine has cores seldom helps"});
+                    .hint = "ask for fewer; more than the machine has cores rarely helps"});
 }
 
 void enter_worker_thread() {

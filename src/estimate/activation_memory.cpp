@@ -45,7 +45,7 @@ uint64_t activation_bytes(const Architecture& model, Dtype dtype, const BatchSha
   const double bytes =
       bytes_per_token * static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
   if (bytes > kMostActivationBytes) {
-    throw UsageError({.what = "activations of that batch would fit on no machine",
+    throw UsageError({.what = "the activations of such a batch would not fit on any machine",
                       .hint = "--batch and --sequence are those of one rank"});
   }
   return static_cast<uint64_t>(bytes);

@@ -32,9 +32,8 @@ std::string known_class(const ModelConfig& config, const std::vector<std::string
   const std::string name = config.architecture();
   if (name.empty()) return known.front();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
-    config.refuse(
-        "the class " + files::in_quotes(name) + " is not known",
-        "known are " + joined(known) + "; of any other model name the .safetensors files");
+    config.refuse("the class " + files::in_quotes(name) + " is not known",
+                  "known: " + joined(known) + "; for any other model name its .safetensors files");
   }
   return name;
 }
@@ -44,9 +43,9 @@ Architecture architecture_of(const ModelConfig& config) {
   const auto found = describers().find(type);
   if (found == describers().end()) {
     config.refuse(
-        type.empty() ? "the file does not say model_type"
+        type.empty() ? "the file has no model_type"
                      : "the model_type " + files::in_quotes(type) + " is not known",
-        "known are " + joined(known_types()) + "; of any other model name the .safetensors files");
+        "known: " + joined(known_types()) + "; for any other model name its .safetensors files");
   }
   return found->second(config);
 }

@@ -39,14 +39,15 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
          .hint = "name the config.json of a model, or its .safetensors files"});
   } catch (const std::runtime_error& error) {
     throw ConfigError(
-        {.what = "the file is no configuration of a model: " + std::string(error.what()),
+        {.what = "the file is not the configuration of a model: " + std::string(error.what()),
          .where = where,
          .hint = "name the config.json of a model, or its .safetensors files"});
   }
   if (!values.is_object()) {
-    throw ConfigError({.what = "the file is no configuration of a model: it holds no JSON object",
-                       .where = where,
-                       .hint = "name the config.json of a model, or its .safetensors files"});
+    throw ConfigError(
+        {.what = "the file is not the configuration of a model: it holds no JSON object",
+         .where = where,
+         .hint = "name the config.json of a model, or its .safetensors files"});
   }
   return {std::move(values), where};
 }
@@ -58,7 +59,7 @@ ModelConfig ModelConfig::read(const std::filesystem::path& path) {
   if (!file) {
     throw ConfigError({.what = "the configuration of the model cannot be read",
                        .where = path.string(),
-                       .hint = "is it a file that you may read?"});
+                       .hint = "check that it is a file you can read"});
   }
   const std::string content = text.str();
   if (content.size() > kMostConfigBytes) {
@@ -80,8 +81,8 @@ uint64_t ModelConfig::size(const char* key, uint64_t preset) const {
                        found->get<uint64_t>() <= kMostSize;
   if (!is_size) {
     refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)) +
-               ", which is no size",
-           "it is a whole number from 1 to 2147483648");
+               ", which is not a size",
+           "use a whole number from 1 to 2147483648");
   }
   return found->get<uint64_t>();
 }
@@ -90,7 +91,7 @@ uint64_t ModelConfig::layers(const char* key, uint64_t preset) const {
   const uint64_t count = size(key, preset);
   if (count > kMostLayers) {
     refuse(std::string(key) + " is " + std::to_string(count) + ", more layers than any model has",
-           "it is a whole number from 1 to " + std::to_string(kMostLayers));
+           "use a whole number from 1 to " + std::to_string(kMostLayers));
   }
   return count;
 }
@@ -100,7 +101,7 @@ bool ModelConfig::flag(const char* key, bool preset) const {
   if (found == values_.end() || found->is_null()) return preset;
   if (!found->is_boolean()) {
     refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)),
-           "it is true or false");
+           "use true or false");
   }
   return found->get<bool>();
 }
@@ -110,7 +111,7 @@ std::string ModelConfig::text(const char* key, const std::string& preset) const 
   if (found == values_.end() || found->is_null()) return preset;
   if (!found->is_string()) {
     refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)),
-           "it is a text");
+           "use a string");
   }
   return found->get<std::string>();
 }

@@ -42,7 +42,7 @@ void ParameterList::add(const std::string& name, std::initializer_list<uint64_t>
   const auto bytes = files::tensor_bytes(parameter.dtype, parameter.shape);
   if (!bytes || *bytes > 4 * kMostElements) {
     throw ConfigError({.what = "the parameter " + name + " would be too large for any machine",
-                       .hint = "look at the sizes in the configuration of the model"});
+                       .hint = "check the sizes in the configuration of the model"});
   }
   parameters_.push_back(std::move(parameter));
 }

@@ -74,7 +74,7 @@ CheckpointDirectory::CheckpointDirectory(const std::filesystem::path& directory)
   if (findings.empty()) return;
   throw CheckpointError({.what = "the checkpoint is not complete: " + findings.front().text(),
                          .where = (path_ / findings.front().file).string(),
-                         .hint = "take another checkpoint"});
+                         .hint = "use another checkpoint"});
 }
 
 const FileRecord* CheckpointDirectory::find(std::string_view name) const {

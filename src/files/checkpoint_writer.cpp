@@ -23,7 +23,7 @@ std::filesystem::path resolve(const std::filesystem::path& directory) {
   std::filesystem::path path =
       std::filesystem::weakly_canonical(std::filesystem::absolute(directory), error);
   if (error)
-    throw system_error("the path cannot be followed", directory, error.value(), Access::kRead);
+    throw system_error("the path cannot be resolved", directory, error.value(), Access::kRead);
   if (!path.has_filename()) path = path.parent_path();
   if (!path.has_filename() || hidden_name(path.filename().string())) {
     throw CheckpointError({.what = "a checkpoint cannot have that name",
@@ -42,12 +42,12 @@ void check_replaceable(const std::filesystem::path& directory) {
                            .where = directory.string(),
                            .hint = "save to another folder, or move away what is there"});
   };
-  if (kind != EntryKind::kDirectory) refuse("what is there is no checkpoint");
+  if (kind != EntryKind::kDirectory) refuse("what is there is not a checkpoint");
   const std::vector<std::string> names = entry_names(directory);
   if (names.empty()) return;
   if (std::find(names.begin(), names.end(), kManifestName) == names.end()) {
     refuse("the folder holds " + names.front() +
-           " and no manifest: it is no checkpoint to replace");
+           " and no manifest: it is not a checkpoint that may be replaced");
   }
   std::set<std::string, std::less<>> own{std::string(kManifestName)};
   std::string damage;
@@ -62,7 +62,7 @@ void check_replaceable(const std::filesystem::path& directory) {
   }
   for (const std::string& name : names) {
     if (own.contains(name) || (!damage.empty() && is_state_file(name))) continue;
-    refuse("the folder holds " + name + ", which no checkpoint put there" + damage);
+    refuse("the folder holds " + name + ", which is not part of a checkpoint" + damage);
   }
 }
 
@@ -88,7 +88,7 @@ void check_written(const std::filesystem::path& directory, const std::vector<Fil
   std::set<std::string, std::less<>> unlisted(names.begin(), names.end());
   for (const FileRecord& file : files) unlisted.erase(file.name);
   if (!unlisted.empty()) {
-    throw CheckpointError({.what = "no rank has given the record of " + *unlisted.begin(),
+    throw CheckpointError({.what = "no rank has recorded " + *unlisted.begin(),
                            .where = (directory / *unlisted.begin()).string(),
                            .hint = "list every file in the manifest (record_written_file)"});
   }
@@ -96,9 +96,10 @@ void check_written(const std::filesystem::path& directory, const std::vector<Fil
   const auto findings =
       verify_files(open_directory(directory), directory, written, {.data_checksums = false});
   if (findings.empty()) return;
-  throw CheckpointError({.what = "a rank has not written what it says: " + findings.front().text(),
-                         .where = (directory / findings.front().file).string(),
-                         .hint = "all ranks must write to one file system"});
+  throw CheckpointError(
+      {.what = "a rank has not written what it recorded: " + findings.front().text(),
+       .where = (directory / findings.front().file).string(),
+       .hint = "all ranks must write to one file system"});
 }
 
 int64_t seconds_since_1970() {
@@ -184,7 +185,7 @@ struct CheckpointWriter::State {
   void unpublish() {
     if (replaced == temporary) {
       if (!exchange_entries(temporary, final_directory)) {
-        throw system_error("it cannot be exchanged again", final_directory, EINVAL);
+        throw system_error("it cannot be swapped back", final_directory, EINVAL);
       }
     } else {
       rename_entry(final_directory, temporary);
@@ -197,7 +198,7 @@ struct CheckpointWriter::State {
 
   void require(Phase wanted) const {
     if (phase == wanted) return;
-    throw UsageError({.what = "the steps of this save were not called in their order, or twice",
+    throw UsageError({.what = "the steps of this save were called out of order or twice",
                       .where = final_directory.string(),
                       .hint = "begin a new save with a new CheckpointWriter"});
   }

@@ -46,7 +46,7 @@ Manifest read_manifest(const Descriptor& directory, const std::filesystem::path&
   if (file.bytes > kMaxManifestBytes) {
     throw CheckpointError({.what = "the manifest is too large",
                            .where = (path / name).string(),
-                           .hint = "take another checkpoint"});
+                           .hint = "use another checkpoint"});
   }
   std::string text(file.bytes, '\0');
   const auto bytes = std::as_writable_bytes(std::span(text.data(), text.size()));

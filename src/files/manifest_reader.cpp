@@ -176,7 +176,7 @@ void check_seal(std::string_view text, const std::string& where) {
   if (text.size() > kMaxManifestBytes) refuse_manifest("the manifest is too large", where);
   if (text.size() < kManifestTailBytes || !text.ends_with(kManifestEnd) ||
       !text.substr(text.size() - kManifestTailBytes).starts_with(kManifestSeal)) {
-    refuse_manifest("the manifest is cut off, or not one of Accelerate", where);
+    refuse_manifest("the manifest is truncated, or was not written by Accelerate", where);
   }
   const std::string_view body = text.substr(0, text.size() - kManifestTailBytes);
   if (text.substr(body.size()) != manifest_tail(body)) {

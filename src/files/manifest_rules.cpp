@@ -82,7 +82,7 @@ void check_state(const nlohmann::json& value, int depth, const std::string& wher
 
 void refuse_manifest(const std::string& what, const std::string& where) {
   throw CheckpointError(
-      {.what = printable_text(what), .where = where, .hint = "take another checkpoint"});
+      {.what = printable_text(what), .where = where, .hint = "use another checkpoint"});
 }
 
 bool is_plain_name(std::string_view name) {

@@ -29,7 +29,7 @@ constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
 }
 
 [[noreturn]] void refuse_archive(const fs::path& path) {
-  refuse_source(path, "the model is in archives of torch.save(), these are not merged",
+  refuse_source(path, "the model is in archives of torch.save(), which cannot be merged",
                 "load it, and save it with save_model()");
 }
 
@@ -127,7 +127,7 @@ class MergeSource::Reader {
     const auto findings = verify_files(open_directory(state.path()), state.path(), model, {});
     if (!findings.empty()) {
       refuse_source(state.path() / findings.front().file,
-                    "the state is damaged: " + findings.front().text(), "take another checkpoint");
+                    "the state is damaged: " + findings.front().text(), "use another checkpoint");
     }
     for (const FileRecord& file : model.files) {
       for (const PartRecord& part : file.parts) {
@@ -161,9 +161,10 @@ class MergeSource::Reader {
   void check_placed() const {
     for (const auto& [name, file] : placed_) {
       if (find_entry(headers_[file], name) || aliases_[file].contains(name)) continue;
-      refuse_source(source_.mappings_[file]->path(),
-                    "the index places tensor " + in_quotes(name) + " in this file, it is not there",
-                    "the files are of different models: save or download it again");
+      refuse_source(
+          source_.mappings_[file]->path(),
+          "the index places tensor " + in_quotes(name) + " in this file, but it is not there",
+          "the files are of different models: save or download it again");
     }
   }
 
@@ -180,7 +181,7 @@ class MergeSource::Reader {
       piece.start = sizes_of(shard->second.start);
       if (piece.start.size() != piece.shape.size() || !tensor_bytes(tensor.dtype, tensor.shape)) {
         refuse_source(path, "the manifest has another shape for tensor " + in_quotes(entry.name),
-                      "take another checkpoint");
+                      "use another checkpoint");
       }
     }
     const auto [place, is_new] = positions_.emplace(entry.name, source_.tensors_.size());
@@ -188,12 +189,12 @@ class MergeSource::Reader {
     MergeTensor& whole = source_.tensors_[place->second];
     if (!is_new && shard == shards_.end()) {
       refuse_source(path, "tensor " + in_quotes(entry.name) + " is in another file too",
-                    "let the index say which of them counts");
+                    "remove one of them from the index");
     }
     if (whole.dtype != tensor.dtype || whole.shape != tensor.shape) {
       refuse_source(path,
                     "the pieces of tensor " + in_quotes(entry.name) + " are of different tensors",
-                    "take another checkpoint");
+                    "use another checkpoint");
     }
     whole.pieces.push_back(std::move(piece));
   }
@@ -204,7 +205,7 @@ class MergeSource::Reader {
       if (problem.empty()) continue;
       refuse_source(source_.folder_,
                     "tensor " + in_quotes(tensor.name) + " is not whole: " + problem,
-                    "take another checkpoint");
+                    "use another checkpoint");
     }
     for (size_t file = 0; file < headers_.size(); ++file) {
       for (const auto& [alias, name] : aliases_[file]) {

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 fs::path resolved(const fs::path& path) {
   std::error_code error;
   fs::path result = fs::weakly_canonical(fs::absolute(path), error);
-  if (error) throw system_error("the path cannot be followed", path, error.value(), Access::kRead);
+  if (error) throw system_error("the path cannot be resolved", path, error.value(), Access::kRead);
   return result.has_filename() ? result : result.parent_path();
 }
 

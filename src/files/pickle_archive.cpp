@@ -21,7 +21,7 @@ std::span<const std::byte> checked_beginning(std::span<const std::byte> file,
          .hint = "load it in Python and save it again: torch.save writes the zip format"});
   }
   throw CheckpointError(
-      {.what = "the file is not one of torch.save: it does not begin as a zip file",
+      {.what = "the file was not written by torch.save: it does not begin like a zip file",
        .where = where,
        .hint = "check how it was written"});
 }
@@ -52,7 +52,7 @@ const ZipEntry& PickleArchive::entry(const std::string& name) const {
   if (const ZipEntry* found = zip_.find(folder_ + name)) return *found;
   throw CheckpointError({.what = "the archive has no entry '" + shown(folder_ + name) + "'",
                          .where = where_,
-                         .hint = "the file is not one of torch.save, or is damaged"});
+                         .hint = "the file was not written by torch.save, or is damaged"});
 }
 
 void PickleArchive::check_kind() const {
@@ -84,7 +84,7 @@ void PickleArchive::check_storages() const {
                                      std::to_string(storage.elements) + " elements of " +
                                      std::string(storage.dtype),
                              .where = where_,
-                             .hint = "take another copy of the file"});
+                             .hint = "use another copy of the file"});
     }
   }
 }

@@ -117,22 +117,22 @@ const std::vector<PickleIndex>& PickleCalls::tuple(PickleIndex index, size_t lea
 
 int64_t PickleCalls::integer(PickleIndex index) const {
   if (const auto* value = std::get_if<int64_t>(&document_.at(index))) return *value;
-  refuse("something else stands where an integer is expected");
+  refuse("something else is where an integer is expected");
 }
 
 bool PickleCalls::boolean(PickleIndex index) const {
   if (const auto* value = std::get_if<bool>(&document_.at(index))) return *value;
-  refuse("something else stands where a truth value is expected");
+  refuse("something else is where a boolean is expected");
 }
 
 const std::string& PickleCalls::text(PickleIndex index) const {
   if (const auto* value = std::get_if<PickleText>(&document_.at(index))) return value->text;
-  refuse("something else stands where a text is expected");
+  refuse("something else is where a string is expected");
 }
 
 const std::string& PickleCalls::bytes(PickleIndex index) const {
   if (const auto* value = std::get_if<PickleBytes>(&document_.at(index))) return value->bytes;
-  refuse("something else stands where bytes are expected");
+  refuse("something else is where bytes are expected");
 }
 
 std::vector<int64_t> PickleCalls::sizes(PickleIndex index) {
@@ -148,7 +148,7 @@ std::vector<int64_t> PickleCalls::sizes(PickleIndex index) {
 
 PickleIndex PickleCalls::call(PickleIndex callable, PickleIndex arguments) {
   const auto* global = get_boxed<PickleGlobal>(document_.at(callable));
-  if (global == nullptr) refuse("something that is no function is called");
+  if (global == nullptr) refuse("something that is not a function is called");
   constexpr size_t kAny = std::numeric_limits<size_t>::max();
   const std::vector<PickleIndex>& given = tuple(arguments, 0, kAny);
   const auto expect = [&](size_t least, size_t most) { tuple(arguments, least, most); };
@@ -223,7 +223,7 @@ PickleValue PickleCalls::encoded(const std::vector<PickleIndex>& arguments) {
   if (text(arguments[1]) != "latin1") refuse("bytes in another encoding than latin1");
   charge(text(arguments[0]).size());
   std::optional<std::string> decoded = latin1_bytes(text(arguments[0]));
-  if (!decoded) refuse("bytes with a letter that is none of latin1");
+  if (!decoded) refuse("bytes with a character outside of latin1");
   return PickleBytes{.bytes = *std::move(decoded)};
 }
 
@@ -238,7 +238,7 @@ PickleIndex PickleCalls::persistent(PickleIndex id) {
   const std::vector<PickleIndex>& parts = tuple(id, 5, 5);
   const auto* type = get_boxed<PickleGlobal>(document_.at(parts[1]));
   if (text(parts[0]) != "storage" || type == nullptr || type->callable != Callable::kStorage) {
-    refuse("something that is no storage was put aside");
+    refuse("something that is not a storage was put aside");
   }
   const int64_t elements = integer(parts[4]);
   if (elements < 0) refuse("a storage of negative size");

@@ -40,7 +40,7 @@ class KeyNumbers {
     const auto* sequence = std::get_if<PickleSequence>(&value);
     if (sequence == nullptr || sequence->kind != PickleSequence::Kind::kTuple ||
         depth == kDeepestKey) {
-      calls_.refuse("a key of a dict is neither a text nor a number nor a tuple of them");
+      calls_.refuse("a key of a dict is neither a string nor a number nor a tuple of them");
     }
     std::string text = "(";
     for (const PickleIndex item : sequence->items)

@@ -33,7 +33,7 @@ class Machine {
 
   PickleDocument run() && {
     if (rest_.size() > kLargestPickle) calls_.refuse("it is longer than 2 GiB");
-    if (opcode() != Opcode::kProtocol) calls_.refuse("it does not begin as a pickle does");
+    if (opcode() != Opcode::kProtocol) calls_.refuse("it does not begin like a pickle");
     const auto protocol = number<uint8_t>();
     if (protocol < 2 || protocol > 5) {
       calls_.refuse("it is of protocol " + std::to_string(protocol) + ", 2 to 5 are known");
@@ -109,7 +109,7 @@ class Machine {
   }
 
   void push_text(std::string_view text) {
-    if (!is_utf8(text)) calls_.refuse("a text is not valid UTF-8");
+    if (!is_utf8(text)) calls_.refuse("a string is not valid UTF-8");
     push_new(PickleText{.text = std::string(text)});
   }
 
@@ -137,7 +137,7 @@ class Machine {
 
   std::string text_of(PickleIndex index) const {
     const auto* text = std::get_if<PickleText>(&document_.at(index));
-    if (text == nullptr) calls_.refuse("the name of a class is no text");
+    if (text == nullptr) calls_.refuse("the name of a class is not a string");
     return text->text;
   }
 
@@ -152,7 +152,7 @@ class Machine {
   void set_items(PickleIndex target, const std::vector<PickleIndex>& items) {
     auto* dict = std::get_if<PickleDict>(&document_.values[target]);
     if (dict == nullptr || items.size() % 2 != 0) {
-      calls_.refuse("values are added to something that is no dict");
+      calls_.refuse("values are added to something that is not a dict");
     }
     for (size_t i = 0; i < items.size(); i += 2) dict->entries.emplace_back(items[i], items[i + 1]);
   }
@@ -311,7 +311,7 @@ void Machine::step() {
       break;
   }
   calls_.refuse("its instruction " + std::to_string(static_cast<int>(code)) +
-                " is none that torch.save writes");
+                " is not one that torch.save writes");
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ void check_ranges(const std::vector<SafetensorsEntry>& entries, uint64_t data_by
     }
     if (entry.begin < reached)
       refuse_header(where, "another tensor has a part of the range " + range);
-    refuse_header(where, "the range " + range + " ends behind the file, which has " +
+    refuse_header(where, "the range " + range + " ends beyond the file, which has " +
                              std::to_string(data_bytes) + " bytes of data");
   }
   if (reached != data_bytes) {

@@ -20,7 +20,7 @@ bool SafetensorsEvents::null() {
 }
 
 bool SafetensorsEvents::boolean(bool /*value*/) {
-  if (!skip_value()) refuse_value("a truth value");
+  if (!skip_value()) refuse_value("a boolean");
   return true;
 }
 
@@ -66,7 +66,7 @@ bool SafetensorsEvents::string(std::string& value) {
       refuse("the metadata have the key " + in_quotes(metadata_key_) + " twice");
     }
   } else if (!skip_value()) {
-    refuse_value("a text");
+    refuse_value("a string");
   }
   return true;
 }
@@ -152,7 +152,7 @@ bool SafetensorsEvents::end_array() {
   }
   if (place_ == Place::kOffsets) {
     if (offsets_ != 2)
-      refuse("tensor " + in_quotes(entry_.name) + " has less than two data_offsets");
+      refuse("tensor " + in_quotes(entry_.name) + " has fewer than two data_offsets");
     place_ = Place::kInfo;
     return true;
   }
@@ -205,12 +205,12 @@ void SafetensorsEvents::refuse_value(const std::string& kind) const {
       refuse("its __metadata__ is " + kind + ", not an object");
     case Place::kMetadata:
       refuse("the value of " + in_quotes(metadata_key_) + " in its metadata is " + kind +
-             ", not a text");
+             ", not a string");
     case Place::kInfoStart:
       refuse("what it says of tensor " + in_quotes(entry_.name) + " is " + kind +
              ", not an object");
     case Place::kDtype:
-      refuse("the dtype of tensor " + in_quotes(entry_.name) + " is " + kind + ", not a text");
+      refuse("the dtype of tensor " + in_quotes(entry_.name) + " is " + kind + ", not a string");
     case Place::kShapeStart:
     case Place::kShape:
       refuse("the shape of tensor " + in_quotes(entry_.name) +

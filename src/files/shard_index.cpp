@@ -51,7 +51,7 @@ void check_model_file(const fs::path& folder, const std::string& file, const fs:
   if (end != inside.end() && links == Links::kInside) {
     refuse_index(where, subject + " is a link out of the folder",
                  "copy the file itself into the folder, or set follow_links (--follow_links on the "
-                 "command line) if you trust whoever made it");
+                 "command line) if you trust its source");
   }
   if (!fs::is_regular_file(path, error)) {
     refuse_index(where, subject + " is not a regular file",
@@ -64,7 +64,7 @@ ShardIndex read_shard_index(const fs::path& path, Links links) {
   if (mapped->size() > kMaxIndexBytes) {
     refuse_index(
         path,
-        "this is no index of model files: it has " + std::to_string(mapped->size()) + " bytes",
+        "this is not an index of model files: it has " + std::to_string(mapped->size()) + " bytes",
         "name the index of a sharded model");
   }
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes as text

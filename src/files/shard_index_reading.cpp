@@ -59,8 +59,8 @@ bool ShardIndexEvents::number_float(double number, const std::string& /*text*/) 
 }
 
 bool ShardIndexEvents::string(std::string& text) {
-  if (depth_ == 0) refuse("it is a text, not an object");
-  if (depth_ == 1 && key_ == "weight_map") refuse("its weight_map is a text, not an object");
+  if (depth_ == 0) refuse("it is a string, not an object");
+  if (depth_ == 1 && key_ == "weight_map") refuse("its weight_map is a string, not an object");
   if (depth_ == 2 && place_ == Place::kWeightMap) add(text);
   // Without a weight_map the outermost object is the map.
   if (depth_ == 1 && !has_weight_map_) add(text);
@@ -115,7 +115,7 @@ bool ShardIndexEvents::value(const char* kind) {
   }
   if (depth_ == 1 && !odd_name_) odd_name_ = key_;
   if (depth_ == 2 && place_ == Place::kWeightMap) {
-    refuse("the file of tensor " + in_quotes(key_) + " is " + kind + ", not a text");
+    refuse("the file of tensor " + in_quotes(key_) + " is " + kind + ", not a string");
   }
   return true;
 }

@@ -20,7 +20,7 @@ class ShardIndexEvents {
   ShardIndex take();
 
   bool null() { return value("null"); }
-  bool boolean(bool /*value*/) { return value("a truth value"); }
+  bool boolean(bool /*value*/) { return value("a boolean"); }
   bool number_integer(int64_t /*value*/) { return value("a number"); }
   bool number_unsigned(uint64_t number);
   bool number_float(double number, const std::string& text);

@@ -82,7 +82,7 @@ uint64_t parse_shard_size(std::string_view text) {
   refuse_size(
       text,
       "write a number and KB, MB, GB or TB, or KiB to TiB: \"500MB\", \"2GiB\"; a number of "
-      "bytes is an integer in the program, not a text");
+      "bytes is an integer in the program, not a string");
 }
 
 uint64_t parse_memory_size(std::string_view text) {

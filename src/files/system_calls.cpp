@@ -24,16 +24,16 @@ std::string hint_for(int reason, Access access) {
     case EFBIG:
       return "raise the limit on the size of files (ulimit -f)";
     case EIO:
-      return "the disk or the network reports a fault: look into the kernel's log, save elsewhere";
+      return "the disk or the network reports a fault: check the kernel log, or save elsewhere";
     case EACCES:
     case EPERM:
       return access == Access::kRead
-                 ? "check who may read it, and who may enter the folders that it is in"
-                 : "check who may write to the folder";
+                 ? "check the permissions of the file and of the folders that contain it"
+                 : "check that you may write to the folder";
     case EROFS:
       return "the file system is mounted read-only: save elsewhere";
     case EEXIST:
-      return "remove what is there, or take another name";
+      return "remove what is there, or choose another name";
     case ENOENT:
     case ENOTDIR:
       return "check the path";
@@ -124,7 +124,7 @@ EntryKind entry_kind(const std::filesystem::path& path) {
   struct stat facts {};
   if (uninterrupted([&] { return lstat(path.c_str(), &facts); }) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return EntryKind::kMissing;
-    throw system_error("it cannot be looked at", path, errno, Access::kRead);
+    throw system_error("it cannot be examined", path, errno, Access::kRead);
   }
   if (S_ISREG(facts.st_mode)) return EntryKind::kFile;
   return S_ISDIR(facts.st_mode) ? EntryKind::kDirectory : EntryKind::kOther;
@@ -210,7 +210,7 @@ size_t read_some(const Descriptor& file, std::span<std::byte> bytes,
 
 void sync_file(const Descriptor& file, const std::filesystem::path& path) {
   if (uninterrupted([&] { return fsync(file.get()); }) != 0) {
-    throw system_error("the file cannot be brought to the disk", path, errno);
+    throw system_error("the file cannot be flushed to the disk", path, errno);
   }
 }
 
@@ -225,7 +225,7 @@ void sync_directory(const std::filesystem::path& directory) {
   const Descriptor opened = open_directory(directory);
   // Some network file systems refuse it because every change is on the server's disk already.
   if (uninterrupted([&] { return fsync(opened.get()); }) != 0 && errno != EINVAL) {
-    throw system_error("the folder cannot be brought to the disk", directory, errno);
+    throw system_error("the folder cannot be flushed to the disk", directory, errno);
   }
 }
 
@@ -260,7 +260,7 @@ bool exchange_entries(const std::filesystem::path& a, const std::filesystem::pat
   };
   if (uninterrupted(exchange) == 0) return true;
   if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP) return false;
-  throw system_error("it cannot be exchanged with " + b.filename().string(), a, errno);
+  throw system_error("it cannot be swapped with " + b.filename().string(), a, errno);
 }
 
 bool remove_tree(const std::filesystem::path& path, std::string& error) {

@@ -88,7 +88,8 @@ std::string tiling_problem(const MergeTensor& tensor) {
   uint64_t elements = 0;
   for (const TensorPiece& piece : tensor.pieces) elements += elements_of(piece.shape);
   if (tensor.pieces.size() == 1 && elements == elements_of(tensor.shape)) return "";
-  if (dtype_bits(tensor.dtype) < 8) return "elements of less than a byte cannot be in pieces";
+  if (dtype_bits(tensor.dtype) < 8)
+    return "elements of less than a byte cannot be split into pieces";
   for (size_t i = 0; i < tensor.pieces.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       if (overlap(tensor.pieces[i], tensor.pieces[j])) return "two pieces of it overlap";

@@ -44,11 +44,10 @@ class DirectoryReader {
   }
 
   [[noreturn]] void refuse(const std::string& what) const {
-    throw CheckpointError({.what = "this is no archive of torch.save that can be read: " + what,
+    throw CheckpointError({.what = "this archive of torch.save cannot be read: " + what,
                            .where = where_,
-                           .hint =
-                               "the file is damaged or was not written completely: take another "
-                               "copy of it"});
+                           .hint = "the file is damaged or was not written completely: use another "
+                                   "copy of it"});
   }
 
  private:
@@ -56,11 +55,11 @@ class DirectoryReader {
     // torch writes no comment: the end record is the end of the file.
     if (file_.size() < zip::kEndBytes ||
         number_at<uint32_t>(file_, file_.size() - zip::kEndBytes) != zip::kEnd) {
-      refuse("it does not end as a zip file does");
+      refuse("it does not end like a zip file");
     }
     const Bytes end = file_.last(zip::kEndBytes);
     const Bytes before = file_.first(file_.size() - zip::kEndBytes);
-    if (number_at<uint16_t>(end, 20) != 0) refuse("it does not end as a zip file does");
+    if (number_at<uint16_t>(end, 20) != 0) refuse("it does not end like a zip file");
     Directory directory{.entries = number_at<uint16_t>(end, 10),
                         .offset = number_at<uint32_t>(end, 16),
                         .size = number_at<uint32_t>(end, 12)};
@@ -221,7 +220,7 @@ void ZipReader::check_crc(const ZipEntry& entry) const {
   throw CheckpointError({.what = "the entry '" + shown(entry.name) +
                                  "' is damaged: its CRC-32 is not the recorded one",
                          .where = where_,
-                         .hint = "take another copy of the file"});
+                         .hint = "use another copy of the file"});
 }
 
 }  // namespace accelerate::files

@@ -25,22 +25,22 @@ ErrorInfo describe(const WorkerEnd& end) {
     const int signal = WTERMSIG(*end.wait_status);
     ErrorInfo info{.what = "the worker was killed by signal " + std::to_string(signal) + " (" +
                            strsignal(signal) + ")"};
-    if (signal == SIGKILL) info.hint = "look into the kernel's log: memory may have run out";
+    if (signal == SIGKILL) info.hint = "check the kernel log: memory may have run out";
     return info;
   }
   if (end.wait_status && WIFEXITED(*end.wait_status)) {
     if (WEXITSTATUS(*end.wait_status) == kReportIsLost) {
       return {.what = "what the worker's function returned or threw is lost",
               .hint =
-                  "look whether the function closes descriptors that are not its own, and "
-                  "whether memory has run out"};
+                  "check whether the function closes descriptors that it does not own, "
+                  "and whether memory has run out"};
     }
     return {.what = "the worker exited with status " +
                     std::to_string(WEXITSTATUS(*end.wait_status)) +
                     " before its function returned"};
   }
   return {.what = "the worker ended before its function returned",
-          .hint = "the process that watches over the workers was killed"};
+          .hint = "the process that supervises the workers was killed"};
 }
 
 }  // namespace

@@ -45,8 +45,8 @@ void require_no_cuda(std::string_view caller) {
       {.what = std::string(caller) +
                " cannot start workers: CUDA was initialised in this process, and a forked process "
                "cannot use it",
-       .hint = "restart the program or the notebook, and make the Accelerator, and all that is on "
-               "a GPU, inside the function that is launched"});
+       .hint = "restart the program or the notebook, and create the Accelerator, and everything "
+               "on a GPU, inside the launched function"});
 }
 
 OneLaunch::OneLaunch(std::string_view caller) {

@@ -39,7 +39,7 @@ int check_options(std::string_view caller, const NotebookOptions& options) {
            "leave it out to share the cores");
   }
   if (options.use_port && (*options.use_port < 1 || *options.use_port > 65535)) {
-    refuse(caller, "use_port is no port number", "leave it out and a free one is picked");
+    refuse(caller, "use_port is not a port number", "leave it out and a free one is picked");
   }
   return num_processes;
 }

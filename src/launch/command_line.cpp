@@ -31,7 +31,7 @@ std::string hint_on_directory(const std::string& path) {
   for (const fs::path& entry : folder_entries(path)) {
     if (is_runnable(entry)) programs.push_back(entry.string());
   }
-  if (programs.empty()) return "name the file of the program; there is none in that folder";
+  if (programs.empty()) return "name the file of the program; this folder contains none";
   std::sort(programs.begin(), programs.end());
   if (programs.size() > kMost) programs.resize(kMost);
   return "name a program in it: " + listed(programs, "or");

@@ -16,7 +16,7 @@ constexpr int kMaxSlots = 4096;
 [[noreturn]] void refuse(const std::filesystem::path& path, int line, const std::string& what) {
   throw ConfigError({.what = what,
                      .where = path.string() + ":" + std::to_string(line),
-                     .hint = "a line is the name of a machine and its workers: node1 slots=2"});
+                     .hint = "each line names a machine and its workers: node1 slots=2"});
 }
 
 int slots_in(const std::string& text, const std::filesystem::path& path, int line) {
@@ -44,7 +44,7 @@ std::vector<Host> read_hostfile(const std::filesystem::path& path) {
   if (!stream) {
     throw ConfigError({.what = "cannot read the host file",
                        .where = path.string(),
-                       .hint = "name a file with one machine a line, such as: node1 slots=2"});
+                       .hint = "name a file with one machine per line, such as: node1 slots=2"});
   }
   std::vector<Host> hosts;
   std::string line;
@@ -73,7 +73,7 @@ std::vector<Host> read_hostfile(const std::filesystem::path& path) {
   if (hosts.empty()) {
     throw ConfigError({.what = "the host file names no machine",
                        .where = path.string(),
-                       .hint = "one machine a line, such as: node1 slots=2"});
+                       .hint = "one machine per line, such as: node1 slots=2"});
   }
   return hosts;
 }

@@ -53,7 +53,7 @@ void require_shares(const LaunchPlan& plan) {
   }
   if (plan.num_processes >= 1 && plan.num_processes % plan.num_machines == 0) return;
   throw ConfigError({.what = std::to_string(plan.num_processes) +
-                             " processes cannot be shared out evenly among " +
+                             " processes cannot be divided evenly among " +
                              std::to_string(plan.num_machines) + " machines",
                      .where = "--num_processes",
                      .hint = "it counts the processes of all machines together"});
@@ -78,8 +78,8 @@ void require_equal_slots(const LaunchPlan& plan, const std::vector<Host>& hosts)
                                " slots, " + host.name + " has " + std::to_string(host.slots) +
                                ": every machine runs the same number of workers",
                        .where = plan.hostfile.string(),
-                       .hint = "give all the same slots, or name --num_processes, which is shared "
-                               "out evenly"});
+                       .hint = "give all the same slots, or name --num_processes, which is "
+                               "divided evenly"});
   }
 }
 
@@ -120,7 +120,7 @@ LaunchPlan fill_in(LaunchPlan plan, std::vector<Host>& hosts) {
   if (plan.launcher == LauncherKind::kSsh && hosts.empty()) {
     throw ConfigError({.what = "--launcher ssh needs the list of machines",
                        .where = "--hostfile",
-                       .hint = "a file with one machine a line, such as: node1 slots=2"});
+                       .hint = "a file with one machine per line, such as: node1 slots=2"});
   }
   // Members of a job learn its name from the main machine.
   const bool is_main = plan.machine_rank == 0;

@@ -178,7 +178,7 @@ void JobDirector::conclude_if_ended(Clock::time_point now) {
     return;
   }
   ++attempt_;
-  const std::string restart = "accelerate launch: starting anew, restart " +
+  const std::string restart = "accelerate launch: starting again, restart " +
                               std::to_string(attempt_) + " of " +
                               std::to_string(plan_.max_restarts) + "\n";
   for (int machine = 0; machine < plan_.num_machines; ++machine) {
@@ -204,14 +204,14 @@ void JobDirector::handle_time(Clock::time_point now) {
   if (leaves && !machines_.front().running) leave_without_answer();
   if (phase_ == Phase::kStopping && speak_at_ && now >= *speak_at_) tell_why_it_stops();
   if (phase_ != Phase::kGathering || now < join_deadline_) return;
-  std::string text = "error: " + list_machines(missing_machines()) + " did not come within " +
+  std::string text = "error: " + list_machines(missing_machines()) + " did not connect within " +
                      describe_duration(plan_.join_timeout) + "\n";
   if (!outcome_.lost_machine.empty()) text += "  " + outcome_.lost_machine + "\n";
   for (const std::string& refusal : refusals_) text += "  refused: " + refusal + "\n";
   if (had_more_refusals_) text += "  and others for other reasons\n";
   // Behind ssh or srun nobody gave this launcher flags.
   text += plan_.is_agent
-              ? "  try  look at what was said of them above: each must reach this machine at " +
+              ? "  try  see the messages about them above: each must reach this machine at " +
                     plan_.main_address + ":" + std::to_string(plan_.main_port) +
                     " (--main_process_ip names another address of it)\n"
               : "  try  run accelerate launch on every machine, with the same --main_process_ip "

@@ -297,9 +297,9 @@ void JobRunner::reap_children() {
     // An orphan that a worker left to us, a child from before the job, or the guard.
     waitpid(info.si_pid, nullptr, WNOHANG);
     if (guard_.child_reaped(info.si_pid) && !plan_.quiet) {
-      sinks_[1].enqueue(
-          "accelerate launch: its guard, process " + std::to_string(info.si_pid) +
-          ", was killed: if this launcher is killed too, what workers have started may stay\n");
+      sinks_[1].enqueue("accelerate launch: its guard, process " + std::to_string(info.si_pid) +
+                        ", was killed: if this launcher is killed too, processes that workers have "
+                        "started may be left behind\n");
     }
     orphans_.child_reaped(info.si_pid);
   }

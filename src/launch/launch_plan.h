@@ -75,7 +75,7 @@ struct LaunchPlan {
 
   // --- failure and end
   int max_restarts = 0;  // how often a job that failed begins anew, on all machines
-  // How often machines tell each other that they are there, at least; see beat_interval().
+  // Interval of the heartbeats between machines, at least; see beat_interval().
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds machine_timeout{30'000};  // silence after which a machine is lost
   std::chrono::milliseconds join_timeout{300'000};    // how long machines wait for each other

@@ -38,7 +38,7 @@ void LineChannel::read_some() {
       last_heard_ = Clock::now();
       const bool endless = incoming_.size() > Message::kMaxBytes &&
                            incoming_.find('\n', taken_) == std::string::npos;
-      if (endless) end("it does not speak as a launcher does");
+      if (endless) end("it does not speak the launcher's protocol");
       if (endless || incoming_.size() > 4 * Message::kMaxBytes) return;
       continue;
     }
@@ -79,7 +79,7 @@ std::optional<Message> LineChannel::next() {
   if (!message) {
     incoming_.clear();
     taken_ = 0;
-    end("it does not speak as a launcher does");
+    end("it does not speak the launcher's protocol");
   }
   return message;
 }

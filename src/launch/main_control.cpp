@@ -128,7 +128,7 @@ void MainControl::greet(LineChannel& guest) {
   const bool comes_back = hello->name() == "hello" && identities_.count(machine) != 0 &&
                           identities_[machine] == hello->text("identity");
   if (comes_back) {
-    director_.lose(machine, "it connected anew", Clock::now());
+    director_.lose(machine, "it reconnected", Clock::now());
     members_.erase(machine);
   }
   const std::string reason = refusal(*hello, guest.peer());

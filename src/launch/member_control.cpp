@@ -50,7 +50,7 @@ bool MemberControl::has_looked_up() {
   if (!lookup_) lookup_.emplace(plan_.main_address, plan_.main_port);
   auto answer = lookup_->answer();
   if (!answer) {
-    if (last_error_.empty()) last_error_ = "its name is still looked up";
+    if (last_error_.empty()) last_error_ = "its name is still being looked up";
     return false;
   }
   lookup_.reset();
@@ -187,7 +187,7 @@ void MemberControl::report(const Event& event) {
     }
     orders_.push_back({.kind = Order::Kind::kNote,
                        .text = "error: " + lost_text_ +
-                               "\naccelerate launch: connecting anew for the next restart\n"});
+                               "\naccelerate launch: reconnecting for the next restart\n"});
     begin_joining();
   }
 }
@@ -256,11 +256,11 @@ void MemberControl::handle_time() {
 
 void MemberControl::give_up_joining() {
   // Behind ssh or srun nobody gave the launchers flags.
-  std::string hint = plan_.is_agent
-                         ? "look at what the first machine said; --main_process_ip names another "
-                           "address of it"
-                         : "check that accelerate launch runs there with --machine_rank 0 and the "
-                           "same --main_process_port";
+  std::string hint =
+      plan_.is_agent ? "look at the output of the first machine; --main_process_ip names another "
+                       "address of it"
+                     : "check that accelerate launch runs there with --machine_rank 0 and the "
+                       "same --main_process_port";
   const bool unreachable = last_error_ == "no answer" || last_error_ == "No route to host" ||
                            last_error_ == "Network is unreachable" ||
                            last_error_ == "Connection timed out";

@@ -43,7 +43,7 @@ MpiKind find_mpi_kind(const std::vector<std::string>& words) {
   const auto says = [&](const char* name) { return text.find(name) != std::string::npos; };
   if (says("Open MPI") || says("OpenRTE") || says("PRRTE")) return MpiKind::kOpenMpi;
   if (says("HYDRA") || says("Intel(R) MPI") || says("MPICH")) return MpiKind::kHydra;
-  throw ConfigError({.what = "'" + shell_line(words) + " --version' names no MPI that is known: " +
+  throw ConfigError({.what = "'" + shell_line(words) + " --version' does not name a known MPI: " +
                              text.substr(0, text.find('\n')),
                      .where = "--launcher mpirun",
                      .hint = "install Open MPI, MPICH, Intel MPI or MVAPICH, or name its mpirun"});

@@ -135,7 +135,7 @@ void require_own_address(const std::string& host) {
     if (!is_local) list += (list.empty() ? "" : ", ") + address;
   }
   throw ConfigError({.what = addresses ? host + " is not an address of this machine, which has " +
-                                             (list.empty() ? "none but its own loopback" : list)
+                                             (list.empty() ? "only loopback addresses" : list)
                                        : "cannot resolve " + host + ": " + error,
                      .where = "--main_process_ip on the machine with --machine_rank 0",
                      .hint = "name an address of it, or leave --same_network out if the address "

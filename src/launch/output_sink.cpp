@@ -15,7 +15,8 @@ namespace {
 // Says so where errors go, unless that would block.
 void tell_loss(int reason) {
   const std::string text = std::string("accelerate launch: the output cannot be written: ") +
-                           std::strerror(reason) + "; the job goes on, the rest of it is lost\n";
+                           std::strerror(reason) +
+                           "; the job goes on, but the rest of its output is lost\n";
   pollfd descriptor{STDERR_FILENO, POLLOUT, 0};
   if (poll(&descriptor, 1, 0) <= 0) return;
   // Where errors cannot be written either, nobody can be told.

@@ -91,7 +91,7 @@ void apply_rendezvous_settings(const std::string& text, LaunchPlan& plan) {
     } else {
       throw ConfigError({.what = "'" + item + "' is not known",
                          .where = "--rdzv_conf",
-                         .hint = "known are join_timeout, machine_timeout, keep_alive_interval, "
+                         .hint = "known: join_timeout, machine_timeout, keep_alive_interval, "
                                  "keep_alive_max_attempt and timeout"});
     }
   }

@@ -62,7 +62,7 @@ PortReservation PortReservation::any() {
   UniqueFd socket = bind_everywhere(0, false);
   if (!socket) {
     throw CommError({.what = "no free TCP port: " + std::string(std::strerror(errno)),
-                     .hint = "end programs that hold ports, or widen the range of "
+                     .hint = "close programs that hold ports, or widen the range of "
                              "net.ipv4.ip_local_port_range"});
   }
   allow_reuse(socket.get());

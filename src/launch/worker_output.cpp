@@ -49,7 +49,7 @@ UniqueFd open_log(const std::filesystem::path& folder, const char* name) {
   const std::string reason = error ? error.message() : std::strerror(errno);
   throw ConfigError({.what = "cannot write " + path.string() + ": " + reason,
                      .where = "--log_dir",
-                     .hint = "name a folder that may be written and a disk with room"});
+                     .hint = "name a writable folder on a disk with free space"});
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ bool runs_by_cudnn(const at::Tensor& query, const at::Tensor& key, const at::Ten
   if (chooses_cudnn(query, key, value, options)) return true;
   // cuDNN's backward pass is not deterministic: libtorch is right to refuse it.
   if (at::globalContext().deterministicAlgorithms() || cudnn_is_used(query)) return false;
-  throw UsageError({.what = "attention on this GPU should run by cuDNN, but libtorch chose another "
-                            "way",
+  throw UsageError({.what = "attention on this GPU should use cuDNN, but libtorch chose another "
+                            "backend",
                     .where = "ops::attention",
                     .hint = "let the cuDNN that libtorch was built with come first in the library "
                             "path, and leave cuDNN attention enabled"});

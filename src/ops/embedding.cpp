@@ -57,7 +57,7 @@ void require_fitting_tables(const at::Tensor& tokens, const at::Tensor& token_ta
                      (position_table.dim() == 2 && position_table.size(1) == token_table.size(1) &&
                       position_table.size(0) >= tokens.size(-1)));
   if (fits) return;
-  throw UsageError({.what = "tokens " + c10::str(tokens.sizes()) + " do not go with the tables " +
+  throw UsageError({.what = "tokens " + c10::str(tokens.sizes()) + " do not match the tables " +
                             c10::str(token_table.sizes()) +
                             (position_table.defined() ? " and " + c10::str(position_table.sizes())
                                                       : std::string()),

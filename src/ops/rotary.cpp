@@ -38,7 +38,7 @@ at::Tensor rotary_embedding(const at::Tensor& input, const at::Tensor& cosine,
   if (!angles_fit) {
     throw UsageError({.what = "rotary_embedding() takes [..., positions, heads, width] and angles "
                               "[positions, width / 2]",
-                      .hint = "make the angles by rotary_angles(positions, width)"});
+                      .hint = "make the angles with rotary_angles(positions, width)"});
   }
   require_same_device(cosine, input, "cosine", "ops::rotary_embedding");
   require_same_device(sine, input, "sine", "ops::rotary_embedding");

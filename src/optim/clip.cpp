@@ -27,7 +27,7 @@ void require_bound(double bound, const char* name, const char* where) {
   if (bound >= 0) return;
   throw UsageError({.what = std::string(name) + " must be 0 or more, not " + std::to_string(bound),
                     .where = where,
-                    .hint = "leave the call out where nothing is to be clipped"});
+                    .hint = "leave the call out if nothing should be clipped"});
 }
 
 // Gradients that one operator on a list of tensors can take.

@@ -10,11 +10,11 @@ namespace {
 class CombinedRule : public ScheduleRule {
  public:
   explicit CombinedRule(std::vector<Schedule> parts) : parts_(std::move(parts)) {
-    if (parts_.empty()) refuse_schedule("no schedules to put together");
+    if (parts_.empty()) refuse_schedule("no schedules to combine");
     for (const Schedule& part : parts_) {
-      if (part == nullptr) refuse_schedule("an empty schedule among those to put together");
+      if (part == nullptr) refuse_schedule("an empty schedule among those to combine");
       if (part->needs_metric()) {
-        refuse_schedule("a schedule that needs a metric cannot be put together with others");
+        refuse_schedule("a schedule that needs a metric cannot be combined with others");
       }
       part->take();
     }
@@ -36,7 +36,7 @@ class CombinedRule : public ScheduleRule {
         throw CheckpointError({.what = "the saved schedule is made of " +
                                        std::to_string(saved.size()) + " schedules, this one of " +
                                        std::to_string(parts_.size()),
-                               .hint = "put the same schedules together"});
+                               .hint = "combine the same schedules"});
       }
       for (size_t i = 0; i < parts_.size(); ++i) {
         StateFields part = StateFields::reading(saved[i].as_dict());
@@ -128,7 +128,7 @@ class SequentialRule final : public CombinedRule {
     if (milestones_.size() + 1 != parts().size()) {
       refuse_schedule(std::to_string(milestones_.size()) + " milestones between " +
                           std::to_string(parts().size()) + " schedules",
-                      "give one milestone less than schedules");
+                      "give one milestone fewer than schedules");
     }
     if (!std::ranges::is_sorted(milestones_)) refuse_schedule("the milestones are not in order");
   }

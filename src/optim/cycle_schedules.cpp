@@ -32,7 +32,7 @@ int64_t length_of(const OneCycleLrOptions& options) {
   if (options.epochs && options.steps_per_epoch) {
     const int64_t epochs = positive(*options.epochs, "epochs");
     const int64_t steps = positive(*options.steps_per_epoch, "steps_per_epoch");
-    if (steps > kMostSteps / epochs) refuse_schedule("more steps than a training can make");
+    if (steps > kMostSteps / epochs) refuse_schedule("more steps than any training makes");
     return epochs * steps;
   }
   refuse_schedule("one_cycle_lr does not know how long it is",
@@ -72,7 +72,7 @@ class OneCycleRule final : public EpochRule {
     if (epoch() + 1 == total_steps_ && phases_.back().end_step == start_of_last_phase()) {
       refuse_schedule(
           "step " + std::to_string(epoch() + 1) + " of a schedule whose last phase has no length",
-          "give a smaller pct_start, or make one step less");
+          "give a smaller pct_start, or make one step fewer");
     }
     EpochRule::step(rates);
   }

@@ -50,7 +50,7 @@ int64_t step_of(const std::string& milestone) {
   const char* end = milestone.data() + milestone.size();
   const auto [rest, error] = std::from_chars(milestone.data(), end, step);
   if (error != std::errc() || rest != end) {
-    refuse_state("the saved schedule has the milestone '" + milestone + "', which is no step",
+    refuse_state("the saved schedule has the milestone '" + milestone + "', which is not a step",
                  "load a state that a schedule of this kind has saved");
   }
   return step;

@@ -42,7 +42,7 @@ class MetricRule : public ScheduleRule {
 
   bool needs_metric() const override { return true; }
   void step(GroupRates& /*rates*/) override {
-    refuse_schedule("this schedule needs a metric to go by", "call step(metric)");
+    refuse_schedule("this schedule needs a metric", "call step(metric)");
   }
   // Metrics come at no fixed pace: there is no course to restart, and no steps to count.
   void restart(GroupRates& rates) override { start(rates); }

@@ -263,7 +263,7 @@ const NamedSchedule& find_schedule(std::string_view name) {
     if (known.name == name) return known;
     names += (names.empty() ? "" : ", ") + known.name;
   }
-  refuse_schedule("there is no schedule '" + std::string(name) + "'", "use one of " + names);
+  refuse_schedule("unknown schedule '" + std::string(name) + "'", "use one of " + names);
 }
 
 void require_options(const NamedSchedule& schedule, const SchedulerOptions& options) {

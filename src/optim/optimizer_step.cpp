@@ -72,7 +72,7 @@ const std::unordered_map<std::type_index, Maker>& makers() {
 
 void OptimizerStep::step_unless(const at::Tensor& /*found_inf*/) {
   throw UsageError(
-      {.what = "this update cannot look on the device whether to be made", .where = "step_unless"});
+      {.what = "this update cannot decide on the device whether to run", .where = "step_unless"});
 }
 
 std::unique_ptr<OptimizerStep> make_optimizer_step(torch::optim::Optimizer& optimizer) {

@@ -23,14 +23,15 @@ PreparedScheduler::PreparedScheduler(Scheduler scheduler, SchedulerSurroundings 
   if (surroundings_.num_processes == 1) return;
   if (scheduler_.needs_metric() || !options_.step_with_optimizer) return;
   const bool several = steps_a_call() > 1;
-  const bool unasked = several && !options_.pace;
-  log(unasked ? LogLevel::kWarning : LogLevel::kInfo,
-      "the scheduler moves " + std::to_string(steps_a_call()) + (several ? " steps" : " step") +
-          " a call on " + std::to_string(surroundings_.num_processes) + " processes" +
-          (unasked ? ", as a schedule for the data of one process needs; for one a call set "
-                     ".scheduler = {.pace = SchedulerPace::kPerOptimizerStep}, to keep it "
-                     "SchedulerPace::kPerProcess"
-                   : ""));
+  const bool by_default = several && !options_.pace;
+  log(by_default ? LogLevel::kWarning : LogLevel::kInfo,
+      "the scheduler makes " + std::to_string(steps_a_call()) + (several ? " steps" : " step") +
+          " per call on " + std::to_string(surroundings_.num_processes) + " processes" +
+          (by_default ? ", which suits a schedule made for the data of one process; set "
+                        ".scheduler = {.pace = SchedulerPace::kPerOptimizerStep} for one step per "
+                        "call, or "
+                        "SchedulerPace::kPerProcess to keep it"
+                      : ""));
 }
 
 int64_t PreparedScheduler::steps_a_call() const {

@@ -80,7 +80,7 @@ void ScheduleRule::step_to(GroupRates& /*rates*/, double /*metric_or_epoch*/) {
 
 void ScheduleRule::take() {
   if (taken_) {
-    refuse_schedule("this schedule is at work already", "make a new one for each scheduler");
+    refuse_schedule("this schedule is already in use", "make a new one for each scheduler");
   }
   taken_ = true;
 }

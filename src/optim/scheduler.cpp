@@ -30,7 +30,7 @@ Schedule loaded_copy(const ScheduleRule& rule, const StateDict& state, size_t gr
     loaded->visit(fields);
     loaded->check(groups);
   } catch (const UsageError& error) {
-    refuse_state("the saved schedule makes no sense: " + error.message(),
+    refuse_state("the saved schedule is invalid: " + error.message(),
                  "load a state that a schedule of this kind has saved");
   }
   return loaded;

@@ -91,10 +91,10 @@ class TorchRule final : public ScheduleRule {
     const torch::optim::LRScheduler& object = scheduler();
     const std::type_info& type = typeid(object);
     if (type == typeid(torch::optim::StepLR)) return;
-    log(LogLevel::kWarning,
-        "of the scheduler " + c10::demangle(type.name()) +
-            " only the number of its steps and the learning rates are saved; if it has more state, "
-            "give the class state_dict() and load_state_dict()");
+    log(LogLevel::kWarning, "only the step count and the learning rates of the scheduler " +
+                                c10::demangle(type.name()) +
+                                " are saved; if it has more state, "
+                                "give the class state_dict() and load_state_dict()");
   }
 
   detail::TorchScheduler adapted_;

@@ -29,7 +29,7 @@ class WarmRestartsRule final : public EpochRule {
 
   void step_to(GroupRates& rates, double epoch) override {
     if (!(epoch >= 0 && epoch <= static_cast<double>(kMostSteps))) {
-      refuse_schedule("no epoch of a training: " + std::to_string(epoch));
+      refuse_schedule("not an epoch: " + std::to_string(epoch));
     }
     const auto first = static_cast<double>(t_0_);
     const auto growth = static_cast<double>(t_mult_);

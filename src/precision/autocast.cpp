@@ -11,9 +11,10 @@ namespace {
 
 void require_supported(c10::DeviceType device_type, c10::ScalarType dtype) {
   if (device_type != c10::kCPU && device_type != c10::kCUDA) {
-    throw UsageError({.what = "there is no autocast on " + c10::DeviceTypeName(device_type, true),
-                      .where = "autocast",
-                      .hint = "use it on cpu or cuda"});
+    throw UsageError(
+        {.what = "autocast is not available on " + c10::DeviceTypeName(device_type, true),
+         .where = "autocast",
+         .hint = "use it on cpu or cuda"});
   }
   if (dtype != c10::ScalarType::Half && dtype != c10::ScalarType::BFloat16) {
     throw UsageError({.what = std::string("autocast cannot compute in ") + c10::toString(dtype),

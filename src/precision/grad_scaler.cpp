@@ -139,8 +139,8 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   const auto found = iteration_.find(&optimizer);
   if (found != iteration_.end()) {
     refuse(found->second.stage == Stage::kUnscaled
-               ? "the gradients of this optimizer are unscaled already"
-               : "this optimizer has made its step already",
+               ? "the gradients of this optimizer are already unscaled"
+               : "this optimizer has already stepped",
            kWhere, "unscale once before step(), and update() after it");
   }
   iteration_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
@@ -155,7 +155,7 @@ GradScaler::OptimizerState& GradScaler::before_step(torch::optim::Optimizer& opt
   require_scale(kWhere);
   const auto found = iteration_.find(&optimizer);
   if (found != iteration_.end() && found->second.stage == Stage::kStepped) {
-    refuse("this optimizer has made its step already", kWhere, "call update() after each step");
+    refuse("this optimizer has already stepped", kWhere, "call update() after each step");
   }
   if (found != iteration_.end()) return found->second;
   return iteration_[&optimizer] = {.stage = Stage::kUnscaled,

@@ -77,11 +77,11 @@ std::string_view meant_by(const std::string& name) {
 std::string hint_for(const std::string& name) {
   const std::string_view meant = meant_by(name);
   if (meant.empty()) return "one of no, fp16, bf16, fp8";
-  return "'" + std::string(meant) + "' (known are no, fp16, bf16, fp8)";
+  return "'" + std::string(meant) + "' (known: no, fp16, bf16, fp8)";
 }
 
 ErrorInfo unknown(std::string_view name, std::string where) {
-  return {.what = "'" + std::string(name) + "' is no mixed precision",
+  return {.what = "unknown mixed precision '" + std::string(name) + "'",
           .where = std::move(where),
           .hint = hint_for(lower_case(name))};
 }

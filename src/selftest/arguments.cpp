@@ -50,7 +50,7 @@ Arguments parse_arguments(const std::vector<std::string>& arguments) {
 }
 
 std::string help_text() {
-  return R"(accelerate-selftest: tries out whether the processes of a job can train together.
+  return R"(accelerate-selftest: checks that the processes of a job can train together.
 
   accelerate test                                     on the set-up of 'accelerate config'
   accelerate launch --num_processes 2 accelerate-selftest
@@ -61,13 +61,13 @@ processes learn what one would, accumulation, mixed precision, save and resume; 
 the bandwidth of all-reduce. The main process prints a list with ticks.
 
   --json          print one JSON object instead
-  --timeout S     the most seconds that a process waits for another (120)
+  --timeout S     how many seconds a process waits for another at most (120)
   --folder PATH   an existing folder that all processes see, for the check of checkpoints
                   (the system's folder for temporary files; several machines must name one)
   -h, --help      print this
 
 Exit status: 0 all checks passed or do not apply, 1 a check failed or the processes did not
-meet, 2 wrong arguments. No colours where NO_COLOR is set or the output is no terminal.
+meet, 2 wrong arguments. No colours where NO_COLOR is set or the output is not a terminal.
 )";
 }
 

@@ -43,7 +43,7 @@ double median_seconds(Accelerator& accelerator, at::Tensor& tensor) {
 
 Findings check_bandwidth(Accelerator& accelerator) {
   const int ranks = accelerator.num_processes();
-  if (ranks == 1) throw Skipped("one process has nobody to exchange with");
+  if (ranks == 1) throw Skipped("one process has no peer to exchange with");
   struct Size {
     const char* name;
     int64_t bytes;

@@ -100,7 +100,7 @@ Findings check_shuffle(Accelerator& accelerator) {
   const at::Tensor second = accelerator.gather(pass_of(loader));
   expect_same("samples of the first pass", sorted(first), torch::arange(samples, at::kLong));
   expect_same("samples of the second pass", sorted(second), torch::arange(samples, at::kLong));
-  expect_true("the second pass has another order than the first", !first.equal(second));
+  expect_true("the second pass has a different order from the first", !first.equal(second));
   auto again = accelerator.prepare(data_loader(numbered(samples), options));
   expect_same("order of another loader with the same seed", accelerator.gather(pass_of(again)),
               first);

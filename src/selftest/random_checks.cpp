@@ -33,7 +33,7 @@ Findings check_seeds(Accelerator& accelerator) {
                uint64_t{42} + static_cast<uint64_t>(accelerator.process_index()));
   const auto all = accelerator.gather_object(draw(device));
   for (size_t rank = 1; rank < all.size(); ++rank) {
-    expect_true("rank " + std::to_string(rank) + " draws other numbers than rank 0",
+    expect_true("rank " + std::to_string(rank) + " draws different numbers from rank 0",
                 !all[rank].equal(all[0]));
   }
   return {};

@@ -36,7 +36,7 @@ Findings check_gather(Accelerator& accelerator) {
     ++types;
   }
   const std::map<std::string, at::Tensor> nested{{"rank", torch::full({}, own, here(accelerator))}};
-  expect_same("gather of one number a rank", accelerator.gather(nested).at("rank"),
+  expect_same("gather of one number per rank", accelerator.gather(nested).at("rank"),
               torch::arange(ranks, here(accelerator)));
   return {.detail = "even, ragged and nested, " + std::to_string(types) + " types"};
 }

@@ -103,7 +103,7 @@ HookPointer make_hook(const c10::intrusive_ptr<c10d::ProcessGroup>& group,
 CommHook::CommHook(std::string_view name) : value_(kNo) {
   const auto found = std::ranges::find(kNames, name);
   if (found == kNames.end()) {
-    throw UsageError({.what = "'" + std::string(name) + "' is no communication hook",
+    throw UsageError({.what = "unknown communication hook '" + std::string(name) + "'",
                       .where = "comm_hook",
                       .hint = "one of no, fp16, bf16, power_sgd, batched_power_sgd"});
   }
@@ -130,7 +130,7 @@ void require_usable(const CommHookOptions& options) {
   }
   if ((power.use_error_feedback || power.warm_start) && power.start_power_sgd_iter <= 1) {
     refuse("start_power_sgd_iter must be more than 1 with error feedback or warm start",
-           "buckets are arranged anew after the first backward pass: begin after it");
+           "buckets are rebuilt after the first backward pass: start after it");
   }
   if (!(power.min_compression_rate > 0)) {
     refuse("min_compression_rate must be positive", "leave it out for the default of 2");

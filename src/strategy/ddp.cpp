@@ -125,8 +125,8 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
       refuse_to_begin(local_step(*changed, "backward"));
     }
     if (options_.static_graph && reducer_->holds_unreduced_gradients()) {
-      refuse_to_begin({.what = "a backward pass went past accelerator.backward(loss), which a "
-                               "static graph cannot make good",
+      refuse_to_begin({.what = "a backward pass bypassed accelerator.backward(loss), which a "
+                               "static graph cannot repair",
                        .where = "backward",
                        .hint = "call accelerator.backward(loss) instead of loss.backward()"});
     }
@@ -255,8 +255,8 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   void require_no_local_pass(const char* where) const override {
     if (!options_.check_replicas || !usable() || !gradient_sync_ || local_passes_are_meant_) return;
     if (!reducer_->holds_unreduced_gradients()) return;
-    refuse({.what = "a backward pass went past accelerator.backward(loss): its gradients are those "
-                    "of this rank alone, and updates by them would train the ranks apart",
+    refuse({.what = "a backward pass bypassed accelerator.backward(loss): its gradients are those "
+                    "of this rank alone, and updating with them would make the ranks diverge",
             .where = where,
             .hint = kLocalPassHint});
   }
@@ -386,7 +386,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   }
 
   [[noreturn]] void refuse_unused(const std::string& names) const {
-    refuse({.what = "parameters took no part in the loss and so hold up the others: " + names,
+    refuse({.what = "parameters took no part in the loss and so block the others: " + names,
             .where = "backward",
             .hint = options_.static_graph
                         ? "the graph changes from pass to pass: leave static_graph off"
@@ -445,7 +445,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   bool reduces_ = false;
   bool postponed_ = false;
   bool first_static_pass_ = false;
-  bool unreduced_before_ = false;  // gradients that went past the accelerator before it
+  bool unreduced_before_ = false;  // gradients that bypassed the accelerator before it
 };
 
 }  // namespace

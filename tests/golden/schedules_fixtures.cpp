@@ -214,7 +214,7 @@ TEST(Fixtures, AllNamesOfSchedulesAreKnown) {
     try {
       get_scheduler(name.get<std::string>(), sgd);
     } catch (const UsageError& error) {
-      EXPECT_EQ(error.message().find("there is no schedule"), std::string::npos) << name;
+      EXPECT_EQ(error.message().find("unknown schedule"), std::string::npos) << name;
     }
   }
 }

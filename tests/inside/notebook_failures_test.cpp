@@ -250,7 +250,7 @@ TEST(NotebookRefusal, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_THAT(refused({.num_processes = 2, .num_nodes = 2, .max_restarts = 1}),
               HasSubstr("max_restarts needs all workers on one node"));
   EXPECT_THAT(refused({.num_processes = 2, .use_port = 70000}),
-              HasSubstr("use_port is no port number"));
+              HasSubstr("use_port is not a port number"));
   EXPECT_THAT(refused({.num_processes = 2, .num_cpu_threads_per_process = 0}),
               HasSubstr("num_cpu_threads_per_process is not positive"));
 }

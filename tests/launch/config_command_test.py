@@ -26,13 +26,13 @@ class Default(ProgramTest):
         for _ in range(2):
             result = self.run_program("config", "default", environment=WITHOUT_GPU)
             self.assertEqual(result.returncode, 0)
-        self.assertEqual(result.stdout, f"{self.default_file} says so already\n")
+        self.assertEqual(result.stdout, f"{self.default_file} already has these settings\n")
 
     def test_never_replaces_another_file(self):
         path = self.write("mine.yaml", "distributed_type: 'NO'\nnum_processes: 7\n")
         result = self.run_program("config", "default", "--config_file", path)
         self.assertEqual(result.returncode, 2)
-        self.assertIn("error: the file exists and says something else; it is not replaced\n", result.stderr)
+        self.assertIn("error: the file exists with other settings and is not replaced\n", result.stderr)
         self.assertEqual(path.read_text(), "distributed_type: 'NO'\nnum_processes: 7\n")
 
     def test_refuses_a_precision_that_there_is_not(self):
@@ -81,7 +81,7 @@ class ToFsdp2(ProgramTest):
         path = self.write("one.yaml", self.OLD)
         result = self.run_program("to-fsdp2", "--config_file", path, "--output_file", "two.yaml")
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("fsdp_use_orig_params is left out", result.stderr)
+        self.assertIn("fsdp_use_orig_params is dropped", result.stderr)
         self.assertEqual(
             (self.folder / "two.yaml").read_text(),
             "distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: false\n  fsdp_version: 2\n",

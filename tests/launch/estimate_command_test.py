@@ -104,7 +104,7 @@ class EstimateMemory(ProgramTest):
         self.assertIn("error: there is no model org/nowhere\n", missing.stderr)
         half = self.estimate("--batch", "8")
         self.assertEqual(half.returncode, 2)
-        self.assertIn("--batch and --sequence go together", half.stderr)
+        self.assertIn("--batch and --sequence must be given together", half.stderr)
         self.assertEqual(self.estimate("--gpus", "2").returncode, 2)
         self.assertEqual(self.estimate("--gpu_memory", "much").returncode, 2)
         self.assertEqual(self.estimate("--ranks", "0").returncode, 2)

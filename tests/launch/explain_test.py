@@ -37,7 +37,7 @@ class Explain(ProgramTest):
         names = [line.split()[0] for line in text.splitlines()[1:]]
         self.assertLess(names.index("num_machines"), names.index("module"))
         self.assertNotRegex(text, r"(?m)^\S+ +- ")
-        self.assertRegex(text, r"(?m)^config_file +\(the file that accelerate config wrote, if there is one\) +default$")
+        self.assertRegex(text, r"(?m)^config_file +\(the one that accelerate config wrote, if any\) +default$")
 
     def test_a_file_that_says_it_twice_is_cited_where_it_says_it_itself(self):
         path = self.write("c.yaml", "distributed_type: MULTI_CPU\nuse_cpu: true\nnum_processes: 2\n")
@@ -131,11 +131,11 @@ class DryRun(ProgramTest):
     def test_what_is_decided_later_is_not_made_up(self):
         one = self.run_program("launch", "--cpu", "--dry_run", "true").stdout.splitlines()
         self.assertIn("  MASTER_PORT=(a free one)", one)
-        self.assertIn("  TORCHELASTIC_RUN_ID=(made up)", one)
+        self.assertIn("  TORCHELASTIC_RUN_ID=(generated)", one)
         words = ("launch", "--cpu", "--num_machines", "2", "--num_processes", "2", "--main_process_ip", "10.0.0.1")
         main = self.run_program(*words, "--dry_run", "true").stdout.splitlines()
-        self.assertIn("  MASTER_PORT=(a free one of machine 0)", main)
-        self.assertIn("  TORCHELASTIC_RUN_ID=(made up)", main)
+        self.assertIn("  MASTER_PORT=(a free one on machine 0)", main)
+        self.assertIn("  TORCHELASTIC_RUN_ID=(generated)", main)
         other = self.run_program(*words, "--machine_rank", "1", "--dry_run", "true").stdout.splitlines()
         self.assertIn("  TORCHELASTIC_RUN_ID=(that of machine 0)", other)
         self.assertIn("  RANK=1", other)
@@ -149,7 +149,7 @@ class DryRun(ProgramTest):
         lines = text.splitlines()
         self.assertIn("rank 3", lines)
         self.assertIn("  GROUP_RANK=1", lines)
-        self.assertIn("  MASTER_PORT=(a free one of machine 0)", lines)
+        self.assertIn("  MASTER_PORT=(a free one on machine 0)", lines)
 
     def test_what_could_not_run_is_refused(self):
         self.assertEqual(self.run_program("launch", "--dry_run", "./nowhere").returncode, 127)
@@ -262,7 +262,7 @@ class Effects(ProgramTest):
     def test_gpus_asked_for_where_there_are_none_are_refused(self):
         if any(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia*")):
             self.skipTest("this machine has a GPU")
-        missed = "error: no NVIDIA GPU is found on this machine, although {0} asks for some\n  at   {0}\n  try  --cpu"
+        missed = "error: no NVIDIA GPU was found on this machine, although {0} asks for some\n  at   {0}\n  try  --cpu"
         path = self.write("gpus.yaml", "num_processes: 2\ndistributed_type: MULTI_GPU\n")
         for words, who in (
             (("--multi_gpu", "--num_processes", "2"), "--multi_gpu"),
@@ -277,7 +277,7 @@ class Effects(ProgramTest):
         self.assertEqual((result.returncode, result.stderr), (0, ""))
         result = self.run_program("launch", "--gpu_ids", "0,1", "true")
         self.assertEqual(result.returncode, 0)
-        self.assertIn("although --gpu_ids asks for some: workers that find none run on the CPU\n", result.stderr)
+        self.assertIn("although --gpu_ids asks for some: workers that find no GPU run on the CPU\n", result.stderr)
 
     def test_slots_of_a_host_file_count_before_the_workers_of_a_file(self):
         self.default_file.parent.mkdir(parents=True)
@@ -287,7 +287,7 @@ class Effects(ProgramTest):
         result = self.run_program(*words, "--dry_run", "true")
         self.assertEqual(
             result.stderr,
-            "accelerate launch: the host file says how many workers there are; not used: num_processes 1 "
+            "accelerate launch: the number of workers comes from the host file; ignored: num_processes 1 "
             f"({self.default_file}:2)\n",
         )
         self.assertIn("  WORLD_SIZE=3\n", result.stdout)

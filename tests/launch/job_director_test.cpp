@@ -117,7 +117,7 @@ TEST_F(Directing, AMachineThatDoesNotComeIsNamedAfterTheTimeout) {
   now_ += milliseconds(1);
   director_->handle_time(now_);
   EXPECT_THAT(orders(), ElementsAre("0 finish 75", "2 finish 75"));
-  EXPECT_THAT(last_text_, StartsWith("error: machine 1 did not come within 5 min 00 s\n"
+  EXPECT_THAT(last_text_, StartsWith("error: machine 1 did not connect within 5 min 00 s\n"
                                      "  refused: machine 1 (b) was started with"));
 }
 
@@ -129,8 +129,8 @@ TEST_F(Directing, BehindSshOrSrunNobodyIsToldToRunLaunchersByHand) {
   director_->handle_time(now_);
   EXPECT_THAT(orders(), ElementsAre("0 finish 75"));
   EXPECT_EQ(last_text_,
-            "error: machine 1 did not come within 5 min 00 s\n"
-            "  try  look at what was said of them above: each must reach this machine at "
+            "error: machine 1 did not connect within 5 min 00 s\n"
+            "  try  see the messages about them above: each must reach this machine at "
             "10.0.0.1:29500 (--main_process_ip names another address of it)\n");
 }
 

@@ -196,7 +196,7 @@ TEST_F(Launcher, ADirectoryIsAClearError) {
   const RunResult empty = run({"launch", folder});
   EXPECT_EQ(empty.exit_code, 126);
   EXPECT_EQ(empty.err, "error: '" + folder + "' is a directory, not a program\n" +
-                           "  try  name the file of the program; there is none in that folder\n");
+                           "  try  name the file of the program; this folder contains none\n");
   folder_.write("notes.txt", "");
   const std::string program = folder_.write("train", "#!/bin/sh\n", true);
   EXPECT_THAT(run({"launch", folder}).err,

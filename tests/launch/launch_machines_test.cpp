@@ -115,8 +115,8 @@ TEST_F(Machines, AllMachinesBeginAnewTogetherAndGoOnWhereTheyWere) {
             "rank 1 ended at step 12\n");
   EXPECT_THAT(on_main.err,
               HasSubstr("  it said: std::runtime_error: the loss is not a number at step 6\n"));
-  EXPECT_THAT(on_main.err, HasSubstr("accelerate launch: starting anew, restart 1 of 2\n"));
-  EXPECT_THAT(on_other.err, HasSubstr("accelerate launch: starting anew, restart 1 of 2\n"));
+  EXPECT_THAT(on_main.err, HasSubstr("accelerate launch: starting again, restart 1 of 2\n"));
+  EXPECT_THAT(on_other.err, HasSubstr("accelerate launch: starting again, restart 1 of 2\n"));
 }
 
 TEST_F(Machines, AStopSignalToOneLauncherStopsAll) {
@@ -219,7 +219,7 @@ TEST_F(Impostor, AMachineThatNeverComesIsNamed) {
   auto main = start_machine(0, setup, script("echo never"));
   const RunResult on_main = main->wait();
   EXPECT_EQ(exit_codes({on_main, second->wait()}), "75 75 ");
-  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not come within 5.00 s\n"));
+  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not connect within 5.00 s\n"));
   EXPECT_EQ(on_main.out, "");
 }
 

@@ -196,7 +196,7 @@ TEST_F(Launcher, AnUnknownMpirunIsRefusedByName) {
   const RunResult result = run({"launch", "--launcher", "mpirun", "--launcher_command", "echo",
                                 "--num_processes", "2", "true"});
   EXPECT_EQ(result.exit_code, 2);
-  EXPECT_THAT(result.err, HasSubstr("names no MPI that is known"));
+  EXPECT_THAT(result.err, HasSubstr("does not name a known MPI"));
 }
 
 }  // namespace

@@ -25,13 +25,13 @@ TEST_F(Names, AResolverThatNeverAnswersDoesNotMoveTheTimeout) {
   const RunResult result = member->wait();
   EXPECT_EQ(result.exit_code, 75) << result.err;
   EXPECT_THAT(result.err, HasSubstr("error: the main machine did not answer at " + endpoint() +
-                                    " within 1.00 s: its name is still looked up\n"));
+                                    " within 1.00 s: its name is still being looked up\n"));
 }
 
 TEST_F(Names, AStopSignalDoesNotWaitForTheResolver) {
   auto member = start_member("never.invalid", {});
   member->wait_for_error("waiting for the main machine at " + endpoint() +
-                         ": its name is still looked up\n");
+                         ": its name is still being looked up\n");
   member->signal(SIGINT);
   EXPECT_EQ(member->wait().exit_code, 128 + SIGINT);
 }

@@ -117,8 +117,8 @@ TEST_F(Network, AJobGoesOnWhenACutCableIsMended) {
   main->wait_for_output("restart 0");
   other->wait_for_output("restart 0");
   set_cable("down");
-  main->wait_for_error("accelerate launch: starting anew, restart 1 of 2");
-  other->wait_for_error("accelerate launch: connecting anew for the next restart");
+  main->wait_for_error("accelerate launch: starting again, restart 1 of 2");
+  other->wait_for_error("accelerate launch: reconnecting for the next restart");
   set_cable("up");
   const RunResult on_main = main->wait();
   const RunResult on_other = other->wait();
@@ -165,7 +165,7 @@ TEST_F(Network, AWrongPortIsAClearError) {
   EXPECT_THAT(other.err, HasSubstr("the same --main_process_port"));
   const RunResult on_main = main->wait();
   EXPECT_EQ(on_main.exit_code, 75);
-  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not come within 6.00 s\n"));
+  EXPECT_THAT(on_main.err, HasSubstr("error: machine 1 did not connect within 6.00 s\n"));
 }
 
 }  // namespace

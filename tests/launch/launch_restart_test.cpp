@@ -51,7 +51,7 @@ exit 5)",
               ElementsAre("rank 0 restart 0 of 3", "rank 0 restart 1 of 3", "rank 1 restart 0 of 3",
                           "rank 1 restart 1 of 3"));
   EXPECT_THAT(result.err, ContainsRegex("error: rank 1 of 2 on [^ ]+ exited with status 5"));
-  EXPECT_THAT(result.err, HasSubstr("accelerate launch: starting anew, restart 1 of 3\n"));
+  EXPECT_THAT(result.err, HasSubstr("accelerate launch: starting again, restart 1 of 3\n"));
 }
 
 TEST_F(Launcher, AJobThatFailsOnceTooOftenEndsWithTheLastFailure) {
@@ -59,7 +59,7 @@ TEST_F(Launcher, AJobThatFailsOnceTooOftenEndsWithTheLastFailure) {
       run_script(2, "[ $RANK = 0 ] || exit $((3 + TORCHELASTIC_RESTART_COUNT)); exec sleep 600",
                  {"--max_restarts", "2"});
   EXPECT_EQ(result.exit_code, 5);
-  EXPECT_THAT(result.err, HasSubstr("starting anew, restart 2 of 2\n"));
+  EXPECT_THAT(result.err, HasSubstr("starting again, restart 2 of 2\n"));
   EXPECT_THAT(result.err, ContainsRegex("rank 1 of 2 on [^ ]+ exited with status 5"));
 }
 
@@ -142,7 +142,7 @@ exec )" RANK_PROGRAM " sum",
                           "rank 1 of 2, local 1 of 2, node 0, restart 1, by torchrun: sum 3"));
   EXPECT_THAT(
       contents_of(folder_.path() / "worker.sh.stale"),
-      ContainsRegex("rank 0 did not come: the one that listens at 127.0.0.1:[0-9]+ is for 2 "
+      ContainsRegex("rank 0 did not join: the process that listens at 127.0.0.1:[0-9]+ is for 2 "
                     "ranks of job [0-9a-f]+.1, this rank is one of 2 ranks of job "
                     "[0-9a-f]+.0"));
 }

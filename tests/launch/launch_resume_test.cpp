@@ -45,7 +45,7 @@ TEST_F(ResumedTraining, EqualsTheOneWithoutFailuresBitForBit) {
       ElementsAre("rank 0 begins restart 0 at step 0", "rank 0 begins restart 1 at step 3",
                   "rank 0 begins restart 2 at step 6", "rank 1 begins restart 0 at step 0",
                   "rank 1 begins restart 1 at step 3", "rank 1 begins restart 2 at step 6"));
-  EXPECT_THAT(disturbed.err, HasSubstr("starting anew, restart 2 of 2\n"));
+  EXPECT_THAT(disturbed.err, HasSubstr("starting again, restart 2 of 2\n"));
   EXPECT_EQ(lines_with("has learned", disturbed.out), learned);
 }
 

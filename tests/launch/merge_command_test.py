@@ -97,7 +97,7 @@ class MergeWeights(ProgramTest):
     def test_errors_say_what_to_do(self):
         pickles = self.merge("model", "merged", "--unsafe_serialization")
         self.assertEqual(pickles.returncode, 2)
-        self.assertIn("only safetensors files are written", pickles.stderr)
+        self.assertIn("only safetensors files can be written", pickles.stderr)
         distributed = self.folder / "dcp"
         distributed.mkdir()
         (distributed / ".metadata").write_bytes(b"")

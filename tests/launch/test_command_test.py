@@ -94,7 +94,7 @@ class Selftest(ProgramTest):
     def test_another_program_is_refused(self):
         result = self.run_test("--cpu", "./train")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("accelerate test runs a program of its own, not ./train\n", result.stderr)
+        self.assertIn("accelerate test runs its own program, not ./train\n", result.stderr)
 
     def test_an_unknown_flag_is_refused(self):
         result = self.run_test("--num_processs", "2")

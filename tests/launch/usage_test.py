@@ -40,14 +40,14 @@ class Usage(ProgramTest):
     def test_a_mistyped_value_is_told_the_nearest(self):
         self.assertEqual(
             self.refusal("config", "default", "--mixed_precision", "bf61"),
-            "error: --mixed_precision cannot be 'bf61': it is no, fp16 or bf16\n  try  bf16?\n",
+            "error: --mixed_precision cannot be 'bf61': it must be no, fp16 or bf16\n  try  bf16?\n",
         )
         self.assertIn("try  bfloat16?\n", self.refusal("estimate-memory", "m", "--dtypes", "int8", "bfloat61"))
         self.assertIn("try  adam8bit?\n", self.refusal("estimate-memory", "m", "--optimizer", "adam8bits"))
         self.assertIn("try  bash?\n", self.refusal("completion", "bahs"))
 
     def test_another_word_is_not_taken_for_a_typing_error(self):
-        self.assertIn("try  accelerate launch --help: there is no script for tcsh\n", self.refusal("completion", "tcsh"))
+        self.assertIn("try  accelerate launch --help lists the flags; there is no completion for tcsh\n", self.refusal("completion", "tcsh"))
         for words in (("config", "default"), ("launch",)):
             said = self.refusal(*words, "--mixed_precision", "fp32", *(["true"] if words == ("launch",) else []))
             self.assertIn("try  no: without mixed precision everything is computed in fp32\n", said)
@@ -124,7 +124,7 @@ class Usage(ProgramTest):
             with self.subTest(words=words):
                 result = self.run_program(*words, input=input)
                 self.assertEqual(result.returncode, 1, result.stderr)
-                self.assertRegex(result.stderr, "error: the (folder cannot be made|file cannot be written there): ")
+                self.assertRegex(result.stderr, "error: the (folder cannot be created|file cannot be written there): ")
 
     def test_output_that_cannot_be_written_is_work_that_failed(self):
         for words in (["--version"], ["env"], ["completion", "bash"], ["launch", "--help"], ["config", "docs"]):
@@ -157,8 +157,8 @@ class Usage(ProgramTest):
             )  # fmt: skip
         self.assertEqual(
             (result.returncode, result.stderr),
-            (0, "accelerate launch: the output cannot be written: No space left on device; the job goes on, the rest "
-                "of it is lost\n"),
+            (0, "accelerate launch: the output cannot be written: No space left on device; the job goes on, but the "
+                "rest of its output is lost\n"),
         )  # fmt: skip
         self.assertTrue((self.folder / "went_on").exists())
 
@@ -167,7 +167,7 @@ class Usage(ProgramTest):
             with self.subTest(text=text):
                 self.assertEqual(
                     self.refusal("test", "--timeout", text),
-                    f"error: --timeout cannot be '{text}': it is a whole number of seconds\n  try  --timeout 120\n",
+                    f"error: --timeout cannot be '{text}': it must be a whole number of seconds\n  try  --timeout 120\n",
                 )
 
 

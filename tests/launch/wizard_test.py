@@ -4,8 +4,14 @@
 import os
 import signal
 import subprocess
+import sys
 import termios
 import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+from screens.terminal import Screen
 
 from config_program import DEADLINE_S, PROGRAM, ProgramTest, Terminal, clean_environment
 
@@ -20,9 +26,9 @@ class InATerminal(ProgramTest):
         terminal.expect(FIRST)
         terminal.expect("several GPUs")
         terminal.type(DOWN + DOWN + UP + ENTER)
-        terminal.expect("How many machines take part [1]: ")
+        terminal.expect("How many machines [1]: ")
         terminal.type("\r")
-        terminal.expect("Shall mpirun start the processes?")
+        terminal.expect("Start the processes with mpirun?")
         terminal.type(ENTER)
         terminal.expect("How many processes")
         terminal.type("4\r")
@@ -52,7 +58,7 @@ class InATerminal(ProgramTest):
         terminal.type(DOWN + ENTER)
         terminal.expect("How many machines")
         terminal.type("none\r")
-        terminal.expect("num_machines cannot be 'none': it is a whole number from 1 to 4096")
+        terminal.expect("num_machines cannot be 'none': it must be a whole number from 1 to 4096")
         terminal.expect("How many machines")
         terminal.type(CTRL_C)
         terminal.expect("\r\n" + NOTHING_WRITTEN)
@@ -80,7 +86,7 @@ class InATerminal(ProgramTest):
         terminal = Terminal(self.folder, "config")
         terminal.expect("several GPUs")
         terminal.type(DOWN + ENTER)
-        terminal.expect("How many machines take part [1]: ")
+        terminal.expect("How many machines [1]: ")
         terminal.type(CTRL_D)
         terminal.expect("\r\n\x1b[1;31merror:\x1b[0m the input ended before the last question; nothing was written\r\n")
         self.assertEqual(terminal.wait(), 1)
@@ -108,7 +114,7 @@ class InATerminal(ProgramTest):
     def test_the_digit_that_is_shown_is_the_key(self):
         terminal = Terminal(self.folder, "config")
         terminal.expect("1  several processes on CPUs")
-        terminal.expect("b: back  Esc: leave")
+        terminal.expect("b: back  Esc: quit")
         terminal.type("1" + ENTER)
         terminal.expect("How many machines")
         terminal.type(CTRL_C)
@@ -130,11 +136,11 @@ class InATerminal(ProgramTest):
         terminal = Terminal(self.folder, "config")
         terminal.expect("several GPUs")
         terminal.type("1" + ENTER)
-        terminal.expect("How many machines take part [1]: ")
+        terminal.expect("How many machines [1]: ")
         terminal.type("2" + ENTER)
-        terminal.expect("Which of them is this one")
+        terminal.expect("Rank of this machine")
         terminal.type(UP)
-        terminal.expect("How many machines take part [2]: ")
+        terminal.expect("How many machines [2]: ")
         terminal.type(UP)
         terminal.expect("> 1  several processes on CPUs")
         terminal.type("0" + ENTER)
@@ -148,6 +154,20 @@ class InATerminal(ProgramTest):
         self.assertEqual(terminal.wait(), 0)
         self.assertIn("num_processes: 1\n", self.default_file.read_text())
 
+    def test_going_back_from_a_line_removes_it_like_a_menu(self):
+        terminal = Terminal(self.folder, "config")
+        terminal.expect("several GPUs")
+        terminal.type("1" + ENTER)
+        terminal.expect("How many machines [1]: ")
+        terminal.type("3" + UP)
+        terminal.expect("> 1  several processes on CPUs")
+        terminal.expect("Esc: quit")
+        screen = Screen()
+        screen.feed(terminal.seen)
+        self.assertEqual([line for line in screen.lines() if "How many machines" in line], [])
+        terminal.type(CTRL_C)
+        self.assertEqual(terminal.wait(), 130)
+
     def test_a_line_can_be_edited(self):
         terminal = Terminal(self.folder, "config")
         terminal.expect("several GPUs")
@@ -155,7 +175,7 @@ class InATerminal(ProgramTest):
         terminal.expect("How many machines")
         # 93, 3 before the 9 is erased from the left, 43; back over both; 2.
         terminal.type("9\x7f13\x1b[D\x1b[D\x1b[3~" + "\x05\x15" + "2" + ENTER)
-        terminal.expect("Which of them is this one")
+        terminal.expect("Rank of this machine")
         terminal.type("0" + ENTER)
         terminal.expect("Address of machine 0")
         terminal.type("node 7\x17\x7f\x01x\x05" + "7" + ENTER)
@@ -177,7 +197,7 @@ class InATerminal(ProgramTest):
         terminal = Terminal(self.folder, "config", "--config-file", str(path))
         terminal.expect("exists. Replace it?")
         terminal.type(ENTER)
-        terminal.expect("stays as it was")
+        terminal.expect("was not changed")
         self.assertEqual(terminal.wait(), 0)
         self.assertEqual(path.read_text(), "distributed_type: 'NO'\n")
 
@@ -226,7 +246,7 @@ class ThroughPipes(ProgramTest):
     def test_a_transcript_holds_the_answers_and_a_line_a_question(self):
         result = self.run_program("config", input="1\n\nno\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         lines = result.stdout.splitlines()
-        self.assertIn("How many machines take part [1]: ", lines)
+        self.assertIn("How many machines [1]: ", lines)
         self.assertIn("How many processes [%d]: 6" % max(2, len(os.sched_getaffinity(0)) // 2), lines)
         self.assertTrue(all(line.count("]: ") <= 1 for line in lines), result.stdout)
 
@@ -248,7 +268,7 @@ class ThroughPipes(ProgramTest):
     def test_what_is_no_answer_is_asked_again(self):
         result = self.run_program("config", input="7\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn("'7' is none of them.\n", result.stdout)
+        self.assertIn("'7' is not one of the choices.\n", result.stdout)
 
     def test_an_input_that_ends_early_leaves_nothing(self):
         result = self.run_program("config", input="1\n2\n")

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,7 +39,8 @@ class Script(unittest.TestCase):
             )  # fmt: skip
             self.assertEqual((result.returncode, result.stderr), (0, ""))
             missing = set(re.findall(r"^(\w+): not drawn, ", result.stdout, re.MULTILINE))
-            self.assertLessEqual(missing, {"selftest", "checkpoints"})
+            self.assertLessEqual(missing, {"selftest", "checkpoints", "config_session"})
+            self.assertEqual("config_session" in missing, shutil.which("tmux") is None)
             drawn = {path.stem: text_of(path) for path in Path(folder).iterdir()}
         self.assertEqual(set(drawn), set(SCENES) - missing)
         for name, text in drawn.items():
@@ -47,6 +49,25 @@ class Script(unittest.TestCase):
         self.assertIn("> 1  several processes on CPUs", drawn["config_menu"])
         self.assertIn("configuration written to", drawn["config_wizard"])
         self.assertIn("LlamaForCausalLM", drawn["estimate_memory"])
+        self.assertIn("--vm", drawn["launch_help"])  # also where the host is called vm
+        if "config_session" in drawn:
+            self.check_session(drawn["config_session"])
+
+    def check_session(self, text):
+        """What the recorded session of the wizard is there to show, in this order."""
+        position = 0
+        for shown in (
+            "> 1  several processes on CPUs",  # the file's value is proposed
+            "arrows or digit: choose  Enter: accept  b: back  Esc: quit",
+            "How many processes [4]: 8",
+            "up arrow: back",
+            "Start the processes with mpirun?",  # again
+            "nothing was written",  # Esc
+            "configuration written to",
+            "next: accelerate test",
+        ):
+            position = text.find(shown, position)
+            self.assertGreaterEqual(position, 0, shown)
 
 
 class Documents(unittest.TestCase):

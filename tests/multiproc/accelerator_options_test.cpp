@@ -276,7 +276,7 @@ TEST_F(AcceleratorCalls, PrepareSaysOnceHowLargeBatchesAreAndHowSchedulesMove) {
   for (const int rank : {0, 1}) EXPECT_EQ(exit_code_of(rank), 0);
   EXPECT_EQ(times_said(output_of(0), "info: batch 128 = 64 x 2 ranks\n"), 1u) << output_of(0);
   EXPECT_EQ(times_said(output_of(0), "info: batch 64 = 32 x 2 ranks\n"), 1u);
-  EXPECT_EQ(times_said(output_of(0), "warning: the scheduler moves 2 steps a call"), 1u);
+  EXPECT_EQ(times_said(output_of(0), "warning: the scheduler makes 2 steps per call"), 1u);
   EXPECT_EQ(times_said(output_of(1), "ranks") + times_said(output_of(1), "scheduler"), 0u);
 }
 

@@ -544,7 +544,7 @@ TEST_F(CommHooks, OptionsThatDoNotGoTogetherAreRefused) {
               "UsageError: start_power_sgd_iter must be more than 1 with error feedback or warm "
               "start\n"
               "  at   CommHookOptions\n"
-              "  try  buckets are arranged anew after the first backward pass: begin after it");
+              "  try  buckets are rebuilt after the first backward pass: start after it");
     require_usable(
         {.hook = "power_sgd",
          .power_sgd = {
@@ -556,7 +556,7 @@ TEST_F(CommHooks, OptionsThatDoNotGoTogetherAreRefused) {
     EXPECT_THAT(refusal({.hook = "power_sgd", .wrapper = "power_sgd"}),
                 HasSubstr("PowerSGD cannot be a wrapper"));
     EXPECT_THAT(group_usage_error([] { (void)CommHook("powersgd"); }, /*of_a_group=*/false),
-                HasSubstr("'powersgd' is no communication hook"));
+                HasSubstr("unknown communication hook 'powersgd'"));
   });
 }
 

@@ -109,7 +109,7 @@ TEST_F(DataOfRanks, ThatDrawFromTorchAreLeftAloneAndSoAreItsGenerators) {
       talking());
   for (const int rank : {0, 1}) EXPECT_EQ(exit_code_of(rank), 0);
   EXPECT_THAT(output_of(0), HasSubstr(std::string("info: ") + kNotChecked +
-                                      ": sample 0 is another one each time it is read (rank 0)"));
+                                      ": sample 0 differs each time it is read (rank 0)"));
   EXPECT_THAT(output_of(1), Not(HasSubstr(kNotChecked)));
 }
 
@@ -130,7 +130,7 @@ TEST_F(DataOfRanks, ThatChangeNowAndThenAreNotTakenForOthers) {
       },
       talking());
   for (const int rank : {0, 1}) EXPECT_EQ(exit_code_of(rank), 0);
-  EXPECT_THAT(output_of(0), HasSubstr("sample 0 is another one each time it is read (rank 1)"));
+  EXPECT_THAT(output_of(0), HasSubstr("sample 0 differs each time it is read (rank 1)"));
 }
 
 TEST_F(DataOfRanks, ThatCannotBeReadAreLeftToTheLoop) {

@@ -40,8 +40,8 @@ TEST_F(OperationErrors, ALoneNumberOrStringHasNothingToGather) {
                         using Named = std::pair<at::Tensor, std::map<std::string, int>>;
                         (void)gather(comm, Named{torch::ones({2}), {{"epoch", 1}}});
                       }),
-              "UsageError: `[1].epoch` is a lone number or string and has no rows to bring "
-              "together\n"
+              "UsageError: `[1].epoch` is a lone number or string and has no rows to "
+              "gather\n"
               "  at   gather\n"
               "  try  make it a tensor or a std::vector, or use gather_object");
   }
@@ -220,7 +220,7 @@ TEST_F(OperationErrors, ReductionsThatHaveNoResultAreRefusedWithTheirPlace) {
                       }),
               HasSubstr("on rank 0: the value holds a number of more than 63 bits"));
   EXPECT_THAT(group_usage_error([] { (void)Reduction("median"); }, /*of_a_group=*/false),
-              AllOf(HasSubstr("there is no reduction `median`"), HasSubstr("sum, mean, max, min")));
+              AllOf(HasSubstr("unknown reduction `median`"), HasSubstr("sum, mean, max, min")));
 }
 
 TEST_F(OperationErrors, ARootThatIsNoRankIsRefused) {

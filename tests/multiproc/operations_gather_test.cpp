@@ -145,7 +145,7 @@ TEST_P(Metrics, KeepTheRowsOfRealSamplesOfEachRank) {
     const auto [samples, double_outputs, others, scalar, text] =
         gather_for_metrics(group.comm, info, rows_of(rank.rank, 4), rows_of(rank.rank, 8),
                            rows_of(rank.rank, 7), torch::tensor(rank.rank), texts);
-    EXPECT_TRUE(same(samples, torch::cat(rows)));               // one row a sample
+    EXPECT_TRUE(same(samples, torch::cat(rows)));               // one row per sample
     EXPECT_TRUE(same(double_outputs, torch::cat(outputs)));     // two rows a sample
     EXPECT_TRUE(same(others, torch::cat(sevens)));              // no multiple: as it is
     EXPECT_TRUE(same(scalar, torch::arange(rank.world_size)));  // one value a rank

@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 struct Replicas : Ranks {};
 
-constexpr const char* kLocalPass = "a backward pass went past accelerator.backward(loss)";
+constexpr const char* kLocalPass = "a backward pass bypassed accelerator.backward(loss)";
 
 TensorDataset samples() {
   const StepData data = host_data_of_step(1, 16);

@@ -113,7 +113,7 @@ TEST_F(StateAgreement, ARankThatCannotTakeTheStateOverTellsTheOthersWhy) {
     };
     EXPECT_THAT(
         error_of([] { throw std::bad_alloc(); }),
-        AllOf(HasSubstr("[rank 1 of 3]"), HasSubstr("could not be taken over"),
+        AllOf(HasSubstr("[rank 1 of 3]"), HasSubstr("could not be applied"),
               HasSubstr("out of memory"), HasSubstr("checkpoint_4"), HasSubstr("load again")));
     EXPECT_THAT(error_of([] {
                   throw CheckpointError({.what = "cannot be read", .where = "model.safetensors"});

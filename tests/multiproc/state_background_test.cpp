@@ -103,7 +103,7 @@ TEST_F(StateBackground, ARankWithoutAThreadForTheWriterStopsAll) {
     if (rank.rank == 1) use_up_threads();
     EXPECT_THAT(thrown_by<CheckpointError>(
                     [&] { accelerator.save_state(folder / "state", {.async = true}); }),
-                HasSubstr("no thread for the writer"));
+                HasSubstr("the writer thread cannot be started"));
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
     accelerator.save_state(folder / "state");  // needs none
     EXPECT_TRUE(is_complete(folder / "state"));

@@ -159,7 +159,7 @@ TEST_F(StateErrors, AnObjectThatGivesNoStateIsNamedOnAllRanks) {
     const std::string error =
         thrown_by<CheckpointError>([&] { accelerator.save_state(folder / "state"); });
     EXPECT_THAT(error, AllOf(HasSubstr("[rank 0 of 2]"),
-                             HasSubstr("registered object 1 does not give its state: nothing to "
+                             HasSubstr("registered object 1 could not return its state: nothing to "
                                        "say"),
                              HasSubstr("custom_checkpoint_1.pkl"), HasSubstr("state_dict()")));
     EXPECT_FALSE(std::filesystem::exists(folder / "state"));

@@ -224,7 +224,7 @@ TEST_F(TorchSchedulers, WithoutASavedStateAreToldOfOnce) {
   });
   EXPECT_EQ(exit_code_of(0), 0);
   const std::string output = output_of(0);
-  const std::string warning = "::Falling only the number of its steps and the learning rates";
+  const std::string warning = "::Falling are saved; if it has more state";
   const size_t first = output.find(warning);
   ASSERT_NE(first, std::string::npos) << output;
   EXPECT_EQ(output.find(warning, first + 1), std::string::npos) << output;

@@ -31,16 +31,16 @@ json with(const char* part, const json& value) { return word_level_json({{part, 
 
 TEST(TokenizerFile, RefusesUnknownComponentsByName) {
   EXPECT_EQ(complaint(with("normalizer", {{"type", "Shout"}})),
-            "there is no normalizer of type \"Shout\" at file: normalizer");
+            "unknown normalizer type \"Shout\" at file: normalizer");
   EXPECT_EQ(complaint(with("pre_tokenizer", {{"type", "Telegraph"}})),
-            "there is no pre_tokenizer of type \"Telegraph\" at file: pre_tokenizer");
+            "unknown pre_tokenizer type \"Telegraph\" at file: pre_tokenizer");
   EXPECT_EQ(complaint(with("post_processor", {{"type", "X"}})),
-            "there is no post_processor of type \"X\" at file: post_processor");
+            "unknown post_processor type \"X\" at file: post_processor");
   EXPECT_EQ(complaint(with("decoder",
                            {{"type", "Sequence"}, {"decoders", {{{"type", "Fuse"}}, {{"a", 1}}}}})),
             "a decoder has no type at file: decoder.decoders[1]");
   EXPECT_EQ(complaint(with("model", {{"type", "Neural"}})),
-            "there is no model of type \"Neural\" at file: model");
+            "unknown model type \"Neural\" at file: model");
 }
 
 TEST(TokenizerFile, NamesTheFieldThatIsMissingOrWrong) {
@@ -80,7 +80,8 @@ TEST(TokenizerFile, RefusesWhatIsNestedTooDeep) {
   EXPECT_THAT(complaint(std::string(100'000, '[')), HasSubstr("nested too deep"));
   json sequence = {{"type", "NFC"}};
   for (int i = 0; i < 20; ++i) sequence = {{"type", "Sequence"}, {"normalizers", {sequence}}};
-  EXPECT_THAT(complaint(with("normalizer", sequence)), HasSubstr("components are nested too deep"));
+  EXPECT_THAT(complaint(with("normalizer", sequence)),
+              HasSubstr("components are nested too deeply"));
 }
 
 TEST(TokenizerFile, RefusesWhatIsNoJson) {

@@ -212,7 +212,7 @@ TEST(ModelConfig, RefusesTextsThatAreNoConfiguration) {
   EXPECT_THAT(data_error("{\"a\": 1"), HasSubstr("at   some.json"));
   EXPECT_THAT(data_error("{\"a\": 1} x"), HasSubstr("the file is not valid JSON"));
   EXPECT_THAT(data_error("[1]"), HasSubstr("it is a list, not an object"));
-  EXPECT_THAT(data_error("3"), HasSubstr("it is no object"));
+  EXPECT_THAT(data_error("3"), HasSubstr("it is not an object"));
   EXPECT_THAT(data_error("{\"a\": \"\xff\"}"), HasSubstr("the file is not valid JSON"));
   EXPECT_THAT(data_error("{\"a\": NaN}"), HasSubstr("the file is not valid JSON"));
 }

@@ -163,7 +163,7 @@ TEST(Decoders, SeveralTextsWithoutAPadTokenCannotBeClassified) {
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.message(),
-              "the last token of each of 2 texts cannot be found: the model knows no pad token");
+              "the last token of each of 2 texts cannot be found: the model has no pad token");
   }
 }
 
@@ -341,14 +341,14 @@ TEST(Decoders, ConfigurationsThatMakeNoSenseAreRefusedByName) {
                  "'n_embd' in config.json is 16, which 5 heads do not divide");
   expect_refused(small_gpt2(), "add_cross_attention", true,
                  "'add_cross_attention' in config.json is true: GPT-2 as the decoder of another "
-                 "model is not known here");
+                 "model is not supported");
   expect_refused(small_llama(), "num_key_value_heads", int64_t{3},
                  "'num_key_value_heads' in config.json is 3, which does not divide the 4 attention "
                  "heads");
   expect_refused(small_llama(), "num_attention_heads", int64_t{6},
                  "'hidden_size' in config.json is 16, which 6 heads do not divide");
   expect_refused(small_llama(), "pad_token_id", int64_t{40},
-                 "'pad_token_id' in config.json is 40, which is no token of the vocabulary");
+                 "'pad_token_id' in config.json is 40, which is not a token of the vocabulary");
   expect_refused(small_gpt2(), "layer_norm_epsilon", -1.0,
                  "\"layer_norm_epsilon\" is -1.0; it should be a number that is 0 or more");
   expect_refused(small_t5(), "relative_attention_num_buckets", int64_t{3},

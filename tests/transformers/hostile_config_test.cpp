@@ -202,7 +202,7 @@ TEST_F(HostileConfig, AModelThatTheFilesCannotFillIsRefusedBeforeItIsMade) {
   EXPECT_THAT(said("num_hidden_layers", 2147483647),
               HasSubstr("more than 4252 tensors, the files hold 39 tensors"));
   EXPECT_THAT(said("intermediate_size", 2147483647),
-              HasSubstr("look at the sizes and numbers of layers in it"));
+              HasSubstr("check the sizes and numbers of layers in it"));
 }
 
 TEST_F(HostileConfig, ANewModelThatNoMemoryHoldsIsRefused) {

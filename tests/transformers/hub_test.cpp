@@ -92,14 +92,14 @@ TEST_F(HubCache, SaysWhereItLookedAndHowToGetTheModel) {
             "DataError: \"org/name\" is neither a folder nor a model in the local cache of the "
             "Hugging Face hub; nothing is downloaded\n  at   " +
                 home() +
-                "/hub/models--org--name\n  try  `hf download org/name` gets it; HF_HOME or "
-                "HF_HUB_CACHE say where the cache is");
+                "/hub/models--org--name\n  try  `hf download org/name` downloads it; "
+                "HF_HOME or HF_HUB_CACHE name the folder of the cache");
   add(folder_.path() / "hub", "models--org--name");
   EXPECT_EQ(error_from<DataError>([] { find_pretrained("org/name", "v2"); }),
             "DataError: the cache has no revision \"v2\" of \"org/name\"; it has " +
                 std::string(kCommit) + ", main\n  at   " + home() +
                 "/hub/models--org--name/snapshots\n  try  `hf download org/name --revision v2` "
-                "gets it; HF_HOME or HF_HUB_CACHE say where the cache is");
+                "downloads it; HF_HOME or HF_HUB_CACHE name the folder of the cache");
 }
 
 TEST_F(HubCache, SaysThatANoteNamesASnapshotThatIsNotThere) {
@@ -111,8 +111,8 @@ TEST_F(HubCache, SaysThatANoteNamesASnapshotThatIsNotThere) {
             "DataError: the cache notes that \"main\" of \"org/name\" is the snapshot " + lost +
                 ", but that is not there; it has " + kCommit + ", main\n  at   " +
                 (repository / "snapshots" / lost).string() +
-                "\n  try  `hf download org/name` gets it; HF_HOME or HF_HUB_CACHE say where the "
-                "cache is");
+                "\n  try  `hf download org/name` downloads it; HF_HOME or HF_HUB_CACHE name the "
+                "folder of the cache");
 }
 
 TEST_F(HubCache, RefusesNamesThatAreNone) {
@@ -127,7 +127,7 @@ TEST_F(HubCache, RefusesNamesThatAreNone) {
   }
   write_file(folder_.path() / "model.safetensors", "");
   EXPECT_THAT(error_from<DataError>([&] { find_pretrained(home() + "/model.safetensors"); }),
-              HasSubstr("is a file; a model is the folder around it"));
+              HasSubstr("is a file; name the folder that contains it"));
 }
 
 TEST_F(HubCache, TakesNoWayOutOfTheCacheFromANote) {

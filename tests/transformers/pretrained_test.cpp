@@ -170,8 +170,8 @@ TEST(FromPretrained, ListsTensorsOfAnotherSizeAndMakesNewOnesIfAllowed) {
             "files, [5, 16] in the model; classifier.bias [2] in the files, [5] in the model\n"
             "  at   " +
                 saved.weights().string() +
-                "\n  try  for a new head of another size say ignore_mismatched_sizes; else "
-                "config.json and the files are of different models");
+                "\n  try  for a new head of another size set ignore_mismatched_sizes; "
+                "otherwise config.json and the files belong to different models");
   const auto model = load<AutoModelForSequenceClassification>(
       saved, report, {.labels = {"a", "b", "c", "d", "e"}, .ignore_mismatched_sizes = true});
   EXPECT_THAT(report.mismatched_keys, ElementsAre("classifier.weight", "classifier.bias"));
@@ -272,9 +272,9 @@ TEST(FromPretrained, SaysWhatAModelTypeOffers) {
   saved.set("architectures", nullptr);
   saved.set("model_type", "mamba");
   EXPECT_THAT(error_from<DataError>([&] { AutoModel::from_pretrained(saved.folder.text()); }),
-              HasSubstr("the model type \"mamba\" is not known here"));
+              HasSubstr("the model type \"mamba\" is not supported"));
   EXPECT_THAT(error_from<DataError>([&] { AutoModel::from_pretrained(saved.folder.text()); }),
-              HasSubstr("known are bert, distilbert, gpt2, llama, roberta, t5"));
+              HasSubstr("known: bert, distilbert, gpt2, llama, roberta, t5"));
 }
 
 TEST(FromPretrained, GoesByTheArchitectureWhereTheTypeIsUnknown) {

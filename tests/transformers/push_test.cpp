@@ -281,14 +281,14 @@ TEST_F(PushToHub, SaysWhichProgramIsMissing) {
   {
     const Variable path("PATH", programs.string());
     EXPECT_EQ(error_from<UsageError>([&] { push_to_hub(folder(), remote_path()); }),
-              "UsageError: pushing needs the program git, which is not there\n  at   "
+              "UsageError: pushing needs the program git, which was not found\n  at   "
               "push_to_hub()\n  try  install it: apt-get install git");
   }
   write_file(programs / "git", "#!/bin/sh\n[ \"$3\" = --version ]\n");
   fs::permissions(programs / "git", fs::perms::owner_all);
   const Variable path("PATH", programs.string());
   EXPECT_THAT(error_from<UsageError>([&] { push_to_hub(folder(), remote_path()); }),
-              HasSubstr("pushing needs the program git-lfs, which is not there"));
+              HasSubstr("pushing needs the program git-lfs, which was not found"));
 }
 
 }  // namespace

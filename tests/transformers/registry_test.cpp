@@ -108,7 +108,7 @@ TEST_F(Registry, TiedTensorsThatDifferAreRefusedWhereTheyCannotBeUntied) {
                 [&] { AutoModelForTokenClassification::from_pretrained(folder.text()); }),
             "CheckpointError: \"embed.weight\" and \"copy.weight\" are one tensor in this model, "
             "but have different values in the files\n  at   " +
-                weights.string() + "\n  try  take one of them out of the files");
+                weights.string() + "\n  try  remove one of them from the files");
 }
 
 }  // namespace

@@ -111,7 +111,7 @@ TEST(Rotary, ARecordedStepKeepsTheTableThatALongerTextReplaces) {
 TEST(Rotary, SettingsThatMakeNoSenseAreRefusedByName) {
   const std::vector<std::pair<std::string, std::string>> wrong{
       {R"("rope_parameters": {"rope_type": "spiral"})",
-       "'rope_parameters.rope_type' in config.json is 'spiral'; known are default, dynamic, "
+       "'rope_parameters.rope_type' in config.json is 'spiral'; known: default, dynamic, "
        "linear, "
        "llama3 and yarn"},
       {R"("rope_scaling": {"type": "linear", "factor": 0})",

@@ -101,7 +101,7 @@ TEST_F(CheckpointDirectoryTest, WhoMayNotReadIsToldToLookAtReading) {
   if (is_root) ASSERT_EQ(seteuid(0), 0);
   EXPECT_EQ(error.message(), "the file cannot be opened: Permission denied");
   EXPECT_EQ(error.where(), manifest.string());
-  EXPECT_EQ(error.hint(), "check who may read it, and who may enter the folders that it is in");
+  EXPECT_EQ(error.hint(), "check the permissions of the file and of the folders that contain it");
 }
 
 TEST_F(CheckpointDirectoryTest, OneCheckpointIsFoundByItsPath) {

@@ -71,17 +71,18 @@ TEST_F(CheckpointWriterTest, AFolderWithSomethingElseInItIsNeverReplaced) {
   std::filesystem::create_directory(folder() / "home");
   folder_.write("home/thesis.tex", "ten years");
   const auto foreign = checkpoint_error([&] { CheckpointWriter(folder() / "home"); });
-  EXPECT_EQ(foreign.message(),
-            "the folder holds thesis.tex and no manifest: it is no checkpoint to replace");
+  EXPECT_EQ(
+      foreign.message(),
+      "the folder holds thesis.tex and no manifest: it is not a checkpoint that may be replaced");
   EXPECT_EQ(foreign.hint(), "save to another folder, or move away what is there");
 
   save(folder() / "ckpt", 1);
   folder_.write("ckpt/notes.txt", "mine");
   EXPECT_EQ(checkpoint_error([&] { CheckpointWriter(folder() / "ckpt"); }).message(),
-            "the folder holds notes.txt, which no checkpoint put there");
+            "the folder holds notes.txt, which is not part of a checkpoint");
   folder_.write("file", "");
   EXPECT_EQ(checkpoint_error([&] { CheckpointWriter(folder() / "file"); }).message(),
-            "what is there is no checkpoint");
+            "what is there is not a checkpoint");
   EXPECT_EQ(content_of(folder() / "home/thesis.tex"), "ten years");
   EXPECT_EQ(content_of(folder() / "ckpt/notes.txt"), "mine");
   EXPECT_THAT(names(), ElementsAre("ckpt", "file", "home"));
@@ -102,8 +103,8 @@ TEST_F(CheckpointWriterTest, WhatADamagedManifestMayHaveListedIsNotDeletedOnAGue
   folder_.write("latest/notes.txt", "by a hook, or by a person");
   const CheckpointError error = checkpoint_error([&] { save(folder() / "latest", 2); });
   EXPECT_EQ(error.message(),
-            "the folder holds notes.txt, which no checkpoint put there (its manifest cannot be "
-            "used: the manifest is cut off, or not one of Accelerate)");
+            "the folder holds notes.txt, which is not part of a checkpoint (its manifest cannot be "
+            "used: the manifest is truncated, or was not written by Accelerate)");
   EXPECT_EQ(error.hint(), "save to another folder, or move away what is there");
   EXPECT_EQ(content_of(folder() / "latest/notes.txt"), "by a hook, or by a person");
 }
@@ -115,7 +116,7 @@ TEST_F(CheckpointWriterTest, AFileThatAppearsInTheOldOneDuringTheSaveStopsTheCom
     const Manifest manifest = write_files(writer, 2);
     folder_.write("ckpt/notes.txt", "mine");
     EXPECT_EQ(checkpoint_error([&] { writer.commit(manifest); }).message(),
-              "the folder holds notes.txt, which no checkpoint put there");
+              "the folder holds notes.txt, which is not part of a checkpoint");
   }
   EXPECT_EQ(content_of(folder() / "ckpt/notes.txt"), "mine");
   EXPECT_EQ(CheckpointDirectory(folder() / "ckpt").manifest().step, 1);
@@ -135,16 +136,17 @@ TEST_F(CheckpointWriterTest, FilesThatNobodyGaveARecordOfStopTheCommit) {
   Manifest manifest = write_files(writer, 1);
   manifest.files.pop_back();
   EXPECT_EQ(checkpoint_error([&] { writer.commit(manifest); }).message(),
-            "no rank has given the record of optimizer.bin");
+            "no rank has recorded optimizer.bin");
 }
 
 TEST_F(CheckpointWriterTest, RecordsOfFilesThatAreNotThereStopTheCommit) {
   CheckpointWriter writer(folder() / "ckpt");
   Manifest manifest = write_files(writer, 1);
   manifest.files.push_back({.name = "rank1.bin", .bytes = 4});
-  EXPECT_EQ(checkpoint_error([&] { writer.commit(manifest); }).message(),
-            "a rank has not written what it says: rank1.bin: the file cannot be opened: No such "
-            "file or directory");
+  EXPECT_EQ(
+      checkpoint_error([&] { writer.commit(manifest); }).message(),
+      "a rank has not written what it recorded: rank1.bin: the file cannot be opened: No such "
+      "file or directory");
   manifest.files.pop_back();
   manifest.files[0].bytes += 1;
   EXPECT_THAT(checkpoint_error([&] { writer.commit(manifest); }).message(),

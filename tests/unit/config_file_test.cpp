@@ -90,10 +90,11 @@ TEST(ConfigFiles, UnknownKeysAreRefusedWithLineAndNearestName) {
 }
 
 TEST(ConfigFiles, WrongValuesAreRefusedWithLineAndNearestName) {
-  EXPECT_EQ(file_refusal("distributed_type: MULTI_GPUS\n"),
-            "distributed_type cannot be 'MULTI_GPUS': it is NO, MULTI_CPU, MULTI_GPU, MULTI_NPU, "
-            "MULTI_MLU, MULTI_SDAA, MULTI_MUSA, MULTI_XPU, MULTI_HPU, MULTI_NEURON, DEEPSPEED, "
-            "FSDP, XLA, MEGATRON_LM, DATA_PARALLEL or MODEL_PARALLEL | c.yaml:1 | MULTI_GPU?");
+  EXPECT_EQ(
+      file_refusal("distributed_type: MULTI_GPUS\n"),
+      "distributed_type cannot be 'MULTI_GPUS': it must be NO, MULTI_CPU, MULTI_GPU, MULTI_NPU, "
+      "MULTI_MLU, MULTI_SDAA, MULTI_MUSA, MULTI_XPU, MULTI_HPU, MULTI_NEURON, DEEPSPEED, "
+      "FSDP, XLA, MEGATRON_LM, DATA_PARALLEL or MODEL_PARALLEL | c.yaml:1 | MULTI_GPU?");
   EXPECT_THAT(file_refusal("distributed_type: TPU\n"),
               EndsWith("c.yaml:1 | XLA: what files called TPU before version 0.27 of the Python "
                        "library"));
@@ -115,7 +116,7 @@ TEST(ConfigFiles, WhatIsNoConfigurationIsRefused) {
   EXPECT_EQ(file_refusal("distributed_type: 'NO'\ndebug: true\ndebug: false\n"),
             "the key debug stands in the file twice | c.yaml:3 | ");
   EXPECT_THAT(file_refusal("distributed_type: !!python/object/apply:os.system ['true']\n"),
-              HasSubstr("which is no configuration | c.yaml:1"));
+              HasSubstr("which configuration files cannot have | c.yaml:1"));
 }
 
 TEST(ConfigFiles, AliasesThatUnfoldWithoutEndAreRefused) {

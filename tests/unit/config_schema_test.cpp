@@ -96,22 +96,24 @@ TEST(Values, WordsForYesAndNoBecomeTrueAndFalse) {
   const Setting& setting = *find_setting("fsdp_offload_params");
   EXPECT_EQ(checked_value(setting, "Yes", {}), "true");
   EXPECT_EQ(checked_value(setting, "0", {}), "false");
-  EXPECT_EQ(value_refusal("fsdp_offload_params", "2", {SourceKind::kFlag, "--fsdp-offload-params"}),
-            "fsdp_offload_params cannot be '2': it is true or false | --fsdp-offload-params | ");
+  EXPECT_EQ(
+      value_refusal("fsdp_offload_params", "2", {SourceKind::kFlag, "--fsdp-offload-params"}),
+      "fsdp_offload_params cannot be '2': it must be true or false | --fsdp-offload-params | ");
 }
 
 TEST(Values, RefusalsNameThePlaceTheLimitsAndTheNearestName) {
   EXPECT_EQ(
       value_refusal("num_processes", "0", {SourceKind::kVariable, "ACCELERATE_NUM_PROCESSES"}),
-      "num_processes cannot be '0': it is a whole number from 1 to 4096 | environment "
+      "num_processes cannot be '0': it must be a whole number from 1 to 4096 | environment "
       "variable ACCELERATE_NUM_PROCESSES | ");
   EXPECT_EQ(value_refusal("num_processes", "2x", {SourceKind::kFile, "a.yaml:3"}),
-            "num_processes cannot be '2x': it is a whole number from 1 to 4096 | a.yaml:3 | ");
-  EXPECT_EQ(value_refusal("mixed_precision", "bf61", {SourceKind::kFlag, "--mixed_precision"}),
-            "mixed_precision cannot be 'bf61': it is no, fp16, bf16 or fp8 | --mixed_precision | "
-            "bf16?");
+            "num_processes cannot be '2x': it must be a whole number from 1 to 4096 | a.yaml:3 | ");
+  EXPECT_EQ(
+      value_refusal("mixed_precision", "bf61", {SourceKind::kFlag, "--mixed_precision"}),
+      "mixed_precision cannot be 'bf61': it must be no, fp16, bf16 or fp8 | --mixed_precision | "
+      "bf16?");
   EXPECT_EQ(value_refusal("fsdp_auto_wrap_policy", "size_based_wrp", {}),
-            "fsdp_auto_wrap_policy cannot be 'size_based_wrp': it is TRANSFORMER_BASED_WRAP, "
+            "fsdp_auto_wrap_policy cannot be 'size_based_wrp': it must be TRANSFORMER_BASED_WRAP, "
             "SIZE_BASED_WRAP or NO_WRAP |  | SIZE_BASED_WRAP?");
   EXPECT_THAT(value_refusal("grace_period", "nan", {}), HasSubstr("a number from 0 to 86400"));
   EXPECT_THAT(value_refusal("grace_period", "1e400", {}), HasSubstr("a number from 0 to 86400"));

@@ -71,7 +71,7 @@ TEST(Settings, EmptyVariablesSayNothing) {
 
 TEST(Settings, WrongVariablesAreNamed) {
   EXPECT_EQ(refusal({.variables = {{"ACCELERATE_USE_CPU", "perhaps"}}}),
-            "cpu cannot be 'perhaps': it is true or false | environment variable "
+            "cpu cannot be 'perhaps': it must be true or false | environment variable "
             "ACCELERATE_USE_CPU");
 }
 
@@ -127,7 +127,7 @@ TEST(Settings, WhatIsDetectedHereIsTakenForEveryMachine) {
 
 TEST(Settings, NumbersAreCheckedToTheirLastSign) {
   EXPECT_EQ(refusal({.flags = {{"--max_restarts", "+-0"}}}),
-            "max_restarts cannot be '+-0': it is a whole number from 0 to 1000000 | "
+            "max_restarts cannot be '+-0': it must be a whole number from 0 to 1000000 | "
             "--max_restarts");
   for (const char* wrong : {"+", "++1", "-+1", "1+", "", "99999999999999999999"}) {
     EXPECT_NE(refusal({.flags = {{"--max_restarts", wrong}}}), "taken") << wrong;
@@ -170,7 +170,7 @@ TEST(Settings, ContradictionsAreRefused) {
   EXPECT_EQ(refusal({.flags = {{"--gpu_ids", "0;1"}}}), "gpu_ids cannot be '0;1' | --gpu_ids");
   EXPECT_EQ(
       refusal({.flags = {{"--gpu_ids", "1"}, {"--multi_gpu", "true"}, {"--num_processes", "2"}}}),
-      "one GPU is named, but several are to be trained on | --gpu_ids");
+      "only one GPU is named for training on several | --gpu_ids");
   EXPECT_EQ(refusal({.flags = {{"--use_fsdp", "true"}, {"--fsdp_sync_module_states", "false"}}}),
             "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: the other ranks get "
             "their weights from rank 0 | --fsdp_sync_module_states");

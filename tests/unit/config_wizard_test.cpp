@@ -102,7 +102,7 @@ TEST(Wizard, AsksForTheMeetingPlaceOnlyWithSeveralMachines) {
   const config::FileNode document = ask_configuration(script, {.gpus = 0, .cores = 8});
   EXPECT_THAT(script.complaints,
               ElementsAre("With 2 machines the last one is 1.", "An answer is needed.",
-                          "It must be a multiple of 2, the machines."));
+                          "It must be a multiple of 2, the number of machines."));
   EXPECT_EQ(text_of(document, "machine_rank"), "1");
   EXPECT_EQ(text_of(document, "main_process_ip"), "10.0.0.1");
   EXPECT_EQ(text_of(document, "main_process_port"), "29500");
@@ -120,7 +120,7 @@ TEST(Wizard, RefusesAsTheSchemaDoes) {
 TEST(Wizard, WhatThisBuildCannotDoIsNotOffered) {
   Script script({"several GPUs", "1", "2", "no", "", "", "fp16"});
   ask_configuration(script, {.gpus = 2, .cores = 8});
-  EXPECT_THAT(script.questions, Not(Contains(HasSubstr("spread over"))));
+  EXPECT_THAT(script.questions, Not(Contains(HasSubstr("distributed over"))));
   EXPECT_THAT(script.offered.back(), ElementsAre("no", "fp16", "bf16"));
 
   auto rows = all_capabilities();
@@ -169,8 +169,8 @@ TEST(Wizard, NumbersOfShardingAreThoseOfTheSchema) {
 TEST(Wizard, GpusAreNumbersAndEnoughOfThem) {
   Script script({"several GPUs", "1", "", "", ",", "0,", "1", "0,1", "", ""});
   const config::FileNode document = ask_configuration(script, {.gpus = 2, .cores = 8});
-  EXPECT_THAT(script.complaints, ElementsAre("Numbers with commas between, or all.",
-                                             "Numbers with commas between, or all.",
+  EXPECT_THAT(script.complaints, ElementsAre("Numbers separated by commas, or all.",
+                                             "Numbers separated by commas, or all.",
                                              "At least two, for several GPUs."));
   EXPECT_EQ(text_of(document, "gpu_ids"), "0,1");
 }
@@ -188,8 +188,8 @@ TEST(Wizard, GpusThatThereAreNotAreMissedAloud) {
   Script here({"several GPUs", "", "", "", ""});
   EXPECT_EQ(text_of(ask_configuration(here, {.gpus = 0, .cores = 8}), "distributed_type"),
             "MULTI_GPU");
-  EXPECT_THAT(here.told, ElementsAre("No NVIDIA GPU is found on this machine: here accelerate "
-                                     "launch will not start them."));
+  EXPECT_THAT(here.told, ElementsAre("No NVIDIA GPU was found on this machine: accelerate "
+                                     "launch will refuse to start here."));
   Script there({"several GPUs", "", "", "", "", "", ""});
   ask_configuration(there, {.gpus = 2, .cores = 8});
   EXPECT_THAT(there.told, ElementsAre());

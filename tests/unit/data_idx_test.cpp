@@ -103,7 +103,8 @@ TEST_F(ReadIdx, RefusesAMissingFile) {
 TEST_F(ReadIdx, RefusesAFolder) { EXPECT_THAT(refusal_of(folder_), HasSubstr("Is a directory")); }
 
 TEST_F(ReadIdx, RefusesABadMagicNumber) {
-  const std::string expected = "not an IDX file: its first bytes are no magic number of the format";
+  const std::string expected =
+      "not an IDX file: its first bytes are not a magic number of the format";
   EXPECT_EQ(refusal_of(plain("PNG is not IDX")), expected);
   EXPECT_EQ(refusal_of(plain(bytes({0, 0, 0x0A, 1, 0, 0, 0, 1, 9}))), expected);
   EXPECT_EQ(refusal_of(plain(bytes({1, 0, 0x08, 1, 0, 0, 0, 1, 9}))), expected);

@@ -136,7 +136,7 @@ TEST_F(CsvFiles, ErrorsNameLineAndColumn) {
   EXPECT_EQ(refusal("1,2\n3\n"), "a.csv, line 2: the line has 1 fields, the first one has 2");
   EXPECT_EQ(refusal("1,2\n3,4,5\n"), "a.csv, line 2: the line has 3 fields, the first one has 2");
   const std::string quote =
-      "a quote is not closed, or something stands between it and the next "
+      "a quote is not closed, or something follows it before the next "
       "delimiter";
   EXPECT_EQ(refusal("1,2\n3,\"4\n"), "a.csv, line 2, column 2: " + quote);
   EXPECT_EQ(refusal("1,2\n\"3\"x,4\n"), "a.csv, line 2, column 1: " + quote);

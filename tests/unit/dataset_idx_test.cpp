@@ -174,7 +174,7 @@ TEST_F(IdxFiles, RefusesDamagedFilesAsReadIdxDoes) {
   EXPECT_EQ(damaged(good + "x"),
             "the IDX file goes on after the 3920 bytes of data that its header promises");
   EXPECT_EQ(damaged("PNG is not IDX"),
-            "not an IDX file: its first bytes are no magic number of the format");
+            "not an IDX file: its first bytes are not a magic number of the format");
   EXPECT_EQ(damaged(""), "the IDX file is empty");
 }
 
@@ -189,7 +189,7 @@ TEST_F(IdxFiles, RefusesMissingFilesAndFolders) {
 
 TEST_F(IdxFiles, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(error_of<UsageError>([&] { IdxDataset(images_, labels_, {.mean = 0.5}); }).message(),
-            "IdxOptions: mean and stddev change nothing while to_float is off");
+            "IdxOptions: mean and stddev have no effect while to_float is off");
   EXPECT_EQ(error_of<UsageError>([&] {
               IdxDataset(images_, labels_, {.to_float = true, .stddev = 0});
             }).message(),

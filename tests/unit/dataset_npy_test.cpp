@@ -160,7 +160,7 @@ TEST_F(NpyFiles, RowsAtAnOddPlaceAreCopiedButNotMapped) {
   const auto path = write("odd.npy", file + bytes_of<int32_t>({77}));
   EXPECT_EQ(NpyDataset(path).get(0).item<int32_t>(), 77);
   EXPECT_EQ(error_of<DataError>([&] { map_npy(path); }).message(),
-            "the elements of the .npy file begin at no multiple of their size");
+            "the elements of the .npy file do not begin at a multiple of their size");
 }
 
 TEST_F(NpyFiles, RefusesArraysThatAreNoRowsOfNumbers) {

@@ -224,10 +224,10 @@ TEST(RandomSplit, RefusesPartsThatDoNotFit) {
   const auto message = [](const std::vector<SplitPart>& split) {
     return error_of<UsageError>([&] { random_split(Numbers{0, 10}, split, 0); }).message();
   };
-  EXPECT_EQ(message({6, 5}), "random_split: the parts sum up to 11 samples, the dataset has 10");
-  EXPECT_EQ(message({0.5, 0.4}), "random_split: the fractions sum up to 0.900000, not to 1");
+  EXPECT_EQ(message({6, 5}), "random_split: the parts add up to 11 samples, the dataset has 10");
+  EXPECT_EQ(message({0.5, 0.4}), "random_split: the fractions add up to 0.900000, not to 1");
   EXPECT_EQ(message({1.5, -0.5}), "random_split: the fraction 1.500000 is not between 0 and 1");
-  EXPECT_EQ(message({-1, 11}), "random_split: a part cannot have fewer than no samples");
+  EXPECT_EQ(message({-1, 11}), "random_split: a part cannot have a negative number of samples");
   EXPECT_EQ(message({5, 0.5}), "random_split: numbers of samples and fractions are mixed");
   EXPECT_EQ(message({}), "random_split needs at least one part");
 }

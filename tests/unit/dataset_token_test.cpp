@@ -149,7 +149,7 @@ TEST_F(TokenFiles, RefusesDamagedHeaders) {
   EXPECT_EQ(refusal(std::string(1023, 'x'), options),
             "the token file ends inside its header of 1024 bytes");
   EXPECT_EQ(refusal(std::string(2000, 'x'), options),
-            "not a token file: it begins with no known magic number");
+            "not a token file: it does not begin with a known magic number");
   EXPECT_EQ(refusal(header(20240520, 2, 4) + tokens_from<uint16_t>(0, 4), options),
             "the token file is of version 2, the known one is 1");
   EXPECT_EQ(refusal(header(20240801, 1, 4) + tokens_from<uint32_t>(0, 4), options),
@@ -187,7 +187,7 @@ TEST_F(TokenFiles, RefusesOptionsThatMakeNoSense) {
   EXPECT_EQ(message({.stride = -1}), "TokenOptions: the stride is negative: -1");
   EXPECT_EQ(message({.offset = 2}), "TokenOptions: offset is for files without a header");
   EXPECT_EQ(message({.block = 1, .stored = StoredToken::kUint32, .offset = 6}),
-            "TokenOptions: an offset of 6 bytes is no multiple of the 4 bytes of a token");
+            "TokenOptions: an offset of 6 bytes is not a multiple of the 4 bytes of a token");
   EXPECT_EQ(
       error_of<UsageError>([] { TokenDataset(std::vector<std::filesystem::path>{}); }).message(),
       "a token dataset needs at least one file");

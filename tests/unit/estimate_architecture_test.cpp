@@ -80,16 +80,16 @@ TEST(EstimateArchitecture, TheLargestLayerIsABlockOrAModuleOutsideOfBlocks) {
 
 TEST(EstimateArchitecture, WhatIsNotKnownIsRefusedWithWhatIs) {
   EXPECT_THAT(refusal_of(R"({"model_type": "mamba"})"),
-              HasSubstr("the model_type \"mamba\" is not known | known are bert, distilbert, gpt2, "
+              HasSubstr("the model_type \"mamba\" is not known | known: bert, distilbert, gpt2, "
                         "llama, roberta, t5;"));
-  EXPECT_THAT(refusal_of("{}"), HasSubstr("does not say model_type"));
+  EXPECT_THAT(refusal_of("{}"), HasSubstr("has no model_type"));
   EXPECT_THAT(refusal_of(R"({"model_type": "t5", "architectures": ["T5ForFun"]})"),
-              HasSubstr("the class \"T5ForFun\" is not known | known are T5Model, "));
+              HasSubstr("the class \"T5ForFun\" is not known | known: T5Model, "));
 }
 
 TEST(EstimateArchitecture, SizesOutOfRangeAreRefusedByName) {
   EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": 0})"),
-              HasSubstr("hidden_size is 0, which is no size"));
+              HasSubstr("hidden_size is 0, which is not a size"));
   EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": -4})"), HasSubstr("is -4"));
   EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": "768"})"),
               HasSubstr("is \"768\""));

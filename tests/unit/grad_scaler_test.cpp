@@ -81,7 +81,7 @@ TEST(GradScalerTest, AnUpdateThatLooksItselfIsGivenWhatWasFound) {
     EXPECT_EQ(found.item<float>(), seen);
     EXPECT_EQ(scaler.step_was_skipped(problem.sgd), slope == kInfinity);
     EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step_on_device(problem.sgd, {}); }),
-                HasSubstr("has made its step already"));
+                HasSubstr("has already stepped"));
     scaler.update();
   }
   EXPECT_EQ(scaler.scale_factor(), 512);
@@ -168,12 +168,12 @@ TEST(GradScalerTest, CallsInTheWrongOrderAreRefused) {
   problem.backward(scaler, 1, 1);
   scaler.unscale_(problem.sgd);
   EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
-              HasSubstr("the gradients of this optimizer are unscaled already"));
+              HasSubstr("the gradients of this optimizer are already unscaled"));
   scaler.step(problem.sgd);
   EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(problem.sgd); }),
-              HasSubstr("this optimizer has made its step already"));
+              HasSubstr("this optimizer has already stepped"));
   EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
-              HasSubstr("this optimizer has made its step already"));
+              HasSubstr("this optimizer has already stepped"));
   EXPECT_THAT(problem.weights(), testing::ElementsAre(-1, -1));
   scaler.update();
   problem.backward(scaler, 1, 1);

@@ -107,7 +107,7 @@ TEST(ManifestTest, EveryTruncationIsNoticed) {
     ASSERT_THAT(refusal(std::string_view(text).substr(0, size)), StartsWith("the manifest is "))
         << size << " bytes";
   }
-  EXPECT_THAT(refusal(text + "\n"), StartsWith("the manifest is cut off"));
+  EXPECT_THAT(refusal(text + "\n"), StartsWith("the manifest is truncated"));
 }
 
 TEST(ManifestTest, NamesThatLeadOutOfTheFolderAreRefused) {

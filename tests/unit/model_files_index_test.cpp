@@ -52,19 +52,19 @@ TEST(ShardIndex, RefusesNamesOfFilesThatLeaveTheFolder) {
 
 TEST(ShardIndex, RefusesEverythingThatIsNoMapOfTexts) {
   EXPECT_EQ(index_refusal("[]"), "it is an array, not an object");
-  EXPECT_EQ(index_refusal("\"x\""), "it is a text, not an object");
+  EXPECT_EQ(index_refusal("\"x\""), "it is a string, not an object");
   EXPECT_EQ(index_refusal("3"), "it is a number, not an object");
   EXPECT_EQ(index_refusal("{}"), "it names no tensor");
   EXPECT_EQ(index_refusal(R"({"weight_map":{}})"), "it names no tensor");
-  EXPECT_EQ(index_refusal(R"({"weight_map":"x"})"), "its weight_map is a text, not an object");
+  EXPECT_EQ(index_refusal(R"({"weight_map":"x"})"), "its weight_map is a string, not an object");
   EXPECT_EQ(index_refusal(R"({"weight_map":null})"), "its weight_map is null, not an object");
   EXPECT_EQ(index_refusal(R"({"weight_map":["x"]})"), "its weight_map is an array, not an object");
   EXPECT_EQ(index_refusal(R"({"weight_map":{"a":1}})"),
-            "the file of tensor \"a\" is a number, not a text");
+            "the file of tensor \"a\" is a number, not a string");
   EXPECT_EQ(index_refusal(R"({"weight_map":{"a":{"b":"c"}}})"),
-            "the file of tensor \"a\" is an object, not a text");
+            "the file of tensor \"a\" is an object, not a string");
   EXPECT_EQ(index_refusal(R"({"weight_map":{"a":["c"]}})"),
-            "the file of tensor \"a\" is an array, not a text");
+            "the file of tensor \"a\" is an array, not a string");
   EXPECT_EQ(index_refusal(R"({"weight_map":{"a":"x","a":"y"}})"), "tensor \"a\" is there twice");
   EXPECT_EQ(index_refusal(R"({"weight_map":{"a":"x"},"weight_map":{"a":"x"}})"),
             "it has weight_map twice");

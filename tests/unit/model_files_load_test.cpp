@@ -301,7 +301,7 @@ TEST_F(LoadModel, AnArchiveThatChangesAfterItWasCheckedIsRefused) {
     EXPECT_THAT(test::error_of<CheckpointError>([&] {
                   load_checkpoint_in_model(*net, folder_, {.key_mapping = mapping});
                 }).message(),
-                HasSubstr("tensor \"scale\" is not the one any more that was checked"));
+                HasSubstr("tensor \"scale\" is no longer the one that was checked"));
     EXPECT_TRUE(same_state(get_state_dict(*net), before));
   }
 }

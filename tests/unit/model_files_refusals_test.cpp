@@ -67,7 +67,7 @@ TEST_F(RefusedCheckpoint, SaysThatAFileLacksWhatTheIndexPlacesThere) {
   save_safetensors(folder_ / "1.safetensors", {{"scale", torch::ones({1})}});
   write("i.json", R"({"scale":"1.safetensors","count":"1.safetensors"})");
   EXPECT_EQ(refusal(folder_ / "i.json").message(),
-            "the index places tensor \"count\" in this file, it is not there");
+            "the index places tensor \"count\" in this file, but it is not there");
 }
 
 TEST_F(RefusedCheckpoint, RefusesTypesAndValuesThatTheModelCannotHold) {
@@ -128,7 +128,7 @@ TEST_F(RefusedCheckpoint, RefusesADeviceMapThatLeavesTensorsOutOrSplitsTiedOnes)
         load_checkpoint_in_model(*tied, folder_,
                                  {.device_map = {{"", at::kCPU}, {"head", at::kCUDA}}});
       }).message(),
-      "embed.weight and head.weight are one tensor, the device map puts them on cpu and cuda");
+      "embed.weight and head.weight are one tensor, but the device map puts them on cpu and cuda");
 }
 
 TEST_F(RefusedCheckpoint, RefusesAMappingThatGivesTwoTensorsOneName) {

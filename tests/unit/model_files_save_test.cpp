@@ -150,7 +150,7 @@ TEST_F(SaveModel, KeepsTheEarlierModelIfATensorCannotBeSaved) {
 TEST_F(SaveModel, RefusesAFileInPlaceOfAFolderAndSizesThatAreNone) {
   const auto file = write("file", "x");
   EXPECT_EQ(error_of<UsageError>([&] { save_model(*SmallNet(), file); }).message(),
-            "a model is saved into a folder, this is a file");
+            "a model is saved into a folder, but this is a file");
   EXPECT_EQ(error_of<UsageError>([&] {
               save_model(*SmallNet(), folder_, {.max_shard_size = "ten"});
             }).message(),

@@ -62,7 +62,7 @@ TEST_F(OpsInputsTest, TablesThatEndBeforeTheLastPositionAreRefused) {
   EXPECT_EQ(refusal_of([&] {
               return ops::embedding(tokens, table, random_input({4, 8}));
             }),
-            "tokens [2, 5] do not go with the tables [3, 8] and [4, 8]");
+            "tokens [2, 5] do not match the tables [3, 8] and [4, 8]");
   EXPECT_THAT(refusal_of([&] {
                 return ops::embedding(tokens, table, random_input({5, 16}));
               }),

@@ -87,8 +87,8 @@ TEST(OptimizerStateProblems, AreAllToldAtOnce) {
       "the saved state does not fit the optimizer, Adam:\n"
       "    parameter 1 (group 0, shape [5]): 'exp_avg' has the shape [7]\n"
       "    parameter 2 (group 1, shape [2, 2]): 'exp_avg_sq' is missing\n"
-      "    parameter 2 (group 1, shape [2, 2]): 'mystery' is nothing that the optimizer keeps\n"
-      "    parameter 99: has a state and is in no group");
+      "    parameter 2 (group 1, shape [2, 2]): 'mystery' is not part of this optimizer's state\n"
+      "    parameter 99: has a state but is in no group");
 }
 
 TEST(OptimizerStateProblems, NameOptionsThatWouldChangeTheNumbers) {
@@ -109,13 +109,13 @@ TEST(OptimizerStateProblems, NameOptionsThatWouldChangeTheNumbers) {
 TEST(OptimizerStateProblems, NameOptionsOfAnotherKind) {
   Training training = adam_training();
   EXPECT_THAT(problems_of(training, with_option(training, "lr", "fast")),
-              HasSubstr("group 0: 'lr' is a text, not a number"));
+              HasSubstr("group 0: 'lr' is a string, not a number"));
   EXPECT_THAT(problems_of(training, with_option(training, "eps", TorchValue())),
               HasSubstr("group 0: 'eps' is missing"));
   EXPECT_THAT(problems_of(training, with_option(training, "betas", TorchTuple{{0.9}})),
               HasSubstr("group 0: 'betas' is not a pair of numbers"));
   EXPECT_THAT(problems_of(training, with_option(training, "amsgrad", 1)),
-              HasSubstr("group 0: 'amsgrad' is an integer, not a truth value"));
+              HasSubstr("group 0: 'amsgrad' is an integer, not a boolean"));
 }
 
 TEST(OptimizerStateProblems, NameGroupsAndParametersThatAreMissing) {
@@ -123,7 +123,7 @@ TEST(OptimizerStateProblems, NameGroupsAndParametersThatAreMissing) {
   EXPECT_THAT(problems_of(training, with_option(training, "params", TorchValue::List{0})),
               HasSubstr("group 0: has 1 parameters, the optimizer has 2"));
   EXPECT_THAT(problems_of(training, with_option(training, "params", TorchValue::List{2, 2})),
-              HasSubstr("different integers"));
+              HasSubstr("distinct integers"));
   EXPECT_THAT(problems_of(training, with_option(training, "params", TorchValue())),
               HasSubstr("group 0: has no list 'params'"));
   TorchDict state = optimizer_state(*training.optimizer).as_dict();

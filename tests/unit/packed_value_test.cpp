@@ -158,7 +158,7 @@ TEST(PackedValue, BytesThatDoNotFitAreRefused) {
   EXPECT_EQ(packing_refusal<at::Tensor>(packed.header, packed.bytes.narrow(0, 0, 800)),
             "a packed value cannot be read: it has 800 bytes of tensor data, its header says 832");
   const std::string wrong =
-      "a packed value cannot be read: it has tensor data that is no contiguous tensor of bytes";
+      "a packed value cannot be read: it has tensor data that is not a contiguous tensor of bytes";
   EXPECT_EQ(packing_refusal<at::Tensor>(packed.header, at::Tensor()), wrong);
   EXPECT_EQ(packing_refusal<at::Tensor>(packed.header, at::zeros({832})), wrong);
 }

@@ -73,13 +73,13 @@ TEST(SafetensorsHeader, SaysWhichFieldOfWhichTensorIsWrong) {
   EXPECT_EQ(refusal(tensor(R"("data_offsets":[-0,8])")),
             "the data_offsets of tensor \"a\" are not two whole numbers: there is the number -0");
   EXPECT_EQ(refusal(tensor(R"("data_offsets":[0])")),
-            "tensor \"a\" has less than two data_offsets");
+            "tensor \"a\" has fewer than two data_offsets");
   EXPECT_EQ(refusal(tensor(R"("data_offsets":[0,1,2])")),
             "tensor \"a\" has more than two data_offsets");
   EXPECT_EQ(refusal(R"({"a":["F32",[2],[0,8]]})"),
             "what it says of tensor \"a\" is an array, not an object");
   EXPECT_EQ(refusal(R"({"__metadata__":{"k":3}})"),
-            "the value of \"k\" in its metadata is the number 3, not a text");
+            "the value of \"k\" in its metadata is the number 3, not a string");
   EXPECT_EQ(refusal(R"({"__metadata__":null})"), "its __metadata__ is null, not an object");
   EXPECT_EQ(refusal(R"({"__metadata__":{},"__metadata__":{}})"),
             "the header has __metadata__ twice");
@@ -97,7 +97,7 @@ TEST(SafetensorsHeader, RefusesRangesWithHolesOverlapsOrBytesThatBelongToNoTenso
   EXPECT_EQ(refusal(two("[4,0]", "[0,4]"), 4),
             "the range [4, 0] of tensor \"a\" ends before it begins");
   EXPECT_EQ(refusal(two("[0,4]", "[4,8]"), 7),
-            "the range [4, 8] of tensor \"b\" ends behind the file, which has 7 bytes of data");
+            "the range [4, 8] of tensor \"b\" ends beyond the file, which has 7 bytes of data");
   EXPECT_EQ(refusal(two("[0,4]", "[4,8]"), 11), "3 bytes at its end belong to no tensor");
   EXPECT_EQ(refusal("{}", 1), "1 bytes at its end belong to no tensor");
 }

@@ -56,16 +56,20 @@ TEST_F(SaveFormat, IsRefusedWhereTheNamePromisesAnother) {
   const UsageError archive = error_of<UsageError>([&] {
     accelerate::save(tensors(), folder_ / "a.safetensors", {.safe_serialization = false});
   });
-  EXPECT_EQ(archive.message(), "a torch archive is to have the name of a safetensors file");
+  EXPECT_EQ(archive.message(),
+            "the file name is that of a safetensors file, but a torch archive was asked for");
   EXPECT_EQ(archive.where(), (folder_ / "a.safetensors").string());
   for (const char* name : {"a.bin", "a.pt", "a.pth", "a.pkl"}) {
     const UsageError error = error_of<UsageError>(
         [&] { accelerate::save(tensors(), folder_ / name, {.safe_serialization = true}); });
-    EXPECT_EQ(error.message(), "a safetensors file is to have the name of a torch archive") << name;
+    EXPECT_EQ(error.message(),
+              "the file name is that of a torch archive, but safetensors were asked for")
+        << name;
   }
   const UsageError value =
       error_of<UsageError>([&] { accelerate::save(TorchValue(1.5), folder_ / "a.safetensors"); });
-  EXPECT_EQ(value.message(), "safetensors files hold named tensors, and this is another value");
+  EXPECT_EQ(value.message(),
+            "safetensors files hold named tensors, and this value is something else");
   EXPECT_THAT(entries(), testing::IsEmpty());
 }
 

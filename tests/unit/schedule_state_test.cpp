@@ -182,7 +182,7 @@ TEST(ScheduleState, SaysWhatMakesNoSense) {
   bad.set("step_size", 0);
   EXPECT_THAT([&] { course.scheduler.load_state_dict(bad); },
               testing::ThrowsMessage<CheckpointError>(
-                  HasSubstr("the saved schedule makes no sense: step_size must be positive")));
+                  HasSubstr("the saved schedule is invalid: step_size must be positive")));
 }
 
 TEST(ScheduleState, RefusesAPartThatIsNoGoodAndKeepsTheOthers) {

@@ -73,7 +73,7 @@ TEST(GetScheduler, RefusesNegativeSteps) {
 TEST(GetScheduler, ListsTheNames) {
   auto sgd = sgd_of({1.0});
   EXPECT_THAT([&] { get_scheduler("cosin", sgd); },
-              ThrowsMessage<UsageError>(HasSubstr("there is no schedule 'cosin'\n"
+              ThrowsMessage<UsageError>(HasSubstr("unknown schedule 'cosin'\n"
                                                   "  at   learning-rate schedule\n"
                                                   "  try  use one of linear, cosine, ")));
 }
@@ -83,9 +83,9 @@ TEST(Scheduler, RefusesAScheduleThatIsAtWorkAlready) {
   const Schedule schedule = step_lr({.step_size = 2});
   const Scheduler scheduler(sgd, schedule);
   EXPECT_THAT([&] { Scheduler(sgd, schedule); },
-              ThrowsMessage<UsageError>(HasSubstr("this schedule is at work already")));
+              ThrowsMessage<UsageError>(HasSubstr("this schedule is already in use")));
   EXPECT_THAT([&] { chained_scheduler({schedule}); },
-              ThrowsMessage<UsageError>(HasSubstr("this schedule is at work already")));
+              ThrowsMessage<UsageError>(HasSubstr("this schedule is already in use")));
 }
 
 TEST(Scheduler, RefusesAnEmptySchedule) {
@@ -170,7 +170,7 @@ TEST(Scheduler, AsksForTheMetric) {
   Scheduler plateau = get_scheduler("reduce_lr_on_plateau", sgd, {.plateau = {{.patience = 0}}});
   EXPECT_TRUE(plateau.needs_metric());
   EXPECT_THAT([&] { plateau.step(); },
-              ThrowsMessage<UsageError>(HasSubstr("this schedule needs a metric to go by")));
+              ThrowsMessage<UsageError>(HasSubstr("this schedule needs a metric")));
   plateau.step(1.0);
   plateau.step(2.0);
   EXPECT_NEAR(rate_of(sgd), 0.1, 1e-12);
@@ -180,7 +180,7 @@ TEST(Scheduler, AsksForTheMetric) {
   EXPECT_THAT([&] { linear.step(1.0); },
               ThrowsMessage<UsageError>(HasSubstr("takes neither a metric nor an epoch")));
   EXPECT_THAT([&] { chained_scheduler({reduce_lr_on_plateau({})}); },
-              ThrowsMessage<UsageError>(HasSubstr("cannot be put together with others")));
+              ThrowsMessage<UsageError>(HasSubstr("cannot be combined with others")));
 }
 
 // Where Python divides by 0 there is no rate to set.
@@ -324,15 +324,15 @@ TEST(PreparedScheduler, SaysOnceHowManyStepsACallIs) {
   scheduler.step();
   EXPECT_EQ(
       testing::internal::GetCapturedStderr(),
-      "warning: the scheduler moves 3 steps a call on 3 processes, as a schedule for the data "
-      "of one process needs; for one a call set .scheduler = {.pace = "
-      "SchedulerPace::kPerOptimizerStep}, to keep it SchedulerPace::kPerProcess\n");
+      "warning: the scheduler makes 3 steps per call on 3 processes, which suits a schedule made "
+      "for the data of one process; set .scheduler = {.pace = SchedulerPace::kPerOptimizerStep} "
+      "for one step per call, or SchedulerPace::kPerProcess to keep it\n");
   testing::internal::CaptureStderr();
   auto asked = sgd_of({1.0});
   PreparedScheduler(Scheduler(asked, exponential_lr({.gamma = 0.5})), three,
                     {.pace = SchedulerPace::kPerProcess});
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "info: the scheduler moves 3 steps a call on 3 processes\n");
+            "info: the scheduler makes 3 steps per call on 3 processes\n");
   testing::internal::CaptureStderr();
   auto other = sgd_of({1.0});
   PreparedScheduler(Scheduler(other, exponential_lr({.gamma = 0.5})),

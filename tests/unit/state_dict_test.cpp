@@ -80,7 +80,7 @@ TEST(StateValue, NamesThePlaceOfAValueThatHasNoCounterpart) {
       place_of(TorchDict{{0.5, 1}}),
       "a state of this library cannot hold a dict with a number as a key at the value itself");
   EXPECT_EQ(place_of(TorchDict{{"1", 1}, {1, 2}}),
-            "a state of this library cannot hold two values of one name at ['1']");
+            "a state of this library cannot hold two values with the same name at ['1']");
 }
 
 }  // namespace

@@ -198,7 +198,7 @@ TEST_F(TorchArchive, WhatTheFormatCannotHoldIsRefusedWithItsPlace) {
   EXPECT_THAT(refusal(torch::ones({2}).to_sparse()), HasSubstr("a tensor without plain memory"));
   EXPECT_EQ(
       refusal("\xff"),
-      "torch.save's format cannot hold a text that is not valid UTF-8, or is longer than 4 GiB");
+      "torch.save's format cannot hold a string that is not valid UTF-8, or is longer than 4 GiB");
   EXPECT_THAT(refusal(TorchNumpyArray{torch::ones({1})}), HasSubstr("a NumPy array"));
   EXPECT_THAT(refusal(TorchBigInteger{"12x"}), HasSubstr("the large integer '12x'"));
   EXPECT_THAT(refusal(TorchDict{{TorchValue::List{}, 1}}), HasSubstr("a dict with the key a list"));
@@ -248,7 +248,7 @@ TEST_F(TorchArchive, FilesThatAreNoneOfTorchSaveAreRefusedInWords) {
   EXPECT_THAT(message_of([&] { load_torch_archive(written("\x80\x02\x8a\x0al\xfc\x9c")); }),
               HasSubstr("as torch.save wrote before torch 1.6"));
   EXPECT_THAT(message_of([&] { load_torch_archive(written("hello")); }),
-              HasSubstr("it does not begin as a zip file"));
+              HasSubstr("it does not begin like a zip file"));
   const auto zip_of = [](std::initializer_list<std::pair<const char*, const char*>> entries) {
     test::StringSink sink;
     files::ZipWriter zip(sink);

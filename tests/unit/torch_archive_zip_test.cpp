@@ -73,7 +73,7 @@ TEST(Zip, AFileThatIsCutOffAnywhereIsRefused) {
 }
 
 TEST(Zip, BytesAfterTheEndAreRefused) {
-  EXPECT_THAT(zip_refusal(small_zip() + "x"), HasSubstr("does not end as a zip file"));
+  EXPECT_THAT(zip_refusal(small_zip() + "x"), HasSubstr("does not end like a zip file"));
 }
 
 TEST(Zip, DamagedDataIsNoticedByItsChecksum) {

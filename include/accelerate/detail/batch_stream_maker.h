@@ -1,5 +1,5 @@
-// Makes the batches of a pass over a stream of batches, which somebody else's loader gives. Nothing
-// here is called by users.
+// Makes the batches of a pass over a stream of batches, which another library's loader gives.
+// Internal: users do not call it.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace accelerate::detail {
 
-// A batch of another loader as ours: a list of samples is collated, anything else is a batch.
+// A batch of another loader, converted: a list of samples is collated, anything else is a batch.
 template <class T, class Collate>
 auto adopt_batch(T&& batch, const Collate& collate) {
   if constexpr (is_vector<T>) {

@@ -1,5 +1,5 @@
-// The default collate: how the samples of a dataset become one batch. Nothing here is called by
-// users.
+// The default collate: how the samples of a dataset become one batch. Internal: users do not
+// call it.
 //
 //   a sample has                            the batch has
 //   at::Tensor                              at::Tensor, stacked along a new first dimension

@@ -1,5 +1,5 @@
-// The forms in which datasets give their samples, and one way to ask for each of them. Nothing here
-// is called by users.
+// The forms in which datasets give their samples, and one way to ask for each of them. Internal:
+// users do not call it.
 #pragma once
 
 #include <ATen/core/Generator.h>

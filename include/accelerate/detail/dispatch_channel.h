@@ -1,4 +1,4 @@
-// How rank 0 sends the batches that it reads to the other ranks. Nothing here is called by users.
+// How rank 0 sends the batches that it reads to the other ranks. Internal: users do not call it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Rank 0 reads, every rank gets its part. Nothing here is called by users.
+// Rank 0 reads, every rank gets its part. Internal: users do not call it.
 #pragma once
 
 #include <cstddef>

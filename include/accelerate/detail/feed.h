@@ -1,4 +1,4 @@
-// The stages that a batch passes through on its way to the loop. Nothing here is called by users.
+// The stages that a batch passes through on its way to the loop. Internal: users do not call it.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// How samples are read from a dataset and become a batch. Nothing here is called by users.
+// How samples are read from a dataset and become a batch. Internal: users do not call it.
 #pragma once
 
 #include <ATen/core/Generator.h>

@@ -1,5 +1,5 @@
-// A prepared loader as an accelerator remembers it: without keeping it alive. Nothing here is
-// called by users.
+// A prepared loader as an accelerator remembers it: without keeping it alive. Internal: users
+// do not call it.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace accelerate::detail {
 class ACCELERATE_EXPORT FollowedLoader {
  public:
   virtual ~FollowedLoader() = default;
-  // Null once the last handle and the last loop are gone; the calls below are then of no use.
+  // Null once the last handle and the last loop are gone; the calls below then have no effect.
   virtual std::shared_ptr<LoaderControl> control() const = 0;
   virtual std::optional<LoaderState> state() const = 0;
   // Throw DataError if it is the state of other data; check() changes nothing.

@@ -1,4 +1,4 @@
-// Tells std::vector from other types.
+// Whether a type is a std::vector.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// A value that nobody else changes. Nothing here is called by users.
+// A value that is not shared. Internal: users do not call it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What all handles of one loader share: where it stands. Nothing here is called by users.
+// What all handles of one loader share: where it stands. Internal: users do not call it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The compiled half of DataLoader: what does not depend on the type of the data. Nothing here is
-// called by users.
+// The compiled half of DataLoader: what does not depend on the type of the data. Internal: users
+// do not call it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,7 +38,7 @@ struct SkippedBatches {
   int64_t batches = 0;
 };
 
-// A loader but for its data.
+// A loader without its data.
 struct LoaderSettings {
   SourceKind kind = SourceKind::kDataset;
   LoaderOptions options{};
@@ -52,7 +52,7 @@ struct LoaderSettings {
 ACCELERATE_EXPORT PassSpec next_pass(const LoaderSettings& settings, const LoaderControl& control,
                                      std::optional<int64_t> size);
 
-// Batches of this rank in a pass over `size`. Throws DataError if nobody knows.
+// Batches of this rank in a pass over `size`. Throws DataError if it is unknown.
 ACCELERATE_EXPORT int64_t rounds_of(const LoaderSettings& settings, const PassSpec& spec,
                                     std::optional<int64_t> size);
 
@@ -61,7 +61,7 @@ ACCELERATE_EXPORT LoaderState state_of(const LoaderSettings& settings, const Loa
 // Throws DataError if `state` is not one of this data.
 ACCELERATE_EXPORT void check_state(const LoaderSettings& settings, std::optional<int64_t> size,
                                    const LoaderState& state);
-// The same, and takes it over.
+// The same, and applies it.
 ACCELERATE_EXPORT void load_state(const LoaderSettings& settings, LoaderControl& control,
                                   std::optional<int64_t> size, const LoaderState& state);
 

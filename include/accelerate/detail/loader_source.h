@@ -1,5 +1,5 @@
-// What a loader reads: which kind of source it is, and who makes batches of it. Nothing here is
-// called by users.
+// What a loader reads: which kind of source it is, and who makes batches of it. Internal: users
+// do not call it.
 #pragma once
 
 #include <ranges>

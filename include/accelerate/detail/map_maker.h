@@ -1,5 +1,5 @@
-// Makes the batches of a pass over a dataset that is read by index. Nothing here is called by
-// users.
+// Makes the batches of a pass over a dataset that is read by index. Internal: users do not
+// call it.
 #pragma once
 
 #include <cstdint>

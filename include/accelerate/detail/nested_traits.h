@@ -48,7 +48,7 @@ namespace accelerate {
 enum class NestedKind : uint8_t {
   kNone,       // not a nested value
   kTensor,     // a tensor, its first dimension is the batch
-  kRows,       // a std::vector with one entry a row: strings or numbers
+  kRows,       // a std::vector with one entry per row: strings or numbers
   kConstant,   // a number, an enumerator or a string that is not cut into rows
   kStructure,  // has children
 };

@@ -1,4 +1,4 @@
-// Numbers inside a nested value that are reduced as tensors are. Nothing here is called by users.
+// Numbers inside a nested value that are reduced as tensors are. Internal: users do not call it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// Packed values that go from rank to rank. Nothing here is called by users.
+// Packed values that go from rank to rank. Internal: users do not call it.
 #pragma once
 
 #include <functional>

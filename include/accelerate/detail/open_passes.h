@@ -1,4 +1,4 @@
-// The loops that are running over loaders at the moment. Nothing here is called by users.
+// The loops that are running over loaders at the moment. Internal: users do not call it.
 #pragma once
 
 #include <cstdint>

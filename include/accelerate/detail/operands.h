@@ -1,4 +1,4 @@
-// What an operation over all ranks sees of a nested value. Nothing here is called by users.
+// What an operation over all ranks sees of a nested value. Internal: users do not call it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What an object owns that can be moved from. Nothing here is called by users.
+// What an object owns that can be moved from. Internal: users do not call it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace accelerate::detail {
 // Throws UsageError: `owner` was moved from.
 [[noreturn]] ACCELERATE_EXPORT void refuse_moved_from(const char* owner);
 
-// A std::unique_ptr that cannot be followed to nowhere: a call on an object that was moved from is
+// A std::unique_ptr that is never dereferenced when null: a call on a moved-from object is
 // a UsageError that names its class.
 template <class Impl>
 class OwnedImpl {

@@ -1,5 +1,5 @@
-// A nested value as bytes, for another process of the same program. Nothing here is called by
-// users.
+// A nested value as bytes, for another process of the same program. Internal: users do not
+// call it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

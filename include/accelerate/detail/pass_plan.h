@@ -1,5 +1,5 @@
-// One pass over a dataset, as indices: which samples each batch holds. Nothing here is called by
-// users.
+// One pass over a dataset, as indices: which samples each batch holds. Internal: users do not
+// call it.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,8 @@ class ACCELERATE_EXPORT PassPlan {
 };
 
 // The plan of this rank; with `dispatch` that of rank 0 for all: batches that are cut into
-// world_size equal parts. Throws UsageError for values that cannot be used, DataError where a batch
-// sampler breaks its word.
+// world_size equal parts. Throws UsageError for values that cannot be used, DataError if a batch
+// sampler does not do what it promised.
 ACCELERATE_EXPORT std::shared_ptr<const PassPlan> make_plan(const PassSpec& spec);
 
 // make_plan(spec)->rounds(), without making the order of the samples.

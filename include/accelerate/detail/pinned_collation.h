@@ -6,7 +6,7 @@
 namespace accelerate::detail {
 
 // While one lives, what this thread collates goes into pinned memory, which a copy to a CUDA device
-// needs in order to run beside the host. CUDA must be there. Guards may be nested.
+// needs in order to run beside the host. CUDA must be available. Guards may be nested.
 class ACCELERATE_EXPORT PinnedCollation {
  public:
   PinnedCollation();

@@ -1,4 +1,4 @@
-// Brings batches to the device of the loop. Nothing here is called by users.
+// Brings batches to the device of the loop. Internal: users do not call it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

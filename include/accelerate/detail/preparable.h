@@ -1,4 +1,4 @@
-// What prepare() can tell apart, and the types it makes of them.
+// The types that prepare() distinguishes, and what it turns them into.
 #pragma once
 
 #include <memory>
@@ -198,7 +198,7 @@ inline constexpr bool is_preparable =
     is_torch_scheduler<T> || is_torch_loader<T> || is_loader<T> || is_unplaced<T> ||
     is_pass_through<T> || is_prepared<T>;
 
-// A pointer that owns nothing: whoever made `object` keeps it alive.
+// A pointer that owns nothing: the creator of `object` keeps it alive.
 template <class T>
 std::shared_ptr<T> borrowed(T* object) {
   return std::shared_ptr<T>(std::shared_ptr<T>(), object);
@@ -223,7 +223,7 @@ auto shared_object(T&& object) {
   }
 }
 
-// A loader of torch::data as a loader of ours.
+// A torch::data loader as one of ours.
 template <class T>
 auto adopt_torch_loader(T&& object) {
   auto loader = shared_object(std::forward<T>(object));

@@ -1,5 +1,5 @@
 // What Accelerator::prepare() does with one object, by its type. A part of accelerator.h, which
-// includes it. Nothing here is called by users.
+// includes it. Internal: users do not call it.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
                 "pass the scheduler itself or a smart pointer to prepare()");
   static_assert(
       !detail::is_torch_plateau<Object>,
-      "torch::optim::ReduceLROnPlateauScheduler keeps its state to itself and cannot be "
+      "torch::optim::ReduceLROnPlateauScheduler keeps its state private and cannot be "
       "saved; use accelerate::Scheduler(optimizer, accelerate::reduce_lr_on_plateau({}))");
   static_assert(detail::is_preparable<Object> || detail::is_unshared_module<Object> ||
                     detail::is_optimizer<std::remove_pointer_t<Object>> ||

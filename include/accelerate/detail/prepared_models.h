@@ -1,4 +1,4 @@
-// The models that an accelerator has prepared, for the objects that must know of them.
+// The models that an accelerator has prepared, for the objects that need to know them.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct PreparedModels {
   int rank = 0;  // of the accelerator; for messages
   int world_size = 1;
 
-  // Lets the strategies know that the gradients of `parameters` are thrown away.
+  // Tells the strategies that the gradients of `parameters` are dropped.
   void drop_gradients(const std::vector<at::Tensor>& parameters) const {
     for (const at::Tensor& parameter : parameters) {
       for (const Entry& model : entries) model.strategy->drop_gradient(parameter);

@@ -1,4 +1,4 @@
-// One round ahead of what is handed out. Nothing here is called by users.
+// One round ahead of what is handed out. Internal: users do not call it.
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
-// Samples as numbers, to tell whether the ranks have the same data. Nothing here is called by
-// users.
+// Digests of samples, to check that the ranks have the same data. Internal: users do not
+// call it.
 #pragma once
 
 #include <cstddef>

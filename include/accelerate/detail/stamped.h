@@ -1,4 +1,4 @@
-// Errors that say on which rank they were thrown. Nothing here is called by users.
+// Errors that say on which rank they were thrown. Internal: users do not call it.
 #pragma once
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Makes the batches of a pass over a stream of samples. Nothing here is called by users.
+// Makes the batches of a pass over a stream of samples. Internal: users do not call it.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace accelerate::detail {
 
-// How the samples of a stream, whose end nobody knows, are dealt: by the rules of BatchShard, round
+// How the samples of a stream, whose end is unknown, are dealt: by the rules of BatchShard, round
 // by round.
 struct StreamShard {
   int64_t slots = 0;     // samples of this rank in a full round

@@ -1,4 +1,4 @@
-// Loaders of torch::data as sources of ours. Nothing here is called by users.
+// Loaders of torch::data as sources of ours. Internal: users do not call it.
 #pragma once
 
 #include <cstddef>
@@ -69,7 +69,7 @@ class TorchLoaderPasses {
     std::optional<std::decay_t<decltype(std::declval<Loader&>().begin())>> at{};
   };
 
-  // torch's loader cannot begin anew before its batches have all been taken.
+  // torch's loader cannot start again before its batches have all been taken.
   void finish_the_pass_before() const {
     if (!state_->at) return;
     while (*state_->at != state_->loader->end()) ++*state_->at;
@@ -109,7 +109,7 @@ struct TorchLoaderMembers : Base {
   using Request = typename Base::BatchRequestType;
 
   static auto& dataset(Base& loader) { return loader.*(&TorchLoaderMembers::main_thread_dataset_); }
-  // Whether nobody has taken batches from it.
+  // Whether no batches have been taken from it.
   static bool fresh(Base& loader) { return loader.*(&TorchLoaderMembers::sequence_number_) == 0; }
   // The next indices of its sampler.
   static std::optional<Request> next_request(Base& loader) {
@@ -146,7 +146,8 @@ class TorchThreads {
   using Members = MembersOf<Loader>;
 
   // Null where the loader does not tell how many samples there are, or not in which order its
-  // batches come. The sampler knows the size: it is asked for all its indices once, in vain.
+  // batches come. The sampler knows the size: it is asked once for all its indices, which are
+  // discarded.
   static std::shared_ptr<TorchThreads> of(const std::shared_ptr<Loader>& loader) {
     const auto& options = loader->options();
     const bool hides_samples = options.drop_last && IndexedTorchLoader<Loader>::kShuffles;
@@ -238,8 +239,8 @@ class TorchThreadsMaker {
   int64_t pushed_ = 0;
 };
 
-// A loader over data with random access: its dataset, or its threads, or its batches where neither
-// can be told which samples to read.
+// A loader over data with random access: its dataset, or its threads, or its batches if neither
+// can be asked for certain samples.
 template <class Loader>
 class TorchSource {
  public:

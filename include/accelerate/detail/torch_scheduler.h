@@ -1,4 +1,4 @@
-// Schedulers of torch::optim that were given to prepare(). Nothing here is called by users.
+// Schedulers of torch::optim that were given to prepare(). Internal: users do not call it.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace accelerate::detail {
 
 struct TorchScheduler {
   std::shared_ptr<torch::optim::LRScheduler> scheduler;
-  // What a class of the user has to save beside the number of steps; empty where it does not say.
+  // What a user's class saves besides the step count; empty if it saves nothing.
   CheckpointFunctions own_state{};
 };
 

@@ -1,4 +1,4 @@
-// Threads that make batches ahead of the loop. Nothing here is called by users.
+// Threads that make batches ahead of the loop. Internal: users do not call it.
 #pragma once
 
 #include <condition_variable>
@@ -27,10 +27,10 @@ ACCELERATE_EXPORT void enter_worker_thread();
 [[noreturn]] ACCELERATE_EXPORT void throw_too_many_workers(int workers, const char* why);
 
 // `workers` threads draw and build batches, at most workers * prefetch of them ahead of the loop,
-// which gets them in the order in which they were drawn, whoever was faster. An exception of a
+// which gets them in the order in which they were drawn. An exception of a
 // worker comes out of next() in the place of its batch. The destructor waits for what the workers
 // are doing at that moment: one get() or get_batch() each, one round of a stream. A stream that
-// blocks in next() for ever is waited for.
+// blocks in next() forever is waited for.
 template <class Maker>
 class WorkerFeed final : public Feed<typename Maker::Value> {
  public:

@@ -1,4 +1,4 @@
-// Models by the name of their checkpoint.
+// Models by checkpoint name.
 //
 //   auto model = AutoModelForSequenceClassification::from_pretrained("folder", {.num_labels = 2});
 #pragma once

@@ -23,11 +23,11 @@
 
 namespace accelerate::transformers {
 
-// Of a sample: a class, a value, one of either for each token (or class), or none.
+// The label of a sample: a class, a value, a list of either per token (or class), or none.
 using TextLabel =
     std::variant<std::monostate, int64_t, double, std::vector<int64_t>, std::vector<float>>;
 
-// A text as numbers. All lists but labels are as long as input_ids, or empty.
+// A tokenized text. All lists but labels are as long as input_ids, or empty.
 struct ACCELERATE_EXPORT TextSample {
   std::vector<int64_t> input_ids{};
   std::vector<int64_t> attention_mask{};  // empty: all ones
@@ -42,7 +42,7 @@ struct ACCELERATE_EXPORT TextSample {
   TextSample(Encoding encoding, TextLabel label = {});
 };
 
-// Texts that are tokenized when they are asked for, with a label each or none: a dataset. Reads
+// A dataset of texts that are tokenized on demand, with or without labels. Reads
 // from any number of threads; copies share the texts.
 class ACCELERATE_EXPORT TextDataset {
  public:
@@ -73,7 +73,7 @@ struct CollatorOptions {
 
 namespace detail {
 
-// Pads texts; what labels become is the matter of the collators.
+// Pads texts; collators handle the labels.
 class ACCELERATE_EXPORT TextPadder {
  public:
   TextPadder(const PretrainedTokenizer& tokenizer, CollatorOptions options);
@@ -101,7 +101,7 @@ class ACCELERATE_EXPORT TextPadder {
 // nothing else, and may be called from any number of threads. Errors are DataErrors that name the
 // sample. They keep what they need of the tokenizer.
 
-// Labels are put in a row: whole numbers as int64, others as float32; lists of equal length become
+// Labels become a vector: integers as int64, others as float32; lists of equal length become
 // rows.
 class ACCELERATE_EXPORT DataCollatorWithPadding {
  public:
@@ -155,10 +155,10 @@ struct LanguageModelingOptions {
 };
 
 // Labels are the texts themselves, without padding; see LanguageModelingOptions. Labels of the
-// samples are not looked at.
+// samples are ignored.
 class ACCELERATE_EXPORT DataCollatorForLanguageModeling {
  public:
-  // Throws UsageError for shares that are not shares and for a tokenizer without a mask token where
+  // Throws UsageError for shares outside [0, 1] and for a tokenizer without a mask token where
   // one is needed.
   explicit DataCollatorForLanguageModeling(const PretrainedTokenizer& tokenizer,
                                            LanguageModelingOptions options = {});

@@ -19,8 +19,8 @@ namespace accelerate::transformers {
 
 struct ConfigDocument;
 
-// A value that a setting can be given. nullptr is the null of JSON: as if it were not there, but
-// for the few settings of which is_null() asks.
+// A value that a setting can be given. nullptr is the null of JSON: as if it were absent, except
+// for the few settings that is_null() is asked about.
 using ConfigValue =
     std::variant<std::nullptr_t, bool, int64_t, double, std::string, std::vector<int64_t>>;
 
@@ -30,11 +30,12 @@ using ConfigValue =
 // stand for those of the model's own files, n_embd for example, where it has others; files get the
 // latter.
 //
-// A value: copies are independent; one that was moved from can only be assigned to. What is wrong
-// with a setting is a DataError that names the file, the key and what it should be.
+// A value: copies are independent; a moved-from one can only be assigned to. An invalid setting
+// is a DataError that names the file, the key and what it should be.
 class ACCELERATE_EXPORT ModelConfig {
  public:
-  // A config.json, or the folder that holds one. Throws DataError if it is missing or no object.
+  // A config.json, or the folder that holds one. Throws DataError if it is missing or not an
+  // object.
   static ModelConfig from_file(const std::filesystem::path& file);
   // The text of such a file; `name` stands for it in messages.
   static ModelConfig from_json(std::string_view json, const std::string& name = "config.json");
@@ -72,11 +73,11 @@ class ACCELERATE_EXPORT ModelConfig {
   std::vector<int64_t> integers(std::string_view key) const;
   std::vector<std::string> texts(std::string_view key) const;
 
-  // Sets a key, inside of objects that are there or are made. What is wrong with the value is then
-  // an error of `source`, a UsageError, if that is given, else of the file.
+  // Sets a key, creating the objects on its path. An invalid value is then a UsageError that names
+  // `source`, if given, else an error of the file.
   void set(std::string_view key, ConfigValue value, const std::string& source = {});
   void set_texts(std::string_view key, const std::vector<std::string>& values);
-  // Takes a key out; nothing where it is not there.
+  // Removes a key, if it exists.
   void remove(std::string_view key);
 
   // "bert": of model_type, else of the first of `architectures` where the library knows it.
@@ -88,14 +89,14 @@ class ACCELERATE_EXPORT ModelConfig {
   std::vector<std::string> labels() const;
   int64_t num_labels() const { return static_cast<int64_t>(labels().size()); }
   // What the file says, which may name other numbers than 0, 1 and so on: as in Python there are
-  // as many classes as names all the same.
+  // as many classes as names.
   std::map<int64_t, std::string> id2label() const;
   // Sets id2label and label2id.
   void set_labels(const std::vector<std::string>& names);
   // LABEL_0 and so on, unless there are that many names already.
   void set_num_labels(int64_t count);
 
-  // What messages call it.
+  // Its name in messages.
   const std::string& name() const;
   // What messages name as the place of a key: name(), or what has set it.
   const std::string& source_of(std::string_view key) const;

@@ -37,11 +37,11 @@ struct GenerationOptions {
 };
 
 // Continues the texts of `inputs` (input_ids, and attention_mask where they are padded, on the left
-// for models without an encoder). Returns prompts with what follows, [batch, longest] of int64; of
-// models with an encoder what the decoder said, its start token included. A text that has reached
+// for models without an encoder). Returns prompts with what follows, [batch, longest] of int64; for
+// models with an encoder the decoder's output, start token included. A text that has reached
 // its EOS is filled with the pad token. In eval() mode, without gradients; the modes of all modules
-// are put back. Throws UsageError for a model that cannot, options that make no sense and padding
-// on the right, DataError for a generation_config.json that makes no sense.
+// are restored. Throws UsageError for a model that cannot generate, invalid options and padding on
+// the right, DataError for an invalid generation_config.json.
 ACCELERATE_EXPORT at::Tensor generate(PretrainedModel& model, const ModelInputs& inputs,
                                       const GenerationOptions& options = {});
 

@@ -15,7 +15,7 @@ namespace accelerate::transformers {
 // Not for training. Memory grows by doubling: appending one token copies that token alone.
 class ACCELERATE_EXPORT KeyValueCache {
  public:
-  // Gets memory for so many positions with the first ones.
+  // Reserves memory for this many positions at the first append.
   explicit KeyValueCache(int64_t room = 64) : room_(room) {}
 
   // Appends keys and values [batch, heads, new positions, width] of a layer; returns all of them so

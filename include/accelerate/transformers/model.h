@@ -17,13 +17,13 @@
 
 namespace accelerate::transformers {
 
-// What a model is called with: a batch of texts as numbers. All but input_ids may be left out.
+// The inputs of a model: a batch of tokenized texts. All but input_ids may be left out.
 struct ModelInputs {
   at::Tensor input_ids{};       // [batch, positions] of int64
   at::Tensor attention_mask{};  // the same shape; 0: padding, on either side
   at::Tensor token_type_ids{};
   at::Tensor position_ids{};
-  at::Tensor labels{};  // makes the model compute a loss; -100 counts for nothing
+  at::Tensor labels{};  // makes the model compute a loss; -100 is ignored
   // Of models with an encoder and a decoder; made of the labels if those are given.
   at::Tensor decoder_input_ids{};
   at::Tensor decoder_attention_mask{};
@@ -31,7 +31,7 @@ struct ModelInputs {
                     decoder_input_ids, decoder_attention_mask)
 };
 
-// What a model answers; what its kind does not have is undefined.
+// The outputs of a model; what its kind does not have is undefined.
 struct ModelOutput {
   at::Tensor loss{};               // a scalar, where labels were given
   at::Tensor logits{};             // of models with a head
@@ -52,7 +52,7 @@ struct ForwardOptions {
   // Language models with labels: leave the logits undefined and take the loss by a fused operation
   // that never stores all of them.
   bool loss_only = false;
-  // The encoder's output, where it is known already: then input_ids are not looked at.
+  // The encoder's output, if already known: input_ids are then ignored.
   at::Tensor encoder_last_hidden_state{};
 };
 
@@ -94,12 +94,12 @@ class ACCELERATE_EXPORT PretrainedModel : public torch::nn::Module {
   virtual std::vector<std::string> token_parameters() const { return {}; }
   // Gives the model rows for `count` tokens: new ones at the end, or fewer. Sets vocab_size and
   // returns what it is then. Parameters stay the objects that they are, without their gradients;
-  // what an optimizer keeps for them does not fit any more, so call this before optimizers are made
+  // the optimizer's state for them no longer fits, so call this before optimizers are made
   // and before prepare(), which gives the new rows of rank 0 to all ranks. Throws UsageError for a
-  // model without token_parameters() and numbers that make no sense.
+  // model without token_parameters() and invalid numbers.
   int64_t resize_token_embeddings(int64_t count, const ResizeOptions& options = {});
 
-  // Whether it predicts the next token: what generate() needs.
+  // Whether it predicts the next token, as generate() needs.
   virtual bool can_generate() const { return false; }
   virtual bool is_encoder_decoder() const { return false; }
   // Runs the encoder alone; UsageError where there is none.
@@ -107,7 +107,7 @@ class ACCELERATE_EXPORT PretrainedModel : public torch::nn::Module {
 
   const ModelConfig& config() const { return config_; }
   ModelConfig& config() { return config_; }
-  // generation_config.json, or what config.json says of it.
+  // generation_config.json, or the generation settings in config.json.
   const ModelConfig& generation_config() const { return generation_config_; }
   ModelConfig& generation_config() { return generation_config_; }
 

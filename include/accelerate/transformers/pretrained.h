@@ -1,4 +1,4 @@
-// Models from folders and to folders, as Hugging Face's transformers lays them out.
+// Loading and saving models in folders with the layout of Hugging Face's transformers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,7 +54,7 @@ struct PretrainedOptions {
   // Files of weights may be links that lead out of the folder, as in LoadModelOptions. Snapshots in
   // a cache of the hub are made of such links, which are followed in any case.
   bool follow_links = false;
-  // Takes the report. Empty: its message is logged, as a warning, on rank 0.
+  // Receives the report. Empty: its message is logged, as a warning, on rank 0.
   std::function<void(const PretrainedReport&)> report{};
 };
 
@@ -77,10 +77,10 @@ ACCELERATE_EXPORT std::shared_ptr<PretrainedModel> make_model(ModelTask task,
                                                               const ModelConfig& config);
 
 struct SavePretrainedOptions {
-  // Only a process that says true writes; the others return at once.
+  // Only a process with true writes; the others return immediately.
   bool is_main_process = true;
   ShardSize max_shard_size = "50GB";
-  // Takes the place of writing a file of weights.
+  // Called instead of writing a file of weights.
   std::function<void(const NamedTensors&, const std::filesystem::path&)> save_function{};
 };
 
@@ -97,8 +97,8 @@ struct PushOptions {
 };
 
 // Commits the folder to the git repository `remote` (an address or a path), files of weights
-// through git-lfs, and pushes it. Needs the programs git and git-lfs: UsageError that says so if
-// they are missing. Throws CheckpointError with what git said if it fails. Blocks.
+// through git-lfs, and pushes it. Needs the programs git and git-lfs: UsageError if they are
+// missing. Throws CheckpointError with git's message if it fails. Blocks.
 ACCELERATE_EXPORT void push_to_hub(const std::filesystem::path& folder, const std::string& remote,
                                    const PushOptions& options = {});
 

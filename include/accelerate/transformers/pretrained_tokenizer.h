@@ -43,10 +43,10 @@ struct TextOptions {
   int64_t stride = 0;  // tokens that each of Encoding::overflowing repeats
   int64_t pad_to_multiple_of = 0;
   std::optional<TokenSide> padding_side{};  // unset: as the tokenizer has it
-  int threads = 0;                          // 0: one a core
+  int threads = 0;                          // 0: one per core
 };
 
-// Tokens with a meaning of their own; empty where a tokenizer has none of the kind.
+// Special tokens; empty if the tokenizer has none of the kind.
 struct SpecialTokens {
   std::optional<std::string> bos{}, eos{}, unk{}, sep{}, pad{}, cls{}, mask{};
   std::vector<std::string> additional{};
@@ -77,7 +77,7 @@ class ACCELERATE_EXPORT PretrainedTokenizer {
                          const TextOptions& options = {}) const;
   ModelInputs operator()(std::span<const std::string> texts, const TextOptions& options = {}) const;
 
-  // The same with all that is known of each token.
+  // The same with all details of each token.
   Encoding encode(const TextPair& text, const TextOptions& options = {}) const;
   Encoding encode_words(std::span<const std::string> words, const TextOptions& options = {}) const;
   std::vector<Encoding> encode_batch(std::span<const TextPair> texts,
@@ -116,7 +116,7 @@ class ACCELERATE_EXPORT PretrainedTokenizer {
   // Unset: any length will do.
   std::optional<int64_t> model_max_length() const { return model_max_length_; }
   void set_model_max_length(std::optional<int64_t> length);
-  // Whether the model wants to be told which of two texts a token is of.
+  // Whether the model needs to know which of two texts a token belongs to.
   bool has_token_type_ids() const { return has_token_type_ids_; }
   int64_t pad_token_type_id() const { return pad_token_type_id_; }
   // Tokens, added ones included: ids are below it in all but odd vocabularies.
@@ -128,7 +128,7 @@ class ACCELERATE_EXPORT PretrainedTokenizer {
   const Tokenizer& tokenizer() const { return tokenizer_; }
 
   // Writes tokenizer.json and tokenizer_config.json, and the other files of the tokenizer that were
-  // read, into `folder`, which is made if it is not there. With save_pretrained() of a model
+  // read, into `folder`, which is created if it does not exist. With save_pretrained() of a model
   // beside, from_pretrained() of both takes the folder, and so does Python. Throws CheckpointError
   // if writing fails.
   void save_pretrained(const std::filesystem::path& folder) const;

@@ -1,4 +1,4 @@
-// The architectures that are known by name.
+// The architectures that can be loaded by name.
 #pragma once
 
 #include <functional>

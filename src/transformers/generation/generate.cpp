@@ -209,7 +209,7 @@ void Run::start_decoder(const at::Tensor& encoder_mask) {
     seen().copy_(inputs_.decoder_input_ids);
   } else {
     if (!settings_.decoder_start_token_id) {
-      throw UsageError({.what = "nobody says with which token the decoder starts",
+      throw UsageError({.what = "the token that the decoder starts with is not set",
                         .where = "generate",
                         .hint = "set decoder_start_token_id"});
     }
@@ -248,7 +248,7 @@ void Run::keep_within_positions() {
     throw UsageError({.what = "prompts of " + std::to_string(used) + " positions for " +
                               model_.architecture() + ", which has " + std::to_string(table),
                       .where = "generate",
-                      .hint = "truncate them when they are turned into numbers"});
+                      .hint = "truncate them when you tokenize"});
   }
   // The last token is not given to the model any more.
   const int64_t most = table - used + 1;

@@ -50,7 +50,7 @@ at::Tensor AllocationGuard::make(at::IntArrayRef shape) {
                                        : std::to_string(most) + " parameters") +
                              (reason.empty() ? "" : ", " + reason),
                      .where = plan_.where,
-                     .hint = "look at the sizes and numbers of layers in it"});
+                     .hint = "check the sizes and numbers of layers in it"});
   }
   elements_ += elements;
   ++tensors_;

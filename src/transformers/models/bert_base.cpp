@@ -29,7 +29,7 @@ BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config, const BertSett
   register_module("position_embeddings", positions_);
   if (padding_ < 0) {
     throw DataError({.what = "'pad_token_id' in " + config.name() +
-                             " is none of the vocabulary, but positions are counted from it"});
+                             " is not in the vocabulary, but positions are counted from it"});
   }
 }
 
@@ -43,7 +43,7 @@ at::Tensor BertEmbeddingsImpl::after_padding(const at::Tensor& ids) const {
                               std::to_string(numbers.max().item<int64_t>() - padding_) +
                               " tokens for a model that has positions for " +
                               std::to_string(rows - padding_ - 1),
-                      .hint = "truncate them when they are turned into numbers"});
+                      .hint = "truncate them when you tokenize"});
   }
   return numbers;
 }

@@ -14,11 +14,11 @@ void refuse_what_is_not_here(const ModelConfig& config) {
   if (positions != "absolute") {
     throw DataError({.what = "'position_embedding_type' in " +
                              config.source_of("position_embedding_type") + " is '" + positions +
-                             "'; only 'absolute' is known here"});
+                             "'; only 'absolute' is supported"});
   }
   if (config.flag("add_cross_attention", false)) {
     throw DataError({.what = "'add_cross_attention' in " + config.source_of("add_cross_attention") +
-                             " asks for a decoder that looks at an encoder, which this is not"});
+                             " asks for a decoder with cross-attention, which is not supported"});
   }
 }
 

@@ -110,7 +110,7 @@ ModelOutput classify_last_token(ModelOutput body, const Linear& score, ModelConf
     chosen = features.select(1, -1);
   } else {
     throw UsageError({.what = "the last token of each of " + std::to_string(batch) +
-                              " texts cannot be found: the model knows no pad token",
+                              " texts cannot be found: the model has no pad token",
                       .where = config.name(),
                       .hint = "set it: model->config().set(\"pad_token_id\", ...)"});
   }

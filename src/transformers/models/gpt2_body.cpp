@@ -92,7 +92,7 @@ Gpt2Model::Gpt2Model(const ModelConfig& config)
       ln_f_(nullptr) {
   if (config.flag("add_cross_attention", false)) {
     throw DataError({.what = "'add_cross_attention' in " + config.source_of("add_cross_attention") +
-                             " is true: GPT-2 as the decoder of another model is not known here"});
+                             " is true: GPT-2 as the decoder of another model is not supported"});
   }
   for (int64_t layer = 0; layer < layers_of(config); ++layer) {
     blocks_.emplace_back(config, gpt2_width(config), layer);

@@ -98,9 +98,9 @@ Activation activation(const std::string& name, const std::string& key, const std
   if (found != known.end()) return found->second;
   std::string names;
   for (const auto& [each, function] : known) names += (names.empty() ? "" : ", ") + each;
-  throw DataError({.what = "'" + key + "' in " + file + " is '" + name +
-                           "', which is no activation that is known here",
-                   .hint = "known are " + names});
+  throw DataError(
+      {.what = "'" + key + "' in " + file + " is '" + name + "', which is not a known activation",
+       .hint = "known: " + names});
 }
 
 torch::nn::Module& room(torch::nn::Module& parent, const std::string& name) {

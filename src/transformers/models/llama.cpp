@@ -54,7 +54,7 @@ int64_t padding_of(const ModelConfig& config) {
   if (padding < 0) padding = std::max<int64_t>(padding + vocabulary, -1);  // from the end
   if (padding >= vocabulary) {
     throw DataError({.what = "'pad_token_id' in " + config.name() + " is " +
-                             std::to_string(padding) + ", which is no token of the vocabulary" +
+                             std::to_string(padding) + ", which is not a token of the vocabulary" +
                              changed_settings(config, {"pad_token_id", "vocab_size"})});
   }
   return padding;

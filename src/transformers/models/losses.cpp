@@ -52,7 +52,7 @@ at::Tensor sequence_classification_loss(ModelConfig& config, const at::Tensor& l
   }
   throw DataError(
       {.what = "'problem_type' in " + config.source_of("problem_type") + " is '" + type + "'",
-       .hint = "known are regression, single_label_classification and "
+       .hint = "known: regression, single_label_classification and "
                "multi_label_classification"});
 }
 

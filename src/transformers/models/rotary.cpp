@@ -93,7 +93,7 @@ RotaryOptions RotaryOptions::from_config(const ModelConfig& config, int64_t head
   if (!stretched && options.type != "default" && options.type != "linear" &&
       options.type != "dynamic") {
     refuse(config, group + "rope_type",
-           "is '" + options.type + "'; known are default, dynamic, linear, llama3 and yarn");
+           "is '" + options.type + "'; known: default, dynamic, linear, llama3 and yarn");
   }
   if (head_width % 2 != 0) refuse(config, "head_dim", "must be even");
   if (config.number(group + "partial_rotary_factor", config.number("partial_rotary_factor", 1)) !=

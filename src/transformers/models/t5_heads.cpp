@@ -103,7 +103,7 @@ class T5ForSequenceClassification : public T5Classifier {
                                 std::to_string(config().integer("eos_token_id", 1)) +
                                 ", the EOS, by whose place it is classified",
                         .where = architecture(),
-                        .hint = "turn texts into numbers with their special tokens"});
+                        .hint = "tokenize texts with their special tokens"});
     }
     const at::Tensor last = (at::arange(ids.size(1), ids.options()) * is_eos).argmax(1);
     return states.gather(1, last.view({-1, 1, 1}).expand({-1, 1, states.size(2)})).squeeze(1);

@@ -98,12 +98,12 @@ void check_text(const ModelInputs& inputs, const TextLimits& limits, const std::
   check_rows(inputs.token_type_ids, limits.token_types, "token_type_ids", "types",
              "leave them out, or use the tokenizer of the model");
   check_rows(places, limits.positions, "position_ids", "positions",
-             "truncate texts when they are turned into numbers");
+             "truncate texts when you tokenize");
   const int64_t end = ids.size(1) + past;
   if (places.defined() || end <= limits.positions) return;
   throw UsageError({.what = "texts of " + std::to_string(end) + " positions for " + model +
                             ", which has " + std::to_string(limits.positions),
-                    .hint = "truncate them when they are turned into numbers"});
+                    .hint = "truncate them when you tokenize"});
 }
 
 void check_labels(const at::Tensor& labels, int64_t rows, int64_t classes) {

@@ -60,10 +60,10 @@ Architecture choose_architecture(ModelTask task, const ModelConfig& config) {
   if (!types.contains(type)) {
     throw DataError(
         {.what = type.empty() ? "\"model_type\" is missing, and \"architectures\" names none that "
-                                "is known here"
-                              : "the model type " + files::in_quotes(type) + " is not known here",
+                                "is supported"
+                              : "the model type " + files::in_quotes(type) + " is not supported",
          .where = config.name(),
-         .hint = "known are " + joined(types) + "; register_architecture() adds others"});
+         .hint = "known: " + joined(types) + "; register_architecture() adds others"});
   }
   std::set<std::string> offers;
   for (const Architecture& each : all) {

@@ -51,7 +51,7 @@ void check_dtype(at::ScalarType dtype) {
   throw UsageError(
       {.what = std::string("a model cannot be loaded in the type ") + c10::toString(dtype),
        .where = "PretrainedOptions::dtype",
-       .hint = "float32, float16, bfloat16 and float64 can be had"});
+       .hint = "use float32, float16, bfloat16 or float64"});
 }
 
 // Tensors of the same name in a tied pair that have values of their own.
@@ -74,7 +74,7 @@ std::vector<std::string> untie_what_differs(PretrainedModel& model, const Checkp
                    files::in_quotes(pair.other_in_files) +
                    " are one tensor in this model, but have different values in the files",
            .where = checkpoint.weights.checkpoint.string(),
-           .hint = "take one of them out of the files"});
+           .hint = "remove one of them from the files"});
     }
     untied.push_back(pair.other);
   }
@@ -94,8 +94,8 @@ void refuse_mismatches(const KeyPlan& plan, const Checkpoint& checkpoint) {
   for (const KeyPlan::Mismatch& each : plan.mismatched) all.push_back(mismatch_text(each));
   throw CheckpointError({.what = "the files do not fit the model: " + listed(all, "; "),
                          .where = checkpoint.weights.checkpoint.string(),
-                         .hint = "for a new head of another size say ignore_mismatched_sizes; else "
-                                 "config.json and the files are of different models"});
+                         .hint = "for a new head of another size set ignore_mismatched_sizes; "
+                                 "otherwise config.json and the files belong to different models"});
 }
 
 // "cuda" is the device that is current, "cuda:0" a certain one.
@@ -163,8 +163,8 @@ std::shared_ptr<PretrainedModel> build_model(ModelTask task, const ModelConfig& 
   const Architecture architecture = choose_architecture(task, config);
   std::shared_ptr<PretrainedModel> model = architecture.make(config);
   if (model == nullptr) {
-    throw UsageError({.what = "the function that is registered for it makes no model",
-                      .where = architecture.name});
+    throw UsageError(
+        {.what = "the function registered for it returns no model", .where = architecture.name});
   }
   return model;
 }

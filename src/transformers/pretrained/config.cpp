@@ -232,7 +232,7 @@ std::string ModelConfig::model_type() const {
   if (has("model_type")) return text("model_type");
   if (const std::string type = type_of_architectures(architectures()); !type.empty()) return type;
   throw DataError({.what = "the configuration names neither a model_type nor an architecture that "
-                           "is known here",
+                           "is supported",
                    .where = document_->name,
                    .hint = "set model_type, \"bert\" for example"});
 }

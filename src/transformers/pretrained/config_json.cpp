@@ -74,7 +74,7 @@ class ConfigEvents {
   }
 
   bool put(json value) {
-    if (open_.empty()) refuse("it is no object");
+    if (open_.empty()) refuse("it is not an object");
     place(std::move(value));
     return true;
   }

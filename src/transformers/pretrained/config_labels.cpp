@@ -40,7 +40,7 @@ std::optional<at::ScalarType> ModelConfig::dtype() const {
 // As in Python: a number that contradicts the names makes new names.
 std::map<int64_t, std::string> ModelConfig::id2label() const {
   const json* names = document_->find("id2label");
-  const char* should_be = "an object that gives numbers of classes their names";
+  const char* should_be = "an object that maps numbers of classes to names";
   if (names != nullptr && (!names->is_object() || names->empty())) {
     document_->refuse("id2label", *names, should_be);
   }

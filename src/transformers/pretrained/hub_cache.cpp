@@ -88,7 +88,7 @@ std::string revisions_of(const fs::path& repository) {
 std::string how_to_get(const std::string& name, const std::string& revision) {
   const std::string flag = revision == "main" ? "" : " --revision " + revision;
   return "`hf download " + name + flag +
-         "` gets it; HF_HOME or HF_HUB_CACHE say where the cache is";
+         "` downloads it; HF_HOME or HF_HUB_CACHE name the folder of the cache";
 }
 
 }  // namespace
@@ -118,7 +118,7 @@ fs::path find_pretrained(const std::string& name_or_folder, const std::string& r
     const bool is_file = fs::exists(given, error);
     throw DataError(
         {.what = in_quotes(name_or_folder) +
-                 (is_file ? " is a file; a model is the folder around it"
+                 (is_file ? " is a file; name the folder that contains it"
                           : " is not a folder, and cannot be a name on the Hugging Face "
                             "hub"),
          .where = fs::absolute(given, error).string(),

@@ -86,7 +86,7 @@ void write_private_file(const fs::path& path, const std::string& text) {
 }
 
 [[noreturn]] void missing_program(const std::string& name) {
-  throw UsageError({.what = "pushing needs the program " + name + ", which is not there",
+  throw UsageError({.what = "pushing needs the program " + name + ", which was not found",
                     .where = "push_to_hub()",
                     .hint = "install it: apt-get install " + name});
 }
@@ -97,7 +97,7 @@ TemporaryFolder::TemporaryFolder() {
   std::string name = (fs::temp_directory_path() / "push_to_hub.XXXXXX").string();
   if (mkdtemp(name.data()) == nullptr) {
     throw CheckpointError(
-        {.what = "no temporary folder can be made: " + std::generic_category().message(errno),
+        {.what = "a temporary folder cannot be created: " + std::generic_category().message(errno),
          .where = name});
   }
   path_ = name;

@@ -85,7 +85,7 @@ std::vector<PushedFile> files_to_push(const fs::path& folder) {
   const auto refuse = [&](const fs::path& path, const char* what) {
     throw UsageError({.what = in_quotes(path.lexically_relative(folder).string()) + what,
                       .where = folder.string(),
-                      .hint = "copy what is meant into the folder, or take it out"});
+                      .hint = "copy the file itself into the folder, or remove the link"});
   };
   const bool is_snapshot = is_hub_snapshot(folder);
   std::vector<PushedFile> found;
@@ -99,8 +99,8 @@ std::vector<PushedFile> files_to_push(const fs::path& folder) {
     if (each->is_symlink()) {
       std::error_code error;
       const fs::path target = fs::canonical(path, error);
-      if (error) refuse(path, " is a link that leads nowhere");
-      if (!fs::is_regular_file(target)) refuse(path, " is a link to something else than a file");
+      if (error) refuse(path, " is a broken link");
+      if (!fs::is_regular_file(target)) refuse(path, " is a link to something other than a file");
       if (!is_snapshot && !is_below(fs::canonical(folder), target)) {
         refuse(path, " is a link out of the folder");
       }
@@ -127,7 +127,7 @@ void drop_ignored(const PushRepository& repository, const fs::path& folder,
     throw UsageError(
         {.what = "a .gitignore of the folder leaves out the weights " + in_quotes(name),
          .where = folder.string(),
-         .hint = "take the rule out, or the file"});
+         .hint = "remove the rule or the file"});
   }
   std::erase_if(files, [&](const PushedFile& file) { return ignored.contains(file.name); });
 }

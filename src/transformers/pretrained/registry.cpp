@@ -50,7 +50,7 @@ void register_architecture(Architecture architecture) {
   });
   if (taken) {
     throw UsageError({.what = "an architecture of the type '" + architecture.model_type +
-                              "' is registered for this task already",
+                              "' is already registered for this task",
                       .where = architecture.name});
   }
   all.architectures.push_back(std::move(architecture));

@@ -125,14 +125,14 @@ void save_pretrained(const PretrainedModel& model, const fs::path& folder,
   if (!options.is_main_process) return;
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
-    throw UsageError({.what = "a model is saved into a folder, this is a file",
+    throw UsageError({.what = "a model is saved into a folder, but this is a file",
                       .where = folder.string(),
-                      .hint = "name a folder; it is made if it is not there"});
+                      .hint = "name a folder; it is created if it does not exist"});
   }
   fs::create_directories(folder, error);
   if (error) {
     throw CheckpointError(
-        {.what = "the folder cannot be made: " + error.message(), .where = folder.string()});
+        {.what = "the folder cannot be created: " + error.message(), .where = folder.string()});
   }
   if (options.save_function) {
     save_by_function(model, folder, options);

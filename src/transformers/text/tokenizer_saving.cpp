@@ -50,7 +50,7 @@ void PretrainedTokenizer::save_pretrained(const std::filesystem::path& folder) c
   std::filesystem::create_directories(folder, error);
   if (error) {
     throw CheckpointError(
-        {.what = "the folder cannot be made: " + error.message(), .where = folder.string()});
+        {.what = "the folder cannot be created: " + error.message(), .where = folder.string()});
   }
   std::string tokenizer = files_->tokenizer;
   if (!added_.empty()) {

@@ -103,7 +103,7 @@ std::string text_of(const nlohmann::json& value, const std::string& where) {
 
 void check_depth(int depth, const std::string& where) {
   if (depth > kDeepestComponent) {
-    throw DataError({.what = "components are nested too deep", .where = where});
+    throw DataError({.what = "components are nested too deeply", .where = where});
   }
 }
 
@@ -111,7 +111,7 @@ void refuse_type(std::string_view kind, const JsonFields& fields) {
   const std::string type = fields.type();
   throw DataError({.what = type.empty()
                                ? "a " + std::string(kind) + " has no type"
-                               : "there is no " + std::string(kind) + " of type " + printable(type),
+                               : "unknown " + std::string(kind) + " type " + printable(type),
                    .where = fields.where()});
 }
 

@@ -127,7 +127,7 @@ class TreeBuilder {
   }
 
   bool open(json value) {
-    if (open_.size() == kDeepest) return fail("objects are nested too deep");
+    if (open_.size() == kDeepest) return fail("objects are nested too deeply");
     open_.push_back(place(std::move(value)));
     return true;
   }

@@ -78,7 +78,7 @@ Metaspace read_metaspace(const JsonFields& fields) {
     fields.refuse("prepend_scheme", "first, never or always");
   }
   if (!fields.flag_or("add_prefix_space", true) && settings.prepend != PrependScheme::kNever) {
-    fields.refuse("add_prefix_space", "true, for the prepend_scheme says so");
+    fields.refuse("add_prefix_space", "true, because the prepend_scheme is always");
   }
   return settings;
 }

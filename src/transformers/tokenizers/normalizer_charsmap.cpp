@@ -58,7 +58,7 @@ class CharsmapNormalizer final : public Normalizer {
     texts_ = bytes.substr(sizeof(array_bytes) + units_.size() * sizeof(uint32_t));
     if (find_invalid_utf8(texts_) != std::string_view::npos) {
       throw DataError(
-          {.what = "the map of characters leads to what is not valid UTF-8", .where = where});
+          {.what = "the map of characters leads to text that is not valid UTF-8", .where = where});
     }
   }
 

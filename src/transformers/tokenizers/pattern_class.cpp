@@ -38,7 +38,7 @@ class ClassReader {
 
   // Reads from the [ on.
   std::string read(int depth) {
-    if (depth > kDeepestClass) refuse_pattern(pattern_, "classes are nested too deep", where_);
+    if (depth > kDeepestClass) refuse_pattern(pattern_, "classes are nested too deeply", where_);
     ++position_;
     const bool negated = take("^");
     std::vector<CharClass> parts(1);
