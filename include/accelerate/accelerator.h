@@ -46,14 +46,13 @@ namespace accelerate {
 
 // One for each training loop; several may live in one process if all ranks make them in the same
 // order. Calls marked collective must be made by all ranks, in the same order. One thread at a
-// time. What the library refuses is an accelerate::Error that carries the rank, once that is known;
-// exceptions of libtorch and of your own code pass unchanged. What was prepared goes on with an
-// accelerator that is moved; the one it was moved from refuses its calls with UsageError.
+// time. The library's errors are accelerate::Errors that carry the rank, once it is known;
+// exceptions of libtorch and of your own code are passed on unchanged. Prepared objects stay valid
+// when the accelerator is moved; calls on the moved-from one throw UsageError.
 class ACCELERATE_EXPORT Accelerator {
  public:
-  // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an
-  // environment that makes no sense, UsageError for options that do not go together, CommError if
-  // ranks do not come.
+  // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an invalid
+  // environment, UsageError for options that contradict each other, CommError if ranks do not join.
   explicit Accelerator(AcceleratorOptions options = {});
   ~Accelerator();
   Accelerator(Accelerator&&) noexcept;
@@ -75,12 +74,12 @@ class ACCELERATE_EXPORT Accelerator {
   // "single" or "ddp".
   std::string strategy_name() const;
   Communicator& communicator() const;
-  // Wherever a Communicator is wanted: gather(accelerator, x).
+  // Wherever a Communicator is expected: gather(accelerator, x).
   // NOLINTNEXTLINE(google-explicit-constructor)
   operator Communicator&() const { return communicator(); }
 
-  // Prepares any number of objects, in any order, and returns them in that order; one object comes
-  // back bare.
+  // Prepares any number of objects, in any order, and returns them in that order; a single object
+  // comes back without a tuple.
   //   model      TORCH_MODULE holder, std::shared_ptr of a module, Sequential -> PreparedModel
   //   optimizer  of torch::optim, or a smart pointer to one: an lvalue is referenced and must
   //              outlive the result, an rvalue is moved in -> PreparedOptimizer
@@ -88,7 +87,7 @@ class ACCELERATE_EXPORT Accelerator {
   //              its first step
   //   scheduler  torch::optim::LRScheduler or a class derived from it, or a smart pointer to one:
   //              an lvalue is referenced and must outlive the result -> PreparedScheduler, which
-  //              decides when its step() runs. Saved are its number of steps and the rates; a class
+  //              decides when its step() runs. Its step count and the rates are saved; a class
   //              with more state offers state_dict() and load_state_dict()
   //   loader     accelerate::DataLoader or Loader -> this rank's share of it, on the device
   //   loader     of torch::data, or a smart pointer to one -> a DataLoader: of its dataset, with
@@ -97,9 +96,9 @@ class ACCELERATE_EXPORT Accelerator {
   //              its part of. An lvalue must outlive the result
   //   unplaced() any of them, left on its device
   //   pass_through() anything else, as it is: an lvalue as a reference, an rvalue by value
-  // Other types do not compile. What is prepared already comes back as it is. Collective: all
-  // ranks, same objects. Models are moved to the device in place, before the optimizers are looked
-  // at.
+  // Other types do not compile. Objects that are already prepared come back unchanged. Collective:
+  // all ranks, same objects. Models are moved to the device in place, before the optimizers are
+  // handled.
   template <class... Ts>
   decltype(auto) prepare(Ts&&... objects) {
     static_assert(sizeof...(Ts) > 0, "prepare() needs at least one object");
@@ -112,10 +111,10 @@ class ACCELERATE_EXPORT Accelerator {
     }
   }
 
-  // Runs backward from `loss` and brings the gradients of the ranks together; inside a window of
+  // Runs backward from `loss` and averages the gradients over the ranks; inside a window of
   // accumulation it only adds them up. The loss is divided by the micro-batches of the window (or
-  // weighted, see BackwardOptions) and scaled under fp16. {.only = model} leaves gradients there
-  // alone. Use it instead of loss.backward(). Collective. Throws CommError if a peer is lost,
+  // weighted, see BackwardOptions) and scaled under fp16. {.only = model} writes gradients only
+  // there. Use it instead of loss.backward(). Collective. Throws CommError if a peer is lost,
   // UsageError if parameters took no part in the loss and the strategy was not told to expect it,
   // or outside of accumulate() where windows have several micro-batches.
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
@@ -129,12 +128,11 @@ class ACCELERATE_EXPORT Accelerator {
   Accumulation accumulate(const PreparedModel<Modules>&... models) {
     return begin_micro_batch({models.strategy()...});
   }
-  // Whether the present micro-batch ends its window. Stays until the next one begins: true before
+  // Whether the current micro-batch ends its window. Valid until the next one begins: true before
   // the first, false after a loop that was left inside of a window.
   bool sync_gradients() const;
   int64_t gradient_accumulation_steps() const;
-  // Inside no_sync(): the next backward pass, and no other, averages the gradients of this model
-  // after all.
+  // Inside no_sync(): only the next backward pass averages the gradients of this model.
   template <class Module>
   void trigger_sync_in_backward(const PreparedModel<Module>& model) const {
     model.strategy()->sync_next_backward();
@@ -157,19 +155,19 @@ class ACCELERATE_EXPORT Accelerator {
                              const ClipNormOptions& options = {});
   void clip_grad_value_(at::TensorList parameters, double clip_value);
   // NOLINTEND(readability-identifier-naming)
-  // Divides the gradients of all prepared optimizers, or of one, by the scale of fp16, where that
-  // was not done. An optimizer without gradients is left alone. Throws UsageError inside a window,
-  // and for an optimizer of another accelerator.
+  // Divides the gradients of all prepared optimizers, or of one, by the scale of fp16, if that was
+  // not done yet. An optimizer without gradients is skipped. Throws UsageError inside a window, and
+  // for an optimizer of another accelerator.
   void unscale_gradients();
   void unscale_gradients(const PreparedOptimizer& optimizer);
-  // Whether a prepared optimizer left out its latest step because of gradients that overflowed.
-  // Waits for a GPU under fp16.
+  // Whether a prepared optimizer skipped its last step because gradients overflowed. Waits for a
+  // GPU under fp16.
   bool optimizer_step_was_skipped() const;
   // Null unless mixed_precision() is fp16.
   GradScaler* scaler() const;
 
-  // `step` as CUDA graphs: recorded for each kind of batch, then replayed by one call of the
-  // driver. See StepCapture, which also says what runs as it is. The accelerator must outlive the
+  // `step` as CUDA graphs: recorded for each kind of batch, then replayed with one call to the
+  // driver. See StepCapture, also for steps that are not recorded. The accelerator must outlive the
   // result.
   StepCapture capture(StepCapture::Step step, const CaptureOptions& options = {}) {
     return {*this, std::move(step), options};
@@ -182,23 +180,23 @@ class ACCELERATE_EXPORT Accelerator {
   }
 
   // Runs `body`, a training loop whose number of batches may differ from rank to rank, zero
-  // included. A rank that has run out of data goes on answering what the others exchange in forward
+  // included. A rank that has run out of data keeps answering what the others exchange in forward
   // and backward passes, until all have finished; gradients are divided as the options say. Then
-  // all ranks take over parameters and buffers from one that took part in the last step.
+  // all ranks copy parameters and buffers from one that took part in the last step.
   //
   //   accelerator.join_uneven_inputs([&] { for (auto& batch : loader) { ... } });
   //
-  // Joins the prepared models that are named, or all if none is; that the body trains another is a
-  // UsageError. Prepare everything before. Inside the body the ranks that still have data make the
+  // Joins the named prepared models, or all if none is named; training another one in the body is a
+  // UsageError. Prepare everything first. Inside the body the ranks that still have data make the
   // same passes in the same order: UsageError on all ranks if not. Passes that exchange nothing
   // (no_sync, evaluation) may differ in number. Other collectives (gather, reduce,
   // wait_for_everyone) cannot be answered by a rank that has finished: make them after the join.
-  // Optimizers, schedules and counters of a rank that has run out stand still, so their state, such
-  // as momentum, may differ between the ranks afterwards, as with torch.
+  // Optimizers, schedules and counters of a rank that has run out do not advance, so their state,
+  // such as momentum, may differ between the ranks afterwards, as with torch.
   //
-  // Collective. What `body` throws leaves at once, without waiting: the other ranks find that this
-  // one is gone when it ends. Each step costs one small exchange and a walk over the graph more. On
-  // one process runs the body and nothing else.
+  // Collective. Exceptions of `body` are passed on at once, without waiting: the other ranks notice
+  // when this one ends. Each step costs one small exchange and a walk over the graph more. On one
+  // process it only runs the body.
   template <class Body, class... Modules>
   void join_uneven_inputs(Body&& body, const JoinOptions& options,
                           const PreparedModel<Modules>&... models) {
@@ -221,8 +219,8 @@ class ACCELERATE_EXPORT Accelerator {
     return loader.skip_first_batches(batches);
   }
 
-  // The module as the user made it, shared with the prepared model. Calls on it go past the
-  // strategy: use it to save, to inspect, or to run on one rank alone.
+  // The module as the user made it, shared with the prepared model. Calls on it bypass the
+  // strategy: use it to save, to inspect, or to run on one rank only.
   template <class Module>
   std::shared_ptr<Module> unwrap_model(const PreparedModel<Module>& model) const {
     return model.module();
@@ -299,43 +297,44 @@ class ACCELERATE_EXPORT Accelerator {
     return accelerate::split_between_processes(state(), std::forward<V>(inputs), options);
   }
   // A flag that any rank may set, from any thread, and that all see. check_trigger() is collective:
-  // true on all ranks if one has set it, which takes it back.
+  // true on all ranks if one has set it, and clears it.
   void set_trigger();
   bool check_trigger();
 
-  // Saves all that load_state() needs to go on with the very next batch, at any number of ranks:
+  // Saves everything load_state() needs to continue with the next batch, at any number of ranks:
   // what was prepared (models, optimizers, schedulers, loaders), the gradient scaler, random
-  // generators, the open window of accumulation and the registered objects. Call it where a batch
-  // is done with: after optimizer.step(), zero_grad() and scheduler.step().
+  // generators, the open window of accumulation and the registered objects. Call it when a batch is
+  // finished: after optimizer.step(), zero_grad() and scheduler.step().
   //
-  // Without a directory: see ProjectOptions::automatic_checkpoint_naming. A checkpoint that is
-  // there already under that name is replaced.
+  // Without a directory: see ProjectOptions::automatic_checkpoint_naming. An existing checkpoint of
+  // that name is replaced.
   //
   // Collective: all ranks. Returns when the files are durable; with {.async = true} as soon as the
-  // state is copied to host memory, and SaveTicket::wait() then tells how the write ended. An error
-  // that nobody waited for is thrown by the next save or load, on all ranks; the destructor waits
-  // and logs it. After any error or power cut `dir` holds the previous checkpoint or the new one,
-  // never a mix. Throws CheckpointError on every rank, here or from wait(), if one of them cannot
-  // write.
+  // state is copied to host memory, and SaveTicket::wait() then reports how the write ended. An
+  // error that was not waited for is thrown by the next save or load, on all ranks; the destructor
+  // waits and logs it. After any error or power cut `dir` holds the previous checkpoint or the new
+  // one, never a mix. Throws CheckpointError on every rank, here or from wait(), if one of them
+  // cannot write.
   SaveTicket save_state(const std::filesystem::path& dir = {}, const SaveOptions& options = {});
   SaveTicket save_state(const SaveOptions& options) { return save_state({}, options); }
 
-  // Takes back what save_state() has written: prepare the same objects in the same order before.
-  // The next pass over each loader goes on where it stood, also in the middle of an epoch, and on
-  // the same number of ranks every later step is the same to the last bit.
+  // Loads what save_state() has written: prepare the same objects in the same order first. The next
+  // pass over each loader continues where it was, also in the middle of an epoch, and on the same
+  // number of ranks every later step is the same to the last bit.
   //
   // Saved on P ranks and loaded on Q: samples follow in the same order; the generators of rank q
   // go on where those of the old rank q stood, those of ranks from P on start from a seed made of
   // rank 0's state and q; gradients of an open window become their mean on every rank.
   //
-  // A directory of the Python library, which has no manifest, is taken too. What has no place here
-  // (random numbers of Python and NumPy) is logged by name, and loaders begin anew.
+  // A directory of the Python library, which has no manifest, is accepted too. What has no
+  // counterpart here (random numbers of Python and NumPy) is logged by name, and loaders start from
+  // the beginning.
   //
   // Collective: all ranks. All files are read and checked on all ranks first: throws
   // CheckpointError on every rank, with the same text, that lists what does not fit, and nothing
   // has changed. Where a rank fails later, because memory runs out or a disk cannot be read, all
   // ranks throw its error, which says that the objects are loaded in part. Returns the directory
-  // that was taken; see LoadOptions::if_any for a run that may have none yet.
+  // that was loaded; see LoadOptions::if_any for a run that may have none yet.
   std::filesystem::path load_state(const std::filesystem::path& dir = {},
                                    const LoadOptions& options = {});
   std::filesystem::path load_state(const LoadOptions& options) { return load_state({}, options); }
@@ -379,22 +378,21 @@ class ACCELERATE_EXPORT Accelerator {
   }
   // accelerate::save() on the main process (the first of each node with save_on_each_node): named
   // tensors as safetensors or as an archive of torch.save(), by the extension; other values as such
-  // an archive. A name that does not go with the format is a UsageError on all ranks. Not
-  // collective.
+  // an archive. A name that contradicts the format is a UsageError on all ranks. Not collective.
   void save(const TorchValue& object, const std::filesystem::path& path) const;
   void save(const NamedTensors& tensors, const std::filesystem::path& path,
             const SaveFileOptions& options = {}) const;
 
-  // Whether one of PreemptionOptions::signals has come to any rank: then save and leave with
-  // preemption_exit_code(). Ask at the end of each step. Collective: the same answer on all ranks.
-  // Without such signals it asks nobody and is false.
+  // Whether one of PreemptionOptions::signals has come to any rank: then save and exit with
+  // preemption_exit_code(). Call it at the end of each step. Collective: the same answer on all
+  // ranks. Without such signals nothing is sent and the result is false.
   bool should_checkpoint_and_exit();
   int preemption_exit_code() const;
 
   // Returns when all ranks have called it. Collective.
   void wait_for_everyone() const;
 
-  // Writes its arguments and a newline to standard output, on the main process alone.
+  // Writes its arguments and a newline to standard output, only on the main process.
   template <class... Ts>
   void print(const Ts&... values) const {
     if (!is_main_process()) return;
@@ -403,7 +401,7 @@ class ACCELERATE_EXPORT Accelerator {
     print_line(text.str());
   }
 
-  // Lets go of everything prepared so far and gives cached device memory back. Models that average
+  // Releases everything prepared so far and returns cached device memory. Models that average
   // gradients must be prepared again before they run. Not collective.
   void free_memory();
 
@@ -413,7 +411,7 @@ class ACCELERATE_EXPORT Accelerator {
 
   // Of all prepared models and optimizers, each once.
   std::vector<at::Tensor> trained_parameters() const;
-  // Adapts the scale of fp16 where that is due, so that a step begins as the last one ended.
+  // Updates the fp16 scale if that is due, so that a step begins as the last one ended.
   void finish_iteration() const;
   // An update that was being recorded is not made.
   void abandon_iteration() const;

@@ -1,4 +1,4 @@
-// What an Accelerator can be told. Every field has a default that is right for most users.
+// Options of an Accelerator. Every field has a default that suits most users.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +18,25 @@
 
 namespace accelerate {
 
-// How prepared loaders share their data over the ranks.
+// How prepared loaders share data between the ranks.
 struct ShardingOptions {
   // batch_size counts for all ranks together; it must be a multiple of their number.
   bool split_batches = false;
   // Repeat the first samples so that all ranks run the same number of full batches.
   bool even_batches = true;
-  // Rank 0 alone reads and sends every rank its part: for data that only one process can read. The
+  // Only rank 0 reads, and sends every rank its part: for data that only one process can read. The
   // default, also for streams, is that every rank reads its own share.
   bool dispatch_batches = false;
   // Read a few samples of a dataset when it is prepared and refuse data that differ between the
-  // ranks. What every reading changes (augmentation) is found out and left alone, and so are
-  // streams. libtorch's generators stay as they are.
+  // ranks. Data that change with every reading (augmentation) are detected and left alone, and so
+  // are streams. libtorch's generators stay as they are.
   bool compare_samples = true;
   // Generators that rank 0 gives to all ranks when a pass begins; begin() is then collective.
   std::vector<RngType> rng_types{};
   // Seed of the order of loaders that have none of their own; unset: the seed of torch's CPU
   // generator on rank 0.
   std::optional<uint64_t> data_seed{};
-  // Copy the next batch to a GPU while the present one computes.
+  // Copy the next batch to a GPU while the current one computes.
   bool non_blocking = true;
 };
 
@@ -61,7 +61,7 @@ struct AcceleratorOptions {
   // that stream and the others with streams made of its seed and their rank. Off: generators are
   // left alone.
   bool separate_random_streams = true;
-  // How schedulers move.
+  // How fast schedulers advance.
   PreparedSchedulerOptions scheduler{};
   ShardingOptions data_loader{};
   DdpOptions ddp{};

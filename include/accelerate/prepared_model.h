@@ -49,7 +49,11 @@ class ModuleArgument {
   std::shared_ptr<void> holder_;
 };
 
-// Throws the gradients of these parameters away, unless an open window still needs them.
+template <class Function, class Module>
+concept TakesModule =
+    std::is_invocable_v<Function, std::add_lvalue_reference_t<ModuleArgument<Module>>>;
+
+// Drops the gradients of these parameters, unless an open window still needs them.
 using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, bool set_to_none)>;
 
 }  // namespace detail
@@ -60,8 +64,8 @@ using ZeroGrad = std::function<void(const std::vector<at::Tensor>& parameters, b
 // members then run past strategy and mixed precision. torch::save, torch::load and std::ostream
 // take a prepared model as they take the module.
 //
-// A handle: copies share the module and its strategy, and one that was moved from goes on. One
-// thread at a time.
+// A handle: copies share the module and its strategy, and a moved-from one stays valid. One thread
+// at a time.
 template <class Module>
 class PreparedModel {
  public:
@@ -76,7 +80,7 @@ class PreparedModel {
   PreparedModel(const PreparedModel&) = default;
   PreparedModel& operator=(const PreparedModel&) = default;
 
-  // Runs the module, in mixed precision where that was asked for; what it returns comes in float32
+  // Runs the module, in mixed precision if that was asked for; its results are converted to float32
   // unless PrecisionOptions say otherwise. May exchange buffers with the other ranks, see
   // DdpOptions::broadcast_buffers.
   template <class... Args>
@@ -92,9 +96,8 @@ class PreparedModel {
   // shared pointer to it:
   //   const auto entropy = model.call([&](Net& net) { return net->entropy(states); });
   // What it returns is converted as the result of forward() is.
-  template <class Function>
-  requires std::is_invocable_v < Function, detail::ModuleArgument<Module>
-  & > decltype(auto) call(Function&& function) const {
+  template <detail::TakesModule<Module> Function>
+  decltype(auto) call(Function&& function) const {
     return run([&]() -> decltype(auto) {
       detail::ModuleArgument<Module> argument(module_);
       return std::invoke(std::forward<Function>(function), argument);
@@ -117,8 +120,7 @@ class PreparedModel {
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
   bool is_training() const { return module_->is_training(); }
-  // Like PreparedOptimizer::zero_grad(): leaves gradients alone that a window of accumulation still
-  // needs.
+  // Like PreparedOptimizer::zero_grad(): keeps gradients that a window of accumulation still needs.
   void zero_grad(bool set_to_none = true) const {
     if (!zero_grad_) return module_->zero_grad(set_to_none);
     zero_grad_(module_->parameters(), set_to_none);

@@ -91,7 +91,8 @@ class ACCELERATE_EXPORT ModelStrategy {
   virtual void require_no_local_pass(const char* /*where*/) const {}
   // Such passes, as far as they have come, were meant to stay on this rank.
   virtual void accept_local_passes() {}
-  // The gradient of `parameter` is thrown away.
+  // The gradient of `parameter` is thrown away. Throws UsageError if it came in such a pass and the
+  // parameter was changed since: by a step that went past the ranks.
   virtual void drop_gradient(const at::Tensor& /*parameter*/) {}
   // Whether all ranks should hold the same parameters at the moment.
   virtual bool is_replicated() const { return false; }

@@ -84,6 +84,24 @@ void GradientReducer::watch_first_pass() {
   }
 }
 
+void GradientReducer::set_listener(std::function<void(size_t)> listener) {
+  using torch::autograd::variable_list;
+  for (size_t index = 0; index < listener_keys_.size(); ++index) {
+    grad_accumulators_[index]->del_post_hook(listener_keys_[index]);
+  }
+  listener_keys_.clear();
+  if (!listener) return;
+  const auto shared = std::make_shared<std::function<void(size_t)>>(std::move(listener));
+  for (size_t index = 0; index < grad_accumulators_.size(); ++index) {
+    auto tell = [shared, index](const variable_list& outputs, const variable_list&) {
+      (*shared)(index);
+      return outputs;
+    };
+    listener_keys_.push_back(grad_accumulators_[index]->add_post_hook(
+        std::make_unique<torch::autograd::utils::LambdaPostHook>(std::move(tell))));
+  }
+}
+
 std::vector<size_t> GradientReducer::end_watch() {
   if (!watch_) return {};
   for (size_t index = 0; index < watch_->keys.size(); ++index) {

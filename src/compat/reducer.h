@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/logger.hpp>
@@ -25,7 +26,10 @@ GraphNodes graph_of(const at::Tensor& loss);
 class GradientReducer final : public c10d::Reducer {
  public:
   using c10d::Reducer::Reducer;
-  ~GradientReducer() noexcept(false) { end_watch(); }
+  ~GradientReducer() noexcept(false) {
+    end_watch();
+    set_listener(nullptr);
+  }
 
   // Before a backward pass that shall reduce. `outputs` are where to look for unused parameters
   // from, or nothing. Collective: may exchange the order of the buckets.
@@ -68,6 +72,10 @@ class GradientReducer final : public c10d::Reducer {
   // that did not stop: other buckets, and so another rounding of sums.
   void watch_first_pass();
 
+  // Called with the number of a parameter whenever it has got a gradient, in any pass, by the
+  // thread of that pass. Null: no more.
+  void set_listener(std::function<void(size_t)> listener);
+
   // The exchanges of a pass that other ranks run and this one has nothing for: it adds zeros and
   // looks at no result. First what arm() exchanges, then the gradients, `postponed` or not.
   void answer_arm() { rebuild_buckets(); }
@@ -100,7 +108,8 @@ class GradientReducer final : public c10d::Reducer {
   // The bucket at `index`, but full of zeros.
   c10d::GradBucket zeros_like_bucket(size_t index) const;
 
-  std::shared_ptr<Watch> watch_;  // until the first pass of a static graph is over
+  std::shared_ptr<Watch> watch_;               // until the first pass of a static graph is over
+  std::vector<std::uintptr_t> listener_keys_;  // of its hooks, by parameter; empty without one
   double scale_ = 1.0;        // what this rank's gradients are multiplied by, where is_weighted_
   bool is_weighted_ = false;  // has its own way to sum up; it cannot be taken away again
 };

@@ -46,7 +46,7 @@ void require_usable_preemption(const PreemptionOptions& options) {
   const bool in_range = options.exit_code >= 1 && options.exit_code <= 255;
   if (in_range && std::ranges::none_of(options.signals, is_death_by)) return;
   throw UsageError({.what = "the exit code " + std::to_string(options.exit_code) +
-                            " does not tell a program that saved its state from others",
+                            " does not distinguish a program that saved its state from others",
                     .where = "PreemptionOptions::exit_code",
                     .hint = "leave it out for " + std::to_string(kPreemptedExitCode)});
 }

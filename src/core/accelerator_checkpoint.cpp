@@ -48,9 +48,8 @@ SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveO
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "save_state");
     if (options.gradients.value_or(false) && impl_->updates && impl_->updates->holds_unscaled()) {
-      throw UsageError({.what =
-                            "gradients that were unscaled cannot be saved: load_state() would take "
-                            "them for scaled ones",
+      throw UsageError({.what = "gradients that were unscaled cannot be saved: load_state() would "
+                                "treat them as scaled",
                         .where = "save_state",
                         .hint = "save before they are clipped or unscaled, or after step()"});
     }

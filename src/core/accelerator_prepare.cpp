@@ -96,10 +96,11 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
     require_not_null(optimizer, "an optimizer");
     const bool is_adapter = &detail::own_optimizer(*optimizer) != optimizer.get();
     if (is_adapter || impl_->optimizers->find(*optimizer) != nullptr) {
-      throw UsageError({.what = "this optimizer was prepared before",
-                        .where = "prepare",
-                        .hint = "go on with the PreparedOptimizer that prepare() returned, or call "
-                                "free_memory() first"});
+      throw UsageError(
+          {.what = "this optimizer was prepared before",
+           .where = "prepare",
+           .hint =
+               "use the PreparedOptimizer that prepare() returned, or call free_memory() first"});
     }
   });
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
@@ -186,7 +187,7 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
                if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
                  return prepared->step_was_skipped();
                }
-               UsageError error({.what = "a scheduler moves an optimizer that is not prepared",
+               UsageError error({.what = "a scheduler changes an optimizer that is not prepared",
                                  .where = "PreparedScheduler::step",
                                  .hint = "give the optimizer to prepare() too, and keep what comes "
                                          "back"});
@@ -210,9 +211,8 @@ void Accelerator::say_rank_zero_reads() {
   if (impl_->state.world_size() == 1 || std::exchange(impl_->said_rank_zero_reads, true)) return;
   if (!is_main_process()) return;
   log(LogLevel::kWarning,
-      "rank 0 reads the batches of a torch::data loader for all ranks, because their order is "
-      "known "
-      "to the loader alone; give its dataset to accelerate::data_loader and each rank reads its "
+      "rank 0 reads the batches of a torch::data loader for all ranks, because only the loader "
+      "knows their order; give its dataset to accelerate::data_loader and each rank reads its "
       "own "
       "share");
 }

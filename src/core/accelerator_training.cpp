@@ -41,7 +41,7 @@ std::optional<std::vector<at::Tensor>> inputs_of(const LossTargets& targets) {
   if (!inputs.empty()) return inputs;
   throw UsageError({.what = "none of the parameters of these models needs a gradient",
                     .where = "BackwardOptions::only",
-                    .hint = "name the models that the loss is to train, or none"});
+                    .hint = "name the models that the loss should train, or none"});
 }
 
 // The models that a pass into `inputs` leaves gradients in.
@@ -180,7 +180,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     at::Tensor counted = impl_->window->counted(loss, options.weight);
     GradientMarks unscaled;
     if (impl_->updates) {
-      impl_->optimizers->live();  // lets go of those that are no more
+      impl_->optimizers->live();  // removes expired handles
       counted = impl_->updates->scale(counted);
       unscaled = impl_->updates->unscaled_gradients();
     }
@@ -196,7 +196,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     });
     impl_->window->after_pass();
     if (unscaled.changed()) {
-      throw UsageError({.what = "a loss was added to gradients that were unscaled already",
+      throw UsageError({.what = "a loss was added to gradients that were already unscaled",
                         .where = "backward",
                         .hint = "call step() or zero_grad() after clip_grad_norm_ or "
                                 "unscale_gradients, before the next backward()"});

@@ -45,7 +45,7 @@ at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double>
   if (!in_micro_batch_) {
     if (counter_.steps() > 1) {
       throw UsageError(
-          {.what = "a loss outside of accumulate(), though gradients accumulate over " +
+          {.what = "a loss outside of accumulate(), although gradients accumulate over " +
                    std::to_string(counter_.steps()) + " micro-batches",
            .where = "backward",
            .hint = "call backward() while the result of accumulate(model) lives, or "
@@ -58,9 +58,8 @@ at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double>
   if (!weight)
     return counter_.divisor() > 1 ? loss / static_cast<double>(counter_.divisor()) : loss;
   if (compat::ReplayActions::current() != nullptr) {
-    throw UsageError({.what =
-                          "the weight of a loss is a number of the host, which a CUDA graph would "
-                          "repeat for ever",
+    throw UsageError({.what = "the weight of a loss is a number of the host, which a CUDA graph "
+                              "would repeat forever",
                       .where = "backward",
                       .hint = "multiply the loss by a tensor instead"});
   }
@@ -88,11 +87,12 @@ void GradientWindow::after_pass() {
 
 void GradientWindow::require_complete(const std::vector<at::Tensor>& parameters) const {
   if (!sync_gradients() || !held_.holds(parameters)) return;
-  throw UsageError({.what = "the micro-batch that ends this window had no backward() for these "
-                            "parameters: the gradients of its other ones were not brought together",
-                    .where = "step",
-                    .hint = "leave batches out before accumulate(), or run backward() from a loss "
-                            "times 0"});
+  throw UsageError(
+      {.what = "the micro-batch that ends this window had no backward() for these "
+               "parameters: the gradients of the earlier ones were not averaged over the ranks",
+       .where = "step",
+       .hint = "leave batches out before accumulate(), or run backward() from a loss "
+               "times 0"});
 }
 
 bool GradientWindow::drop(const std::vector<at::Tensor>& parameters) {

@@ -43,9 +43,10 @@ class IterationPart final : public checkpoint::StatePart {
       }
     }
     if (newest == std::numeric_limits<int64_t>::max()) {
-      throw CheckpointError({.what = "there is no number after " + files::numbered_name(newest),
-                             .where = reader.directory().string(),
-                             .hint = "give the checkpoint of that number another name"});
+      throw CheckpointError(
+          {.what = "no checkpoint number is left after " + files::numbered_name(newest),
+           .where = reader.directory().string(),
+           .hint = "give the checkpoint of that number another name"});
     }
     next_ = newest + 1;
   }

@@ -68,7 +68,7 @@ Logger::Logger(std::string name, const ProcessState& state, Communicator& commun
 
 void Logger::log(LogLevel level, std::string_view text, LogOptions options) {
   if (level == LogLevel::kOff) {
-    throw UsageError({.what = "'off' is no level to write at",
+    throw UsageError({.what = "'off' is not a level to write at",
                       .where = "Logger::log",
                       .hint = "use debug, info, warning, error or critical"});
   }

@@ -13,14 +13,14 @@ namespace accelerate {
 // as its last handle is. One thread at a time.
 class PreparedOptimizers {
  public:
-  // `forget` hears of each optimizer that is let go of; it must not look into it.
+  // `forget` is told of each optimizer that is dropped; it must not access it.
   explicit PreparedOptimizers(std::function<void(const torch::optim::Optimizer&)> forget)
       : forget_(std::move(forget)) {}
 
   void add(const PreparedOptimizer& prepared) { prepared_.push_back(prepared); }
   // Valid until the next call.
   const std::vector<PreparedOptimizer>& live();
-  // Null if it was not prepared or is let go of; valid until the next call.
+  // Null if it was not prepared or was dropped; valid until the next call.
   const PreparedOptimizer* find(const torch::optim::Optimizer& optimizer);
   // The one whose learning rates `rates` reads; null if there is none. Changes one of them for a
   // moment to see.

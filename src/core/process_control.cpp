@@ -15,10 +15,11 @@ namespace accelerate {
 void detail::check_process_index(const ProcessState& state, int index, int count,
                                  const char* operation) {
   if (index >= 0 && index < count) return;
-  throw_usage_error(state, {.what = "there is no process " + std::to_string(index) + " among " +
-                                    std::to_string(count),
-                            .where = operation,
-                            .hint = "the index is at least 0 and below " + std::to_string(count)});
+  throw_usage_error(
+      state,
+      {.what = "there is no process " + std::to_string(index) + " among " + std::to_string(count),
+       .where = operation,
+       .hint = "the index must be at least 0 and below " + std::to_string(count)});
 }
 
 ProcessesFirst::ProcessesFirst(Communicator& communicator, bool goes_first)

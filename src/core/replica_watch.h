@@ -1,4 +1,4 @@
-// Notices that the ranks train apart.
+// Detects ranks that diverge.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class ReplicaWatch {
   ReplicaWatch(std::shared_ptr<Communicator> ranks, std::shared_ptr<detail::PreparedModels> models)
       : ranks_(std::move(ranks)), models_(std::move(models)) {}
 
-  // Throws UsageError if a backward pass went past the accelerator. Not collective.
+  // Throws UsageError if a backward pass bypassed the accelerator. Not collective.
   void require_no_local_pass(const char* where) const;
 
   // Compares the models that are in training with those of the first rank that came to the end of

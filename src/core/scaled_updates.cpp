@@ -59,7 +59,7 @@ void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
 void ScaledUpdates::require_first_step(const torch::optim::Optimizer& optimizer) {
   if (!stepped_.contains(&optimizer)) return;
   if (has_gradients(optimizer)) {
-    throw UsageError({.what = "this optimizer has made its step with these gradients already",
+    throw UsageError({.what = "this optimizer has already stepped with these gradients",
                       .where = "step",
                       .hint = "run Accelerator::backward before the next step()"});
   }
@@ -171,11 +171,12 @@ void ScaledUpdates::end_iteration(const char* where) {
   if (stepped_.empty()) return;
   // To adapt the scale now would have their gradients divided by it once more.
   if (!unscaled_.empty()) {
-    throw UsageError({.what = "one optimizer has made its step, and the unscaled gradients of "
-                              "another still wait for theirs",
-                      .where = where,
-                      .hint = "call step() or zero_grad() of every optimizer whose gradients were "
-                              "clipped or unscaled, then go on"});
+    throw UsageError(
+        {.what =
+             "one optimizer has stepped while the unscaled gradients of another have not been used",
+         .where = where,
+         .hint = "call step() or zero_grad() of every optimizer whose gradients were "
+                 "clipped or unscaled, then go on"});
   }
   scaler_.update();
   stepped_.clear();

@@ -41,7 +41,7 @@ void SplitLength::add(const NestedPath& path, int64_t length) {
   throw UsageError({.what = "'" + place_ + "' has " + std::to_string(*length_) + " inputs, '" +
                             path.str() + "' has " + std::to_string(length),
                     .where = kOperation,
-                    .hint = "all lists that are split together must be equally long"});
+                    .hint = "all lists that are split together must have the same length"});
 }
 
 void SplitLength::add(const NestedPath& path, const at::Tensor& tensor) {

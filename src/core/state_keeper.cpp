@@ -25,7 +25,7 @@ void require_number(int64_t iteration, const char* where) {
   if (iteration >= 0 && iteration < std::numeric_limits<int64_t>::max()) return;
   throw UsageError({.what = "iteration cannot be " + std::to_string(iteration),
                     .where = where,
-                    .hint = "number checkpoints from 0 on"});
+                    .hint = "number checkpoints from 0"});
 }
 
 void require_usable_project(const ProjectOptions& project) {
@@ -103,7 +103,7 @@ void StateKeeper::require_last_of_series(const std::filesystem::path& next) cons
     const auto name = files::series_name(entry.path().filename().string());
     if (!name || name->series != files::kSeries || name->number < project_.iteration) continue;
     throw CheckpointError(
-        {.what = "there is a checkpoint already that this run has neither written nor loaded",
+        {.what = "a checkpoint already exists that this run has neither written nor loaded",
          .where = std::filesystem::absolute(entry.path()).string(),
          .hint = "load_state() or set_save_iteration() to go on after it, or name another "
                  "project_dir"});
@@ -163,7 +163,7 @@ void StateKeeper::run_hooks(std::vector<ModelToSave>& models,
     } catch (const std::exception& error) {
       throw CheckpointError({.what = std::string("a save hook failed: ") + error.what(),
                              .where = "hook " + std::to_string(number) + " of save_state",
-                             .hint = "nothing was saved; mend the hook, or remove it"});
+                             .hint = "nothing was saved; fix the hook, or remove it"});
     }
   }
 }

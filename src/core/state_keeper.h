@@ -47,7 +47,7 @@ class StateKeeper {
   HookHandle add_hook(LoadStateHook hook);
 
   const ProjectOptions& project() const { return project_; }
-  // Waits for the writer and lets go of the memory that the next save would copy into.
+  // Waits for the writer and releases the memory that the next save would copy into.
   void free_memory();
   // Throws UsageError for one that cannot be.
   void set_iteration(int64_t iteration);

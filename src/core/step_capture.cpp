@@ -138,7 +138,7 @@ class StepCapture::Impl {
   Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
     const compat::KeptGradients kept;
     if (reason_.empty() && std::ranges::any_of(inputs, needs_gradient)) {
-      fall_back("an input needs a gradient, which would stay inside of the graph");
+      fall_back("an input needs a gradient, which would stay inside the graph");
       recorded_.clear();
     }
     if (!reason_.empty()) return step_(inputs);
@@ -264,8 +264,8 @@ class StepCapture::Impl {
     for (const auto& [parameter, gradient] : before) parameter.mutable_grad() = gradient;
   }
 
-  // The graph adds to the gradients that it was recorded with. One that was let go of outside of
-  // the step comes back as zeros, another one as its values.
+  // The graph adds to the gradients that it was recorded with. One that was dropped outside of the
+  // step comes back as zeros, another one as its values.
   static void put_gradients_back(const Recording& recording) {
     const at::NoGradGuard no_grad;
     for (const auto& [parameter, gradient] : recording.gradients) {

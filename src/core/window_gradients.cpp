@@ -69,7 +69,7 @@ void WindowGradients::require_not_zeroed(const std::unordered_set<const void*>& 
                  "zero in place",
          .where = "accumulate",
          .hint = "call zero_grad() of what prepare() returned, which leaves them alone "
-                 "until a step has used them, or leave set_to_none at true"});
+                 "until a step has used them, or keep set_to_none = true"});
   }
 }
 
@@ -123,12 +123,12 @@ void WindowGradients::note_pass(const Parameters& reached, bool ends) {
   }
   refresh();
   if (!adds_to_nothing) return;
-  throw UsageError({.what =
-                        "a loss reaches parameters whose gradients zero_grad() has thrown away in "
-                        "this micro-batch, with those of the earlier micro-batches of its window",
-                    .where = "backward",
-                    .hint = "an earlier loss has reached them too: detach() what it should not "
-                            "reach, or run backward(loss, {.only = model})"});
+  throw UsageError(
+      {.what = "a loss reaches parameters whose gradients zero_grad() has dropped in this "
+               "micro-batch, with those of the earlier micro-batches of its window",
+       .where = "backward",
+       .hint = "an earlier loss has reached them too: detach() what it should not "
+               "reach, or run backward(loss, {.only = model})"});
 }
 
 bool WindowGradients::holds(const Parameters& parameters) const {

@@ -216,7 +216,7 @@ class WindowPart final : public checkpoint::StatePart {
     own_ = checkpoint::mean_of(ranks);
     if (has_buffers)
       reader.note("the buffers of other ranks than 0: all ranks have those of rank 0");
-    if (has_hooks) reader.note("what PowerSGD kept on each of other ranks: it begins anew");
+    if (has_hooks) reader.note("what PowerSGD kept on other ranks: it starts from scratch");
     own_.trigger = own_.trigger && rank_ == 0;
   }
 
@@ -225,7 +225,7 @@ class WindowPart final : public checkpoint::StatePart {
       if (own_.hooks[i].size() == 0) continue;
       const ReductionMemory* memory = memory_of(training_.models[i]);
       if (memory == nullptr || memory->hook_state().size() == 0) {
-        reader.note("what PowerSGD kept: this program does without it");
+        reader.note("what PowerSGD kept: this program does not use it");
         own_.hooks[i] = {};
         continue;
       }

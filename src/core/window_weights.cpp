@@ -23,7 +23,7 @@ double sum_over(Communicator& ranks, double own) {
   return sum;
 }
 
-constexpr const char* kWeightHint = "give the number of tokens that the loss is the mean of";
+constexpr const char* kWeightHint = "give the number of tokens that the loss averages over";
 
 double power_of_two_near(double positive) { return std::exp2(std::round(std::log2(positive))); }
 
@@ -41,7 +41,7 @@ void WindowWeights::add(std::optional<double> weight, bool last) {
   if (weight && state_.weighted_in_micro_batch) {
     throw UsageError({.what = "a second loss with a weight in one micro-batch",
                       .where = "backward",
-                      .hint = "put the losses together into one"});
+                      .hint = "combine the losses into one"});
   }
   const bool usable = !weight || (std::isfinite(*weight) && *weight >= 0);
   if (!usable && !last) {
@@ -68,7 +68,7 @@ double WindowWeights::mean_over(Communicator& ranks) {
   if (total <= 0) {
     throw UsageError({.what = "all losses of a window have the weight 0, on all ranks",
                       .where = "backward",
-                      .hint = "leave batches without anything to learn from out"});
+                      .hint = "leave out batches without anything to learn from"});
   }
   const double mean = total / ranks.world_size();
   state_.unit = power_of_two_near(mean);

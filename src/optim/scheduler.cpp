@@ -53,7 +53,7 @@ struct Scheduler::Impl {
 
   torch::optim::Optimizer& optimizer() const {
     if (auto* found = find_optimizer()) return *found;
-    throw UsageError({.what = "a scheduler moves an optimizer that is not prepared",
+    throw UsageError({.what = "a scheduler changes an optimizer that is not prepared",
                       .where = "learning-rate schedule",
                       .hint = "give the optimizer to prepare() too, and keep what comes back"});
   }

@@ -1,7 +1,11 @@
 #include "strategy/ddp.h"
 
+#include <ATen/ops/stack.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <map>
+#include <mutex>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -14,6 +18,7 @@
 #include "strategy/power_sgd.h"
 #include "strategy/reduction_memory.h"
 #include "strategy/replica_check.h"
+#include "strategy/replica_digest.h"
 #include "strategy/single.h"
 #include "strategy/uneven_join.h"
 
@@ -22,6 +27,10 @@ namespace {
 
 // As much as is copied into one message when parameters or buffers are broadcast.
 constexpr size_t kBroadcastBytes = 250UL * 1024 * 1024;
+
+constexpr const char* kLocalPassHint =
+    "call accelerator.backward(loss) instead of loss.backward() and step the prepared optimizer; "
+    "for a pass that is meant to stay on this rank, hold accelerator.no_sync(model)";
 
 struct TrainableParameters {
   std::vector<at::Tensor> tensors;
@@ -84,6 +93,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
          .static_graph = options.static_graph});
     reducer_ = std::move(made.reducer);
     logger_ = std::move(made.logger);
+    if (options.check_replicas) {
+      reducer_->set_listener([this](size_t index) { note_gradient(index); });
+    }
     if (options.comm_hook.hook != CommHook::kNo) {
       hook_ = register_comm_hook(*reducer_, group_, options.comm_hook);
     }
@@ -109,6 +121,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   void before_backward(const at::Tensor& loss) override {
     require_usable("backward");
     require_same_trainable_set();
+    if (const auto changed = changed_by_local_pass()) {
+      refuse_to_begin(local_step(*changed, "backward"));
+    }
     if (options_.static_graph && reducer_->holds_unreduced_gradients()) {
       refuse_to_begin({.what = "a backward pass went past accelerator.backward(loss), which a "
                                "static graph cannot make good",
@@ -136,7 +151,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     if (reduces_) ++reduced_passes_;
     if (postponed_) {
       reducer_->reduce_postponed();
-      reducer_->set_holds_unreduced_gradients(false);
+      forget_local_passes();
       in_backward_ = false;
       return;
     }
@@ -155,7 +170,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     const bool untouched = !reduces_ || reducer_->is_armed();
     reducer_->disarm();
     reducer_->set_holds_unreduced_gradients(untouched && unreduced_before_);
-    if (!reducer_->holds_unreduced_gradients()) local_passes_are_meant_ = false;
+    if (!reducer_->holds_unreduced_gradients()) forget_local_passes();
     in_backward_ = false;
   }
 
@@ -203,7 +218,16 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     require_usable("join_uneven_inputs");
     reducer_->answer_arm();
   }
-  void answer_reduction(bool delayed) override { reducer_->answer_reduction(delayed); }
+  void answer_reduction(bool delayed) override {
+    ++reduced_passes_;  // as on the ranks that ran the pass
+    reducer_->answer_reduction(delayed);
+  }
+  void require_same_replica(size_t index, bool compares) const override {
+    accelerate::require_same_replica(
+        *communicator_, *module_, index,
+        compares && options_.check_replicas && gradient_sync_ && module_->is_training(),
+        "the end of join_uneven_inputs");
+  }
   void copy_from(int source) override {
     broadcast(parameters_.tensors, source);
     broadcast(buffers_, source);
@@ -234,18 +258,20 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     refuse({.what = "a backward pass went past accelerator.backward(loss): its gradients are those "
                     "of this rank alone, and updates by them would train the ranks apart",
             .where = where,
-            .hint = "call accelerator.backward(loss) instead of loss.backward() and step the "
-                    "prepared optimizer; for a pass that is meant to stay on this rank, hold "
-                    "accelerator.no_sync(model)"});
+            .hint = kLocalPassHint});
   }
   void accept_local_passes() override {
-    if (usable() && reducer_->holds_unreduced_gradients()) local_passes_are_meant_ = true;
+    if (!usable() || !reducer_->holds_unreduced_gradients()) return;
+    forget_local_passes();
+    reducer_->set_holds_unreduced_gradients(true);
+    local_passes_are_meant_ = true;
   }
   void drop_gradient(const at::Tensor& parameter) override {
     if (!usable() || !reducer_->holds_unreduced_gradients()) return;
     if (identities_.count(parameter.unsafeGetTensorImpl()) == 0) return;
-    reducer_->set_holds_unreduced_gradients(false);
-    local_passes_are_meant_ = false;
+    const auto changed = changed_by_local_pass();
+    forget_local_passes();
+    if (changed) refuse(local_step(*changed, "zero_grad()"));
   }
   // Between two averages of LocalSGD, and in a join, the ranks are not at the same update.
   bool is_replicated() const override {
@@ -309,6 +335,45 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
             .hint = "prepare it again, on all ranks"});
   }
 
+  // A parameter has got a gradient. In a pass that went past the accelerator and is not meant to
+  // stay on this rank: notes what the parameter is, so that a step by that gradient is seen even if
+  // the gradient is gone by then. libtorch's optimizers leave no other trace on a parameter.
+  void note_gradient(size_t index) {
+    if (in_backward_ || !gradient_sync_) return;
+    const std::lock_guard lock(noted_mutex_);
+    if (noted_.count(index) == 0) noted_[index] = sum_of_bits(parameters_.tensors[index]);
+  }
+  // The first parameter that has changed since. Waits for the device where there is one to look at.
+  std::optional<size_t> changed_by_local_pass() const {
+    const std::lock_guard lock(noted_mutex_);
+    std::vector<size_t> indices;
+    std::vector<at::Tensor> before, now;
+    for (const auto& [index, bits] : noted_) {
+      if (!bits.defined()) continue;
+      const at::Device device = indices.empty() ? bits.device() : before[0].device();
+      indices.push_back(index);
+      before.push_back(bits.to(device));
+      now.push_back(sum_of_bits(parameters_.tensors[index]).to(device));
+    }
+    if (indices.empty()) return std::nullopt;
+    const at::Tensor changed = at::stack(before).ne(at::stack(now)).nonzero().cpu();
+    if (changed.numel() == 0) return std::nullopt;
+    return indices[static_cast<size_t>(changed[0][0].item<int64_t>())];
+  }
+  void forget_local_passes() {
+    reducer_->set_holds_unreduced_gradients(false);
+    local_passes_are_meant_ = false;
+    const std::lock_guard lock(noted_mutex_);
+    noted_.clear();
+  }
+  ErrorInfo local_step(size_t index, const char* where) const {
+    return {.what = "parameter '" + parameters_.names[index] +
+                    "' was changed while it held a gradient of this rank alone, which did not go "
+                    "through accelerator.backward(loss): the ranks train apart",
+            .where = where,
+            .hint = kLocalPassHint};
+  }
+
   void require_same_trainable_set() const {
     for (const auto& [name, parameter] : frozen_) {
       if (!parameter.requires_grad()) continue;
@@ -370,7 +435,9 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   bool buffers_changed_ = false;
   bool in_backward_ = false;             // stays where a pass threw
   bool local_passes_are_meant_ = false;  // those behind gradients that were not reduced
-  int64_t reduced_passes_ = 0;
+  mutable std::mutex noted_mutex_;
+  std::map<size_t, at::Tensor> noted_;  // by parameter: its bits when it got such a gradient
+  int64_t reduced_passes_ = 0;          // of all ranks together, answered ones too
   int64_t batch_weight_ = 1;
   detail::UnevenJoin* join_ = nullptr;  // while one runs
   size_t join_index_ = 0;

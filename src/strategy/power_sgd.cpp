@@ -1,6 +1,7 @@
 #include "strategy/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -225,16 +226,40 @@ void PowerSgdHook::orthogonalize(at::Tensor& matrix) const {
     matrix = std::get<0>(at::linalg_qr(columns)).to(dtype);
     return;
   }
-  for (int64_t i = 0; i < columns.size(1); ++i) {
-    at::Tensor column = columns.narrow(1, i, 1);
-    // A column of zeros stays one.
-    column.div_(at::linalg_vector_norm(column, 2)
-                    .add_(options_.orthogonalization_epsilon)
-                    .clamp_min_(std::numeric_limits<float>::min()));
-    if (i + 1 == columns.size(1)) break;
-    at::Tensor rest = columns.narrow(1, i + 1, columns.size(1) - i - 1);
-    rest.sub_(at::matmul(column, at::matmul(column.t(), rest)));
+  const double epsilon = options_.orthogonalization_epsilon;
+  const auto length_of = [](const at::Tensor& column) { return at::linalg_vector_norm(column, 2); };
+  // A column of zeros stays one.
+  const auto divisor = [&](const at::Tensor& length, double added) {
+    return length.add(added).clamp_min_(std::numeric_limits<float>::min());
+  };
+  at::Tensor first = columns.narrow(1, 0, 1);
+  const at::Tensor length = length_of(first);
+  if (columns.size(1) == 1) {
+    matrix = first.div_(divisor(length, epsilon)).to(dtype);
+    return;
   }
+
+  // The gradient may have fewer directions than are asked for. All that is left of the second
+  // column is rounding then, which points anywhere, along the first one too, whose part of the
+  // gradient would count twice. (torch.distributed's hook, which subtracts once and divides, has
+  // that fault.) So what is left along the first is subtracted again, and rounding that is left
+  // after that is no direction.
+  const at::Tensor unit = first / divisor(length, 0);
+  first.div_(divisor(length, epsilon));
+  at::Tensor second = columns.narrow(1, 1, 1);
+  const at::Tensor second_length = length_of(second);
+  // An epsilon leaves a part along the first where it is, by definition; 0 without one.
+  const at::Tensor meant =
+      at::matmul(unit.t(), second).mul_(1 - (length / divisor(length, epsilon)).square_());
+  second.sub_(at::matmul(first, at::matmul(first.t(), second)));
+  second.sub_(at::matmul(unit, at::matmul(unit.t(), second).sub_(meant)));
+  const double rounding =
+      8 * (columns.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                                : std::numeric_limits<float>::epsilon());
+  const at::Tensor left = length_of(second);
+  second.div_(divisor(left, epsilon));
+  // Not of what is infinite or not a number: an overflow must be seen.
+  second.masked_fill_(left < second_length * rounding, 0);
   matrix = columns.to(dtype);
 }
 

@@ -10,7 +10,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "accelerate/communicator.h"
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
 
 namespace accelerate {
 namespace {
@@ -41,20 +43,29 @@ at::ScalarType integers_like(const at::Tensor& tensor) {
   }
 }
 
-at::Tensor sum_of_bits(const at::Tensor& values) {
-  return values.contiguous().view(integers_like(values)).sum(at::kLong);
+// As numbers that are real and in memory; undefined where there are none.
+at::Tensor readable(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.detach();
+  if (values.layout() != at::kStrided || values.is_meta() || values.numel() == 0) return {};
+  return values.is_complex() ? at::view_as_real(values.resolve_conj()) : values;
 }
 
 }  // namespace
+
+at::Tensor sum_of_bits(const at::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor values = readable(tensor);
+  if (!values.defined()) return {};
+  return values.contiguous().view(integers_like(values)).sum(at::kLong);
+}
 
 ReplicaDigest ReplicaDigest::of(const torch::nn::Module& module) {
   const at::NoGradGuard no_grad;
   ReplicaDigest digest;
   std::vector<at::Tensor> bits, sums;  // on the device, so that it is waited for once
   for (const auto& item : module.named_parameters()) {
-    at::Tensor values = item.value().detach();
-    if (values.layout() != at::kStrided || values.is_meta() || values.numel() == 0) continue;
-    if (values.is_complex()) values = at::view_as_real(values.resolve_conj());
+    const at::Tensor values = readable(item.value());
+    if (!values.defined()) continue;
     bits.push_back(sum_of_bits(values));
     sums.push_back(at::stack(
         {values.sum(at::kDouble),
@@ -111,6 +122,47 @@ std::optional<ReplicaDigest::Difference> ReplicaDigest::compare(const ReplicaDig
     found = Difference{.parameter = i < names_.size() ? names_[i] : "", .is_rounding = is_rounding};
   }
   return found;
+}
+
+std::string difference_text(const ReplicaDigest::Difference& difference, size_t model, int one,
+                            int other) {
+  return "'" + difference.parameter + "' of model " + std::to_string(model) +
+         " differs between rank " + std::to_string(one) + " and rank " + std::to_string(other);
+}
+
+void refuse_difference(const std::string& text, const char* where) {
+  throw UsageError(
+      {.what = "the ranks hold different parameters: " + text,
+       .where = where,
+       .hint =
+           "train with accelerator.backward(loss) and the prepared optimizer's step(), and change "
+           "parameters by hand on all ranks alike; {.ddp = {.check_replicas = false}} switches "
+           "this check off"});
+}
+
+void warn_of_rounding(const std::string& text) {
+  log(LogLevel::kWarning, "the ranks hold slightly different parameters: " + text +
+                              ", as on different hardware; gradients are still averaged");
+}
+
+void require_same_replica(Communicator& ranks, const torch::nn::Module& module, size_t model,
+                          bool compares, const char* where) {
+  const ReplicaDigest own = ReplicaDigest::of(module);
+  const std::vector<std::string> all = ranks.all_gather_bytes(compares ? own.encode() : "");
+  std::optional<size_t> first;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    if (!first) first = rank;
+    // The names are those of this rank; all have the same.
+    ReplicaDigest expected = ReplicaDigest::decode(all[*first]);
+    expected.take_names(own);
+    const auto difference = expected.compare(ReplicaDigest::decode(all[rank]));
+    if (!difference) continue;
+    const std::string text =
+        difference_text(*difference, model, static_cast<int>(*first), static_cast<int>(rank));
+    if (!difference->is_rounding) refuse_difference(text, where);
+    if (ranks.rank() == 0) warn_of_rounding(text);
+  }
 }
 
 }  // namespace accelerate

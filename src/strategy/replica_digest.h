@@ -1,6 +1,9 @@
 // A few numbers by which ranks tell whether they hold the same parameters.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +14,12 @@ class Module;
 }
 
 namespace accelerate {
+
+class Communicator;
+
+// The sum of the bits of all elements, on their device, which is not waited for. Undefined where
+// there are none to be read.
+at::Tensor sum_of_bits(const at::Tensor& tensor);
 
 // Of the parameters of a model: for each the sum of its bits, its sum and its length. Equal
 // parameters have equal numbers; others have equal ones by chance only.
@@ -43,5 +52,17 @@ class ReplicaDigest {
   std::vector<std::string> names_;  // not sent: all ranks have the same
   std::vector<Numbers> numbers_;
 };
+
+// "'weight' of model 0 differs between rank 1 and rank 2"
+std::string difference_text(const ReplicaDigest::Difference& difference, size_t model, int one,
+                            int other);
+// Throws UsageError.
+[[noreturn]] void refuse_difference(const std::string& text, const char* where);
+void warn_of_rounding(const std::string& text);
+
+// Throws UsageError on all ranks alike if model number `model` is not the same on those of them
+// that say true for `compares`. Differences as small as rounding are logged. Collective.
+void require_same_replica(Communicator& ranks, const torch::nn::Module& module, size_t model,
+                          bool compares, const char* where);
 
 }  // namespace accelerate

@@ -19,6 +19,7 @@ UnevenJoin::UnevenJoin(std::shared_ptr<Communicator> communicator, const JoinOpt
       outsiders_(std::move(outsiders)),
       plans_(members_.size() + outsiders_.size()),
       unreduced_weight_(members_.size(), 0),
+      reductions_(members_.size(), 0),
       exchanged_(members_.size(), false) {
   require_same_join();
   for (size_t i = 0; i < members_.size(); ++i) members_[i]->set_join(this, i);
@@ -36,7 +37,10 @@ void UnevenJoin::run(const std::function<void()>& body) {
   body();
   while (answer_next()) {
   }
-  communicator_->guard("end of join_uneven_inputs", [&] { copy_from_last_source(); });
+  communicator_->guard("end of join_uneven_inputs", [&] {
+    require_same_replicas();
+    copy_from_last_source();
+  });
 }
 
 int UnevenJoin::announce_buffers(size_t index) {
@@ -97,6 +101,7 @@ std::vector<ReductionPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
   const std::vector<Notice> all = exchange(own);
   for (const size_t i : reducing) {
     exchanged_[i] = true;
+    ++reductions_[i];
     unreduced_weight_[i] = 0;
     plans[i].reduction = static_cast<Reduction>(own.reductions[i]);
     plans[i].weight = own.weights[i];
@@ -138,6 +143,17 @@ bool UnevenJoin::answer_next() {
     }
   });
   return more;
+}
+
+void UnevenJoin::require_same_replicas() {
+  if (members_.empty()) return;
+  at::Tensor most = at::tensor(reductions_, at::kLong);
+  communicator_->all_reduce(most, ReduceOp::kMax);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    if (!exchanged_[i]) continue;
+    const bool had_data = reductions_[i] == most[static_cast<int64_t>(i)].item<int64_t>();
+    members_[i]->require_same_replica(i, had_data);
+  }
 }
 
 void UnevenJoin::copy_from_last_source() {

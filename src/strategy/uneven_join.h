@@ -65,6 +65,9 @@ class JoinMember {
   virtual void answer_buffers(int source) = 0;
   virtual void answer_before_backward() = 0;
   virtual void answer_reduction(bool delayed) = 0;
+  // On all ranks, at the end: throws UsageError on all of them if the parameters differ between
+  // those that say true for `compares`. Collective.
+  virtual void require_same_replica(size_t index, bool compares) const = 0;
   // On all ranks, at the end: take over what `source` has learnt.
   virtual void copy_from(int source) = 0;
 };
@@ -116,6 +119,8 @@ class UnevenJoin {
   [[noreturn]] void throw_refusal();
   std::vector<ReductionPlan> plan_backward(const at::Tensor& loss);
   bool answer_next();  // false: all have finished
+  // Of the ranks that had data to the end: what one of the others holds is older.
+  void require_same_replicas();
   void copy_from_last_source();
   [[noreturn]] void refuse(ErrorInfo info) const;
   std::string describe(const Notice& notice) const;
@@ -127,6 +132,7 @@ class UnevenJoin {
   std::vector<JoinMember*> outsiders_;               // models that the body must not train
   std::vector<std::optional<ReductionPlan>> plans_;  // of the pass that begins, until asked for
   std::vector<int64_t> unreduced_weight_;            // of each member, since its last reduction
+  std::vector<int64_t> reductions_;                  // of each member that this rank took part in
   std::vector<bool> exchanged_;                      // whether a member exchanged anything at all
   int source_ = 0;                                   // lowest rank with data at the last notice
 };

@@ -1,7 +1,10 @@
 // What each collective computes, at several world sizes. Inputs differ on each rank and element.
+#include <ATen/record_function.h>
+
 #include <numeric>
 #include <thread>
 
+#include "comm/process_group.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {
@@ -294,7 +297,36 @@ TEST_P(Collectives, GuardPassesExceptionsOfTheOperationUnchanged) {
   });
 }
 
-// A save beside the training has a group of its own, on a thread of its own.
+// The operations of libtorch that `work` calls on this thread.
+std::vector<std::string> operations_in(const std::function<void()>& work) {
+  static thread_local std::vector<std::string> names;
+  names.clear();
+  const auto note = [](const at::RecordFunction& called) -> std::unique_ptr<at::ObserverContext> {
+    names.emplace_back(called.name());
+    return nullptr;
+  };
+  const at::CallbackHandle handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
+  work();
+  at::removeCallback(handle);
+  return names;
+}
+
+// ProcessGroup::barrier() assigns to a tensor that all groups and threads share. Two of them at
+// once seldom meet there, so what is looked at is whether it is called at all.
+TEST_F(Ranks, BarriersDoNotUseTheTensorThatAllGroupsShare) {
+  run(2, [](const Rank&) {
+    Group group;
+    const auto plain = comm::process_group_of(group.comm);
+    EXPECT_THAT(operations_in([&] { plain->barrier()->wait(); }),
+                testing::Contains("c10d::barrier"));
+    EXPECT_THAT(operations_in([&] { group.comm.barrier(); }),
+                testing::Not(testing::Contains("c10d::barrier")));
+  });
+}
+
+// A save beside the training has a group of its own, on a thread of its own. For
+// ThreadSanitizer, which sees what they share.
 TEST_F(Ranks, BarriersOfTwoGroupsOnTwoThreadsDoNotMeet) {
   run(2, [](const Rank&) {
     Group one;

@@ -155,6 +155,94 @@ TEST_F(CommHooks, PowerSgdIsExactWhereTheMeanHasNoMoreThanItsRank) {
   });
 }
 
+// The directions that are not needed are rounding, and must not count.
+TEST_F(CommHooks, PowerSgdIsExactWhereTheGradientHasLessThanItsRank) {
+  run(2, [](const Rank&) {
+    Group group;
+    // Twice the same, then another.
+    const auto low_of = [](uint64_t pass, int64_t columns) {
+      return torch::mm(noise(10 + pass / 2, {32, 1}), noise(20 + pass / 2, {1, columns}));
+    };
+    for (const char* hook : {"power_sgd", "batched_power_sgd"}) {
+      for (const double epsilon : {0.0, 1e-30}) {
+        for (const int64_t power : {1, 2, 3, 4}) {
+          SCOPED_TRACE(std::string(hook) + " " + std::to_string(power));
+          const bool square = std::string(hook) == "batched_power_sgd";
+          const auto shape = square ? std::vector<int64_t>{1024} : std::vector<int64_t>{32, 24};
+          CommHookOptions options = power_sgd(power, {.orthogonalization_epsilon = epsilon});
+          options.hook = hook;
+          Replica replica(group.comm, {shape}, options);
+          for (uint64_t pass = 0; pass < 8; ++pass) {
+            const at::Tensor low = low_of(pass, square ? 32 : 24).view(shape);
+            EXPECT_LT(distance(replica.reduce_one(low), low), 1e-5 * low.norm().item<double>())
+                << "pass " << pass << " with epsilon " << epsilon;
+          }
+        }
+      }
+    }
+  });
+}
+
+// Rounding is the same in equal rows, so that all of it lies along the first direction.
+TEST_F(CommHooks, PowerSgdIsExactWhereAllRowsAreEqual) {
+  run(2, [](const Rank&) {
+    Group group;
+    for (int64_t rows = 20; rows < 40; ++rows) {
+      Replica replica(group.comm, {{rows, 24}}, power_sgd(2, {.use_error_feedback = false}));
+      const at::Tensor low = torch::mm(torch::ones({rows, 1}), noise(rows, {1, 24}));
+      warm_up(replica, {low});
+      for (int pass = 0; pass < 3; ++pass) {
+        EXPECT_LT(distance(replica.reduce_one(low), low), 1e-5 * low.norm().item<double>())
+            << rows << " rows in pass " << pass;
+      }
+    }
+  });
+}
+
+// Gram-Schmidt by its definition: each column divided by its length and the epsilon.
+at::Tensor orthogonal_by_definition(const at::Tensor& matrix, double epsilon) {
+  const at::Tensor first = matrix.select(1, 0) / (matrix.select(1, 0).norm() + epsilon);
+  const at::Tensor rest = matrix.select(1, 1) - first * first.dot(matrix.select(1, 1));
+  return torch::stack({first, rest / (rest.norm() + epsilon)}, 1);
+}
+
+TEST_F(CommHooks, PowerSgdOfRankTwoAddsTheEpsilonToBothLengths) {
+  run(2, [](const Rank&) {
+    Group group;
+    const auto full = noise(7, {32, 24});
+    for (const double epsilon : {0.0, 0.5, 20.0}) {
+      Replica replica(
+          group.comm, {{32, 24}},
+          power_sgd(2, {.use_error_feedback = false, .orthogonalization_epsilon = epsilon}));
+      warm_up(replica, {full});
+      const at::Tensor gradient = full.to(at::kDouble);
+      const at::Tensor directions =
+          orthogonal_by_definition(noise(0, {24, 2}).to(at::kDouble), epsilon);
+      const at::Tensor basis = orthogonal_by_definition(2 * gradient.mm(directions), epsilon);
+      const at::Tensor expected = basis.mm(basis.t()).mm(gradient);
+      EXPECT_LT(distance(replica.reduce_one(full).to(at::kDouble), expected),
+                1e-5 * expected.norm().item<double>())
+          << epsilon;
+    }
+  });
+}
+
+TEST_F(CommHooks, PowerSgdIsExactWhereTheSecondDirectionIsShort) {
+  run(2, [](const Rank&) {
+    Group group;
+    for (const double second : {1e-2, 1e-3, 1e-4, 1e-5, 1e-6}) {
+      Replica replica(group.comm, {{32, 24}}, power_sgd(2));
+      const at::Tensor low = torch::mm(noise(1, {32, 1}), noise(2, {1, 24})) +
+                             torch::mm(noise(3, {32, 1}), noise(4, {1, 24})) * second;
+      warm_up(replica, {low});
+      for (int pass = 0; pass < 3; ++pass) {
+        EXPECT_LT(distance(replica.reduce_one(low), low), 1e-5 * low.norm().item<double>())
+            << second << " in pass " << pass;
+      }
+    }
+  });
+}
+
 TEST_F(CommHooks, PowerSgdGivesAMatrixOfItsRank) {
   run(2, [](const Rank&) {
     Group group;
@@ -378,7 +466,8 @@ TEST_F(CommHooks, PowerSgdGoesOnWithAnotherRankOfTheApproximation) {
     Group group;
     const auto low = torch::mm(noise(1, {32, 1}), noise(2, {1, 24}));
     for (const char* hook : {"power_sgd", "batched_power_sgd"}) {
-      for (const auto& [saved, loaded] : {std::pair(1, 3), std::pair(3, 1), std::pair(3, 3)}) {
+      for (const auto& [saved, loaded] :
+           {std::pair(1, 3), std::pair(3, 1), std::pair(1, 2), std::pair(2, 1), std::pair(3, 3)}) {
         SCOPED_TRACE(std::string(hook) + " " + std::to_string(saved) + " to " +
                      std::to_string(loaded));
         // As a square, the low matrix has another rank than one; a diagonal of equal rows has one.

@@ -91,6 +91,52 @@ TEST_F(Replicas, AGradientOfThisRankAloneMayBeLookedAtAndDropped) {
   });
 }
 
+// The gradients are gone with it; that a step has used them is not.
+TEST_F(Replicas, AStepByGradientsOfThisRankAloneIsRefusedAtThePreparedZeroGrad) {
+  run(2, [](const Rank& rank) {
+    for (const bool of_model : {false, true}) {
+      HalfPorted half;
+      int batches = 0;
+      const std::string error = usage_error([&] {
+        for (auto& batch : *half.loader) {
+          ++batches;
+          loss_of((*half.model)(batch.data), batch.target).backward();
+          half.sgd->step();
+          if (of_model) {
+            half.model->zero_grad();
+          } else {
+            half.optimizer->zero_grad();
+          }
+        }
+      });
+      EXPECT_EQ(batches, 1) << of_model;
+      EXPECT_THAT(error, AllOf(HasSubstr("parameter 'first.weight' was changed while it held a "
+                                         "gradient of this rank alone"),
+                               HasSubstr("at   zero_grad()"),
+                               HasSubstr("[rank " + std::to_string(rank.rank) + " of 2]"),
+                               HasSubstr("accelerator.no_sync(model)")));
+    }
+  });
+}
+
+// Gradients of the input, as for adversarial samples: the parameters get some too.
+TEST_F(Replicas, PlainPassesAreForgottenOnceTheirGradientsAreDropped) {
+  run(2, [](const Rank&) {
+    HalfPorted half;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (auto& batch : *half.loader) {
+        const at::Tensor input = batch.data.clone().requires_grad_();
+        loss_of((*half.model)(input), batch.target).backward();
+        half.optimizer->zero_grad();
+        half.accelerator.backward(loss_of((*half.model)(input + input.grad()), batch.target));
+        half.optimizer->step();
+        half.optimizer->zero_grad();
+        half.optimizer->zero_grad();
+      }
+    }
+  });
+}
+
 TEST_F(Replicas, PassesInsideNoSyncMayBePlain) {
   run(2, [](const Rank& rank) {
     HalfPorted half;
@@ -205,6 +251,72 @@ TEST_F(Replicas, ARankMayRunAPassAlone) {
       }
     }
     for (auto& batch : *half.loader) (void)half.net->forward(batch.data);
+    half.accelerator.wait_for_everyone();
+  });
+}
+
+// Batches until one rank has no more; `after` each of them.
+void train_joined(
+    HalfPorted& half, int batches, const std::function<void(int)>& after = [](int) {}) {
+  half.accelerator.join_uneven_inputs(
+      [&] {
+        for (int batch = 0; batch < batches; ++batch) {
+          const StepData data = host_data_of_step(batch, 2);
+          half.accelerator.backward(loss_of((*half.model)(data.input), data.target));
+          half.optimizer->step();
+          half.optimizer->zero_grad();
+          after(batch);
+        }
+      },
+      {}, *half.model);
+}
+
+// One rank has taken part in more reductions than the other by four, which a pass has too: the
+// ends of their passes are not to be mixed up.
+TEST_F(Replicas, PassesAfterAJoinAreComparedWithTheSameOnesOfTheOthers) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    train_joined(half, rank.rank == 0 ? 5 : 1);
+    for (int pass = 0; pass < 4; ++pass) half.train();
+    train_joined(half, rank.rank == 0 ? 1 : 5);
+    for (int pass = 0; pass < 4; ++pass) half.train();
+  });
+}
+
+TEST_F(Replicas, ParametersThatDifferAfterAJoinAreFoundAtTheEndOfThePass) {
+  spawn(2, [](const Rank& rank) {
+    HalfPorted half;
+    train_joined(half, 1 + rank.rank * 2);
+    half.train();
+    {
+      const torch::NoGradGuard no_grad;
+      if (rank.rank == 1) half.net->second->bias.add_(0.01);
+    }
+    half.train();
+    half.accelerator.wait_for_everyone();  // the first at the end learns of it here
+  });
+  std::string both;
+  for (const int rank : {0, 1}) {
+    EXPECT_THAT(exit_code_of(rank), AnyOf(kExitUsageError, kExitCommError));
+    both += error_of(rank);
+  }
+  EXPECT_THAT(both, AllOf(HasSubstr("'second.bias' of model 0 differs between rank "),
+                          HasSubstr("the end of a pass over the data")));
+}
+
+// Of the ranks that had data to the end; one that ran out earlier holds what it had then.
+TEST_F(Replicas, ParametersThatDifferInAJoinAreFoundAtItsEndOnAllRanks) {
+  run(3, [](const Rank& rank) {
+    HalfPorted half;
+    const std::string error = usage_error([&] {
+      train_joined(half, rank.rank == 0 ? 1 : 3, [&](int batch) {
+        const torch::NoGradGuard no_grad;
+        if (rank.rank == 2 && batch == 1) half.net->second->bias.add_(0.01);
+      });
+    });
+    EXPECT_THAT(error, AllOf(HasSubstr("'second.bias' of model 0 differs between rank 1 and "
+                                       "rank 2"),
+                             HasSubstr("at   the end of join_uneven_inputs")));
     half.accelerator.wait_for_everyone();
   });
 }

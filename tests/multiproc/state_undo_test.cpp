@@ -100,7 +100,7 @@ TEST_F(StateUndo, ANumberThatHasNoNextIsFoundBeforeAnythingChanges) {
     EXPECT_THAT(thrown_by<CheckpointError>([&] {
                   training.accelerator().load_state(folder / "checkpoints" / "checkpoint_0");
                 }),
-                HasSubstr("there is no number after " + largest));
+                HasSubstr("no checkpoint number is left after " + largest));
     EXPECT_EQ(flat(training.net()->parameters()), before);
     for (const int64_t number : {int64_t{-1}, std::numeric_limits<int64_t>::max()}) {
       EXPECT_THAT(usage_error([&] { training.accelerator().set_save_iteration(number); }),
@@ -165,6 +165,33 @@ TEST_F(StateUndo, AMemoryOfPowerSgdThatIsNoneIsFoundBeforeAnythingChanges) {
         AllOf(HasSubstr("the state of PowerSGD has draws = -2"), HasSubstr(file)));
     EXPECT_EQ(flat(training.net()->parameters()), before);
   });
+}
+
+TEST_F(StateUndo, DirectionsOfAnotherRankOfTheApproximationAreDrawnAgainAndThatIsLogged) {
+  const auto with_rank = [](int64_t rank) {
+    return ResumeCase{.optimizer = "sgd",
+                      .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
+                                            .power_sgd = {.matrix_approximation_rank = rank,
+                                                          .start_power_sgd_iter = 2,
+                                                          .min_compression_rate = 0.1}}}};
+  };
+  spawn(2, [&](const Rank&) {
+    {
+      ResumeTraining training(with_rank(1), 7);
+      training.train(0, 3);
+      training.accelerator().save_state(folder / "state");
+    }
+    ResumeTraining resumed(with_rank(2), 7);
+    resumed.accelerator().load_state(folder / "state");
+    resumed.train(3, 5);
+    for (const at::Tensor& parameter : resumed.net()->parameters()) {
+      EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+    }
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0),
+              HasSubstr("the directions of PowerSGD: saved with matrix_approximation_rank 1, this "
+                        "program has 2; they are drawn again"));
 }
 
 // A few bytes of a file may describe terabytes.

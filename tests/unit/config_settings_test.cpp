@@ -243,11 +243,11 @@ TEST(Settings, TimeoutsReachWorkersFromFlagVariableAndFile) {
   };
   EXPECT_THAT(told({}), ElementsAre("", ""));
   Given given{.file = "distributed_type: 'NO'\ncollective_timeout: 90\nrendezvous_timeout: 7.5\n"};
-  EXPECT_THAT(told(given), ElementsAre("90", "7.5"));
+  EXPECT_THAT(told(given), ElementsAre("90.0", "7.5"));
   given.variables = {{"ACCELERATE_COLLECTIVE_TIMEOUT", "91"}};
-  EXPECT_THAT(told(given), ElementsAre("91", "7.5"));
+  EXPECT_THAT(told(given), ElementsAre("91.0", "7.5"));
   given.flags = {{"--collective_timeout", "92"}};
-  EXPECT_THAT(told(given), ElementsAre("92", "7.5"));
+  EXPECT_THAT(told(given), ElementsAre("92.0", "7.5"));
   given.flags = {{"--collective_timeout", "0"}};
   EXPECT_NE(refusal(given), "taken");
 }
