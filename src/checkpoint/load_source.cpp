@@ -14,6 +14,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/torch_archive.h"
+#include "base/unique_fd.h"
 #include "checkpoint/mapped_safetensors.h"
 #include "files/json_text.h"
 #include "files/system_calls.h"
@@ -51,8 +52,8 @@ void advise(std::span<const std::byte> bytes, int advice) {
 }
 
 // The file of a mapping, opened once more; nothing if another one has taken its name meanwhile.
-files::Descriptor reopen(const MappedFile& mapping) {
-  files::Descriptor file(open(mapping.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+UniqueFd reopen(const MappedFile& mapping) {
+  UniqueFd file(open(mapping.path().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file || !mapping.is_same_file(file.get())) return {};
   return file;
 }
@@ -132,7 +133,7 @@ class SafetensorsSource final : public TensorSource {
   }
 
   MappedSafetensors file_;
-  mutable std::optional<files::Descriptor> descriptor_;
+  mutable std::optional<UniqueFd> descriptor_;
   std::vector<StoredTensor> tensors_;
 };
 

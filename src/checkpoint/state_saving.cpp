@@ -2,25 +2,17 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
 #include <utility>
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "base/random_id.h"
 #include "checkpoint/state_agreement.h"
 #include "compat/library_version.h"
 #include "files/durable_file.h"
 
 namespace accelerate::checkpoint {
 namespace {
-
-// 16 digits that no other save has.
-std::string new_save_id() {
-  std::random_device random;
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%08x%08x", random(), random());
-  return digits;
-}
 
 // The records of what hooks have left in the directory.
 std::vector<files::FileRecord> records_of_others(const std::filesystem::path& directory,
@@ -61,7 +53,7 @@ SaveJob SaveJob::begin(Communicator& ranks, const SaveGroup& group,
     writer = std::make_unique<files::CheckpointWriter>(
         wanted.directory, files::WriterOptions{.total_limit = wanted.total_limit});
     own = to_fields({std::to_string(group.id), writer->directory().string(),
-                     writer->final_directory().string(), new_save_id()});
+                     writer->final_directory().string(), random_id()});
   });
   agree(ranks, problem, [&] { writer.reset(); });
   std::vector<std::string> place;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::cli {
 namespace {
@@ -37,8 +37,8 @@ std::optional<std::string> captured_command(const std::vector<std::string>& comm
                                             std::chrono::milliseconds deadline) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return std::nullopt;
-  const launch::UniqueFd read_end(ends[0]);
-  launch::UniqueFd write_end(ends[1]);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
 
   std::vector<char*> argv;
   for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <random>
 #include <sstream>
 
+#include "base/random_id.h"
 #include "comm/loopback_listener.h"
 
 namespace accelerate::comm {
@@ -115,8 +115,7 @@ Lifelines::~Lifelines() {
 }
 
 void Lifelines::listen() {
-  std::random_device random;
-  token_ = static_cast<uint64_t>(random()) << 32 | random();
+  token_ = random_bits();
   listener_ = listen_anywhere(ranks_.master_address);
   port_ = listener_ >= 0 ? port_of(listener_) : 0;
   store_->set(kLifelineKey, std::to_string(*port_) + " " + std::to_string(token_));

@@ -9,6 +9,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
+#include "base/fnv1a.h"
 #include "comm/activity.h"
 #include "comm/rendezvous.h"
 
@@ -21,12 +22,7 @@ using detail::Operands;
 constexpr char kReady = '+';
 constexpr char kProblem = '!';
 
-// FNV-1a, which is the same in every process.
-int64_t hash_of(std::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return static_cast<int64_t>(hash);
-}
+int64_t hash_of(std::string_view text) { return static_cast<int64_t>(fnv1a(text)); }
 
 void write(std::string& message, int64_t number) {
   message.append(reinterpret_cast<const char*>(&number), sizeof(number));

@@ -15,22 +15,18 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "base/fnv1a.h"
 #include "compat/cuda_plugin.h"
 
 namespace accelerate {
 
 namespace detail {
 
-// FNV-1a.
 uint64_t digest_of(const PackedValue& value) {
-  uint64_t digest = 0xCBF29CE484222325ULL;
-  const auto add = [&](const void* data, size_t size) {
-    const auto* bytes = static_cast<const unsigned char*>(data);
-    for (size_t i = 0; i < size; ++i) digest = (digest ^ bytes[i]) * 0x100000001B3ULL;
-  };
-  add(value.header.data(), value.header.size());
-  if (value.bytes.defined()) add(value.bytes.data_ptr(), value.bytes.nbytes());
-  return digest;
+  Fnv1a digest;
+  digest.add(value.header.data(), value.header.size());
+  if (value.bytes.defined()) digest.add(value.bytes.data_ptr(), value.bytes.nbytes());
+  return digest.value();
 }
 
 }  // namespace detail

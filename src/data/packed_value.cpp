@@ -10,6 +10,7 @@
 
 #include "accelerate/detail/collated.h"
 #include "accelerate/errors.h"
+#include "base/fnv1a.h"
 #include "data/plain_tensor.h"
 
 // The header, with numbers in the byte order of the machine:
@@ -39,14 +40,7 @@ void append_text(std::string& header, std::string_view text) {
   header.append(text);
 }
 
-// FNV-1a. Not std::hash, which need not be the same in two processes.
-uint64_t hash_of(const std::type_info& type) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : std::string_view(type.name())) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  }
-  return hash;
-}
+uint64_t hash_of(const std::type_info& type) { return fnv1a(type.name()); }
 
 int64_t round_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 

@@ -16,7 +16,7 @@ constexpr VerifyOptions kStructure{.data_checksums = false};
 
 void inspect(CheckpointEntry& entry) {
   try {
-    const Descriptor opened = open_directory(entry.directory);
+    const UniqueFd opened = open_directory(entry.directory);
     entry.manifest = read_manifest(opened, entry.directory);
     const auto findings = verify_files(opened, entry.directory, *entry.manifest, kStructure);
     if (!findings.empty()) entry.problem = findings.front().text();
@@ -68,7 +68,7 @@ std::vector<CheckpointEntry> find_entries(const std::filesystem::path& parent) {
 
 CheckpointDirectory::CheckpointDirectory(const std::filesystem::path& directory)
     : path_(find_checkpoint(directory)) {
-  const Descriptor opened = open_directory(path_);
+  const UniqueFd opened = open_directory(path_);
   manifest_ = read_manifest(opened, path_);
   const auto findings = verify_files(opened, path_, manifest_, kStructure);
   if (findings.empty()) return;

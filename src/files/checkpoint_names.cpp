@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <random>
 #include <utility>
 
+#include "base/random_id.h"
 #include "files/checksum.h"
 #include "files/manifest.h"
 
@@ -74,9 +74,7 @@ std::optional<HiddenName> hidden_name(std::string_view name) {
 }
 
 std::string make_hidden_name(HiddenKind kind, std::string_view checkpoint) {
-  std::random_device random;
-  const uint64_t number = uint64_t{random()} << 32 | random();
-  return "." + std::string(checkpoint) + std::string(mark_of(kind)) + checksum_text(number);
+  return "." + std::string(checkpoint) + std::string(mark_of(kind)) + random_id();
 }
 
 std::string lock_name(std::string_view checkpoint) {

@@ -12,7 +12,7 @@ namespace accelerate::files {
 namespace {
 
 // Who holds the lock, as the owner wrote it into the file. It may not have come so far yet.
-std::string owner_in(const Descriptor& file, const std::filesystem::path& path) {
+std::string owner_in(const UniqueFd& file, const std::filesystem::path& path) {
   std::array<char, 256> text{};
   const size_t count = read_some(file, std::as_writable_bytes(std::span(text)), path);
   std::string_view line(text.data(), count);
@@ -28,7 +28,7 @@ std::string own_name() {
 
 // Whether the file that is open is still the one under that path: its last owner may have removed
 // it between our open() and our flock().
-bool is_still(const Descriptor& file, const std::filesystem::path& path) {
+bool is_still(const UniqueFd& file, const std::filesystem::path& path) {
   struct stat opened {};
   struct stat named {};
   return fstat(file.get(), &opened) == 0 && lstat(path.c_str(), &named) == 0 &&
@@ -39,7 +39,7 @@ bool is_still(const Descriptor& file, const std::filesystem::path& path) {
 
 DirectoryLock::DirectoryLock(std::filesystem::path file) : file_(std::move(file)) {
   for (;;) {
-    Descriptor opened(open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+    UniqueFd opened(open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
     if (!opened && errno == EINTR) continue;
     if (!opened) throw system_error("the lock file cannot be created", file_, errno);
     if (flock(opened.get(), LOCK_EX | LOCK_NB) == 0) {

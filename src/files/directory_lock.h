@@ -26,7 +26,7 @@ class DirectoryLock {
 
  private:
   std::filesystem::path file_;
-  Descriptor descriptor_;
+  UniqueFd descriptor_;
   bool exclusive_ = false;
 };
 

@@ -71,7 +71,7 @@ struct DurableFile::State {
   }
 
   std::filesystem::path path;
-  Descriptor file;
+  UniqueFd file;
   Checksums checksums = Checksums::kKept;
   FileRecord record;
   Checksum file_checksum;

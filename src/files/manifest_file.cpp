@@ -40,7 +40,7 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& directory) {
                          .hint = "accelerate checkpoint list shows those in a folder"});
 }
 
-Manifest read_manifest(const Descriptor& directory, const std::filesystem::path& path) {
+Manifest read_manifest(const UniqueFd& directory, const std::filesystem::path& path) {
   const std::string name(kManifestName);
   const OpenedFile file = open_inside(directory, name, path);
   if (file.bytes > kMaxManifestBytes) {

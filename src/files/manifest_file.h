@@ -18,6 +18,6 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& directory);
 
 // Reads the manifest in the directory, which is open. Throws CheckpointError if it is missing, a
 // link, larger than a manifest can be, or not a good one.
-Manifest read_manifest(const Descriptor& directory, const std::filesystem::path& path);
+Manifest read_manifest(const UniqueFd& directory, const std::filesystem::path& path);
 
 }  // namespace accelerate::files

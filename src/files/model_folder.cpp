@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <random>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/random_id.h"
 #include "files/checksum.h"
 #include "files/shard_index.h"
 #include "files/system_calls.h"
@@ -85,9 +85,7 @@ class Replacement {
 
  private:
   static std::string partial_name() {
-    std::random_device random;
-    const uint64_t number = uint64_t{random()} << 32U | random();
-    return std::string(kPartialStem) + "-" + checksum_text(number) + ".partial";
+    return std::string(kPartialStem) + "-" + random_id() + ".partial";
   }
 
   // Shards before the index that names them. What fails here is less than the error that led here.

@@ -18,9 +18,9 @@ constexpr time_t kGraceSeconds = 60;
 
 // Takes the lock by which others see that somebody is at work on the file; the kernel lets go when
 // the process dies. Holds nothing if the file is gone, or somebody else has it.
-Descriptor lock_of(const std::filesystem::path& file) {
-  Descriptor opened(open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!opened || flock(opened.get(), LOCK_EX | LOCK_NB) != 0) return Descriptor();
+UniqueFd lock_of(const std::filesystem::path& file) {
+  UniqueFd opened(open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!opened || flock(opened.get(), LOCK_EX | LOCK_NB) != 0) return UniqueFd();
   return opened;
 }
 
@@ -28,7 +28,7 @@ Descriptor lock_of(const std::filesystem::path& file) {
 // microseconds: one that is a minute old and not locked is nobody's. False where there are no
 // locks.
 bool is_abandoned(const std::filesystem::path& file) {
-  const Descriptor lock = lock_of(file);
+  const UniqueFd lock = lock_of(file);
   struct stat facts {};
   return lock && fstat(lock.get(), &facts) == 0 && facts.st_mtime + kGraceSeconds < time(nullptr);
 }
@@ -47,7 +47,7 @@ void remove_abandoned(const std::filesystem::path& folder) {
 void replace_file(const std::filesystem::path& path, const std::function<void(ByteSink&)>& write) {
   const std::filesystem::path target = std::filesystem::absolute(path);
   StagedFile file(target, kStem);
-  const Descriptor lock = lock_of(file.partial());
+  const UniqueFd lock = lock_of(file.partial());
   write(file.sink());
   file.close();
   file.publish();

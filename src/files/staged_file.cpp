@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <random>
 #include <utility>
 
+#include "base/random_id.h"
 #include "files/system_calls.h"
 
 namespace accelerate::files {
@@ -17,12 +17,7 @@ constexpr std::string_view kHex = "0123456789abcdef";
 constexpr size_t kNameDigits = 16;
 
 std::string partial_name(std::string_view stem) {
-  std::random_device random;
-  std::string name(stem);
-  name += '-';
-  for (size_t i = 0; i < kNameDigits; ++i) name += kHex[random() % kHex.size()];
-  name += kPartialSuffix;
-  return name;
+  return std::string(stem) + "-" + random_id() + std::string(kPartialSuffix);
 }
 
 std::filesystem::path target_folder(const std::filesystem::path& path) {

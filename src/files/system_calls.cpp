@@ -62,7 +62,7 @@ struct CloseStream {
 };
 
 // Takes the descriptor over.
-std::vector<std::string> names_in(Descriptor directory, const std::filesystem::path& path) {
+std::vector<std::string> names_in(UniqueFd directory, const std::filesystem::path& path) {
   const std::unique_ptr<DIR, CloseStream> stream(fdopendir(directory.get()));
   if (!stream) throw system_error("the folder cannot be read", path, errno, Access::kRead);
   directory.release();
@@ -85,12 +85,12 @@ void remove_entry(int directory, const char* name, const std::filesystem::path& 
   if (uninterrupted([&] { return unlinkat(directory, name, 0); }) == 0 || errno == ENOENT) return;
   int reason = errno;
   if (reason == EISDIR || reason == EPERM) {
-    Descriptor inner(uninterrupted(
+    UniqueFd inner(uninterrupted(
         [&] { return openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); }));
     if (inner) {
       const int number = inner.get();
       try {
-        Descriptor again(fcntl(number, F_DUPFD_CLOEXEC, 0));
+        UniqueFd again(fcntl(number, F_DUPFD_CLOEXEC, 0));
         if (!again) throw system_error("the folder cannot be read", path, errno, Access::kRead);
         for (const std::string& entry : names_in(std::move(again), path)) {
           remove_entry(number, entry.c_str(), path / entry, error);
@@ -114,10 +114,6 @@ CheckpointError system_error(const std::string& what, const std::filesystem::pat
   return CheckpointError({.what = what + ": " + reason_text(reason),
                           .where = path.string(),
                           .hint = hint_for(reason, access)});
-}
-
-Descriptor::~Descriptor() {
-  if (number_ >= 0) close(number_);
 }
 
 EntryKind entry_kind(const std::filesystem::path& path) {
@@ -144,18 +140,18 @@ std::vector<std::string> entry_names(const std::filesystem::path& directory) {
   return names_in(open_directory(directory), directory);
 }
 
-Descriptor open_directory(const std::filesystem::path& directory) {
-  Descriptor opened(
+UniqueFd open_directory(const std::filesystem::path& directory) {
+  UniqueFd opened(
       uninterrupted([&] { return open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!opened) throw system_error("the folder cannot be opened", directory, errno, Access::kRead);
   return opened;
 }
 
-OpenedFile open_inside(const Descriptor& directory, const std::string& name,
+OpenedFile open_inside(const UniqueFd& directory, const std::string& name,
                        const std::filesystem::path& directory_path) {
   const std::filesystem::path path = directory_path / name;
   // Without O_NONBLOCK opening a pipe would wait for a writer.
-  Descriptor file(uninterrupted([&] {
+  UniqueFd file(uninterrupted([&] {
     return openat(directory.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   }));
   if (!file && errno == ELOOP) {
@@ -175,15 +171,15 @@ OpenedFile open_inside(const Descriptor& directory, const std::string& name,
   return {std::move(file), static_cast<uint64_t>(facts.st_size)};
 }
 
-Descriptor create_file(const std::filesystem::path& path) {
-  Descriptor file(uninterrupted([&] {
+UniqueFd create_file(const std::filesystem::path& path) {
+  UniqueFd file(uninterrupted([&] {
     return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
   }));
   if (!file) throw system_error("the file cannot be created", path, errno);
   return file;
 }
 
-void write_all(const Descriptor& file, std::span<const std::byte> bytes,
+void write_all(const UniqueFd& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path) {
   while (!bytes.empty()) {
     const ssize_t written =
@@ -195,7 +191,7 @@ void write_all(const Descriptor& file, std::span<const std::byte> bytes,
   }
 }
 
-size_t read_some(const Descriptor& file, std::span<std::byte> bytes,
+size_t read_some(const UniqueFd& file, std::span<std::byte> bytes,
                  const std::filesystem::path& path) {
   size_t filled = 0;
   while (filled < bytes.size()) {
@@ -208,13 +204,13 @@ size_t read_some(const Descriptor& file, std::span<std::byte> bytes,
   return filled;
 }
 
-void sync_file(const Descriptor& file, const std::filesystem::path& path) {
+void sync_file(const UniqueFd& file, const std::filesystem::path& path) {
   if (uninterrupted([&] { return fsync(file.get()); }) != 0) {
     throw system_error("the file cannot be flushed to the disk", path, errno);
   }
 }
 
-void close_file(Descriptor& file, const std::filesystem::path& path) {
+void close_file(UniqueFd& file, const std::filesystem::path& path) {
   // After EINTR the descriptor is closed all the same, and the bytes were synced before.
   if (close(file.release()) != 0 && errno != EINTR) {
     throw system_error("the file cannot be closed", path, errno);
@@ -222,7 +218,7 @@ void close_file(Descriptor& file, const std::filesystem::path& path) {
 }
 
 void sync_directory(const std::filesystem::path& directory) {
-  const Descriptor opened = open_directory(directory);
+  const UniqueFd opened = open_directory(directory);
   // Some network file systems refuse it because every change is on the server's disk already.
   if (uninterrupted([&] { return fsync(opened.get()); }) != 0 && errno != EINVAL) {
     throw system_error("the folder cannot be flushed to the disk", directory, errno);

@@ -8,10 +8,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::files {
 
@@ -22,27 +22,6 @@ enum class Access { kRead, kWrite };
 // value of errno, and `access`.
 CheckpointError system_error(const std::string& what, const std::filesystem::path& path, int reason,
                              Access access = Access::kWrite);
-
-// A file descriptor with one owner. -1 holds nothing.
-class Descriptor {
- public:
-  Descriptor() = default;
-  explicit Descriptor(int number) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(number_, other.number_);
-    return *this;
-  }
-  ~Descriptor();
-
-  int get() const { return number_; }
-  explicit operator bool() const { return number_ >= 0; }
-  // Hands the descriptor over; this object then holds nothing.
-  int release() { return std::exchange(number_, -1); }
-
- private:
-  int number_ = -1;
-};
 
 enum class EntryKind { kMissing, kFile, kDirectory, kOther };  // a link is kOther
 
@@ -60,33 +39,33 @@ bool leads_to_directory(const std::filesystem::path& path);
 std::vector<std::string> entry_names(const std::filesystem::path& directory);
 
 // A directory as a descriptor, for openat() and fsync(). The last part of the path may be a link.
-Descriptor open_directory(const std::filesystem::path& directory);
+UniqueFd open_directory(const std::filesystem::path& directory);
 
 // Opens `name`, a regular file of that directory, for reading. A link, a pipe or a device is
 // refused: nothing outside of the directory is ever read.
 struct OpenedFile {
-  Descriptor descriptor;
+  UniqueFd descriptor;
   uint64_t bytes = 0;
 };
-OpenedFile open_inside(const Descriptor& directory, const std::string& name,
+OpenedFile open_inside(const UniqueFd& directory, const std::string& name,
                        const std::filesystem::path& directory_path);
 
 // Creates a new file for writing; one that is there already, or a link, is refused.
-Descriptor create_file(const std::filesystem::path& path);
+UniqueFd create_file(const std::filesystem::path& path);
 
 // Writes all of the bytes; goes on after short writes and interruptions.
-void write_all(const Descriptor& file, std::span<const std::byte> bytes,
+void write_all(const UniqueFd& file, std::span<const std::byte> bytes,
                const std::filesystem::path& path);
 
 // Reads until `bytes` is full or the file ends; returns how many bytes were read.
-size_t read_some(const Descriptor& file, std::span<std::byte> bytes,
+size_t read_some(const UniqueFd& file, std::span<std::byte> bytes,
                  const std::filesystem::path& path);
 
 // Returns when contents and size of the file are on the disk.
-void sync_file(const Descriptor& file, const std::filesystem::path& path);
+void sync_file(const UniqueFd& file, const std::filesystem::path& path);
 
 // Closes a file that was written; some file systems report only then that they could not.
-void close_file(Descriptor& file, const std::filesystem::path& path);
+void close_file(UniqueFd& file, const std::filesystem::path& path);
 
 // Returns when the names in the directory are on the disk.
 void sync_directory(const std::filesystem::path& directory);

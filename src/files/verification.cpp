@@ -75,8 +75,8 @@ class PartChecksums {
   uint64_t position_ = 0;
 };
 
-void verify_bytes(const Descriptor& file, const std::filesystem::path& path,
-                  const FileRecord& record, std::vector<Finding>& findings) {
+void verify_bytes(const UniqueFd& file, const std::filesystem::path& path, const FileRecord& record,
+                  std::vector<Finding>& findings) {
   posix_fadvise(file.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
   Checksum whole;
   PartChecksums parts(record.parts);
@@ -103,7 +103,7 @@ void verify_bytes(const Descriptor& file, const std::filesystem::path& path,
   }
 }
 
-void verify_file(const Descriptor& directory, const std::filesystem::path& path,
+void verify_file(const UniqueFd& directory, const std::filesystem::path& path,
                  const FileRecord& record, const VerifyOptions& options,
                  std::vector<Finding>& findings) {
   const OpenedFile file = open_inside(directory, record.name, path);
@@ -122,7 +122,7 @@ std::string Finding::text() const {
   return file + (tensor.empty() ? "" : ", tensor " + tensor) + ": " + what;
 }
 
-std::vector<Finding> verify_files(const Descriptor& directory, const std::filesystem::path& path,
+std::vector<Finding> verify_files(const UniqueFd& directory, const std::filesystem::path& path,
                                   const Manifest& manifest, const VerifyOptions& options) {
   std::vector<Finding> findings;
   for (const FileRecord& record : manifest.files) {
@@ -138,7 +138,7 @@ std::vector<Finding> verify_files(const Descriptor& directory, const std::filesy
 Verification verify_checkpoint(const std::filesystem::path& directory,
                                const VerifyOptions& options) {
   const std::filesystem::path path = find_checkpoint(directory);
-  const Descriptor opened = open_directory(path);
+  const UniqueFd opened = open_directory(path);
   Verification result;
   try {
     result.manifest = read_manifest(opened, path);

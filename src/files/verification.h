@@ -40,7 +40,7 @@ Verification verify_checkpoint(const std::filesystem::path& directory,
                                const VerifyOptions& options = {});
 
 // What is wrong with the files of that manifest in a directory that is open.
-std::vector<Finding> verify_files(const Descriptor& directory, const std::filesystem::path& path,
+std::vector<Finding> verify_files(const UniqueFd& directory, const std::filesystem::path& path,
                                   const Manifest& manifest, const VerifyOptions& options);
 
 }  // namespace accelerate::files

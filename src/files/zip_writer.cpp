@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/fnv1a.h"
 #include "files/zip_format.h"
 
 namespace accelerate::files {
@@ -55,10 +56,7 @@ std::string twenty_digits(uint64_t number) {
   return text.data();
 }
 
-constexpr uint64_t mixed(uint64_t hash, uint64_t value) {
-  constexpr uint64_t kFnvPrime = 0x100000001b3;
-  return (hash ^ value) * kFnvPrime;
-}
+constexpr uint64_t mixed(uint64_t hash, uint64_t value) { return (hash ^ value) * Fnv1a::kPrime; }
 
 }  // namespace
 
@@ -126,14 +124,13 @@ void ZipWriter::add_entry(std::string name, std::string_view bytes) {
 }
 
 std::string ZipWriter::contents_id() const {
-  constexpr uint64_t kFnvBasis = 0xcbf29ce484222325;
-  uint64_t names = kFnvBasis;
-  uint64_t contents = kFnvBasis;
+  Fnv1a names;
+  uint64_t contents = Fnv1a::kBasis;
   for (const Written& entry : entries_) {
-    for (const char letter : entry.name) names = mixed(names, static_cast<unsigned char>(letter));
+    names.add(entry.name);
     contents = mixed(mixed(contents, entry.crc32), entry.size);
   }
-  return twenty_digits(names) + twenty_digits(contents);
+  return twenty_digits(names.value()) + twenty_digits(contents);
 }
 
 void ZipWriter::finish() {

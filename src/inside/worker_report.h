@@ -7,7 +7,7 @@
 #include <string>
 
 #include "accelerate/detail/packed_value.h"
-#include "launch/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::inside {
 
@@ -39,7 +39,7 @@ class ReportFile {
   std::optional<WorkerReport> read() const;
 
  private:
-  launch::UniqueFd file_;
+  UniqueFd file_;
 };
 
 }  // namespace accelerate::inside

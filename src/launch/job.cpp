@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <random>
 
 #include "accelerate/errors.h"
+#include "base/random_id.h"
 #include "launch/command_line.h"
 #include "launch/hostfile.h"
 #include "launch/job_runner.h"
@@ -30,13 +30,6 @@ constexpr int kDefaultPort = 29500;        // torchrun's
 constexpr const char* kPlanInInput = "-";  // of node-agent, instead of a plan
 // Linux takes words of 128 KiB, and srun has some of its own.
 constexpr size_t kMaxPlanWord = size_t{64} << 10;
-
-std::string made_up_run_id() {
-  std::random_device random;
-  char text[32];
-  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
-  return text;
-}
 
 void tell_user(const LaunchPlan& plan, const std::string& text) {
   if (plan.quiet) return;
@@ -124,7 +117,7 @@ LaunchPlan fill_in(LaunchPlan plan, std::vector<Host>& hosts) {
   }
   // Members of a job learn its name from the main machine.
   const bool is_main = plan.machine_rank == 0;
-  if (plan.run_id.empty() && is_main) plan.run_id = made_up_run_id();
+  if (plan.run_id.empty() && is_main) plan.run_id = random_id();
   if (plan.num_machines > 1 && plan.main_port == 0) {
     plan.main_port = by_hand ? kDefaultPort : port_of_name(plan.run_id);
   }

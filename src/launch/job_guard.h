@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "launch/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::launch {
 

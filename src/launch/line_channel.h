@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/unique_fd.h"
 #include "launch/message.h"
-#include "launch/unique_fd.h"
 
 namespace accelerate::launch {
 

@@ -1,7 +1,7 @@
 // A port for the rendezvous that nobody else can take before rank 0 does.
 #pragma once
 
-#include "launch/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::launch {
 

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "launch/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::launch {
 

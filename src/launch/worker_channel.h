@@ -1,7 +1,7 @@
 // The way from one output stream of a worker to the launcher: a pipe or a pseudo terminal.
 #pragma once
 
-#include "launch/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace accelerate::launch {
 

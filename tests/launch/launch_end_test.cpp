@@ -57,7 +57,7 @@ bool fills_its_output(pid_t pid) {
   const std::string output = "/proc/" + std::to_string(pid) + "/fd/1";
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (std::chrono::steady_clock::now() < deadline) {
-    const launch::UniqueFd pipe(open(output.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+    const UniqueFd pipe(open(output.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
     pollfd room{pipe.get(), POLLOUT, 0};
     if (pipe && poll(&room, 1, 0) == 0) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));

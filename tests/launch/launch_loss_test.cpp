@@ -174,7 +174,7 @@ echo saved)");
 TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
   const Setup setup{.machines = 2, .processes = 2, .flags = {"--monitor_interval", "0.001"}};
   auto main = start_machine(0, setup, script("exit 0"));
-  const launch::UniqueFd member = connect_to_main(port_, 1);
+  const UniqueFd member = connect_to_main(port_, 1);
   say(member, hello_of("slow"));
   read_until(member, "start ");
   // Until nothing more fits on this side: the rest waits in the system of the main machine.
@@ -182,7 +182,7 @@ TEST_F(Machines, TheLastOrderReachesAMachineThatIsSlowToReadAndStillTalks) {
     return std::ranges::any_of(ends,
                                [](const ConnectionEnd& end) { return end.unsent_bytes > 2'000; });
   }));
-  const launch::UniqueFd guest = connect_to_main(port_);  // who says nothing
+  const UniqueFd guest = connect_to_main(port_);  // who says nothing
   std::string words = "ended attempt=0\n";
   while (words.size() < 8'000'000) words += "alive\n";
   std::thread talk([&] {  // more than the main machine reads before it ends
@@ -229,7 +229,7 @@ TEST_F(Machines, ThePortIsFreeAsSoonAsTheLauncherWasKilled) {
   }
   main->signal(SIGKILL);
   EXPECT_EQ(main->wait().exit_code, 128 + SIGKILL);
-  const launch::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

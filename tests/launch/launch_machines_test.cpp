@@ -30,8 +30,8 @@ std::string exit_codes(std::initializer_list<RunResult> results) {
 // This test listens where launchers look for the main machine.
 class Impostor : public Machines {
  protected:
-  launch::UniqueFd listen_instead() const {
-    launch::UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd listen_instead() const {
+    UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -44,7 +44,7 @@ class Impostor : public Machines {
   }
   // Waits until some launcher looks, and leaves the port to the real main machine.
   void await_a_connection() const {
-    const launch::UniqueFd server = listen_instead();
+    const UniqueFd server = listen_instead();
     pollfd guest{server.get(), POLLIN, 0};
     ASSERT_EQ(poll(&guest, 1, static_cast<int>(kDeadline.count()) * 1000), 1);
   }
@@ -268,13 +268,13 @@ TEST_F(Machines, AProgramThatIsMissingOnOneMachineStopsAll) {
 }
 
 TEST_F(Impostor, AnythingElseAtThePortIsNoLauncher) {
-  const launch::UniqueFd server = listen_instead();
+  const UniqueFd server = listen_instead();
   std::atomic<bool> is_over = false;
   std::thread impostor([&] {
     while (!is_over) {
       pollfd waiting{server.get(), POLLIN, 0};
       if (poll(&waiting, 1, 20) <= 0) continue;
-      const launch::UniqueFd guest(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      const UniqueFd guest(accept4(server.get(), nullptr, nullptr, SOCK_CLOEXEC));
       [[maybe_unused]] const auto sent = send(guest.get(), "SSH-2.0-OpenSSH\r\n", 17, MSG_NOSIGNAL);
     }
   });
@@ -306,7 +306,7 @@ TEST_F(Machines, StrangersAtThePortOfTheMainMachineDoNoHarm) {
         std::string("ended attempt=0\n"), half_a_word}) {
     const auto deadline = std::chrono::steady_clock::now() + kDeadline;
     while (true) {
-      const launch::UniqueFd stranger(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const UniqueFd stranger(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
       if (connect(stranger.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
         send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
         break;

@@ -9,8 +9,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/unique_fd.h"
 #include "launch/launcher_run.h"
-#include "launch/unique_fd.h"
 
 namespace accelerate::test {
 namespace {
@@ -96,7 +96,7 @@ TEST_F(Starters, LongCommandLinesGoThroughTheInputOfSrun) {
 class TakenPort : public Starters {
  protected:
   void SetUp() override {
-    listener_ = launch::UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    listener_ = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
@@ -113,7 +113,7 @@ class TakenPort : public Starters {
                 main_address, "--main_process_port", port_, "true"});
   }
 
-  launch::UniqueFd listener_;
+  UniqueFd listener_;
   std::string port_;
 };
 

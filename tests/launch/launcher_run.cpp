@@ -20,7 +20,6 @@ namespace accelerate::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using launch::UniqueFd;
 
 constexpr const char* kMarkName = "LAUNCH_TEST_JOB";
 

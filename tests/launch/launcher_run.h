@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "launch/scratch_folder.h"
-#include "launch/unique_fd.h"
 
 namespace accelerate::test {
 
@@ -65,8 +65,8 @@ class LauncherRun {
 
   pid_t pid_ = -1;
   bool waited_ = false;
-  launch::UniqueFd out_;  // the terminal, if there is one
-  launch::UniqueFd err_;
+  UniqueFd out_;  // the terminal, if there is one
+  UniqueFd err_;
   RunResult result_;
 };
 

@@ -10,21 +10,21 @@
 #include <string>
 #include <thread>
 
+#include "base/unique_fd.h"
 #include "launch/launcher_run.h"
-#include "launch/unique_fd.h"
 
 namespace accelerate::test {
 
 // Connects to `port` of this machine as soon as somebody listens. `receive_buffer` bytes are asked
 // for (0: the system's choice). Throws if nobody does within kDeadline.
-inline launch::UniqueFd connect_to_main(int port, int receive_buffer = 0) {
+inline UniqueFd connect_to_main(int port, int receive_buffer = 0) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
   const auto deadline = std::chrono::steady_clock::now() + kDeadline;
   while (std::chrono::steady_clock::now() < deadline) {
-    launch::UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (receive_buffer > 0) {
       setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
     }
@@ -36,7 +36,7 @@ inline launch::UniqueFd connect_to_main(int port, int receive_buffer = 0) {
   throw std::runtime_error("nobody listens at port " + std::to_string(port));
 }
 
-inline void say(const launch::UniqueFd& socket, const std::string& words) {
+inline void say(const UniqueFd& socket, const std::string& words) {
   ASSERT_EQ(send(socket.get(), words.data(), words.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(words.size()));
 }
@@ -47,7 +47,7 @@ inline std::string hello_of(const std::string& identity) {
 }
 
 // Reads until `word` has come or the connection has ended; what came.
-inline std::string read_until(const launch::UniqueFd& socket, const std::string& word) {
+inline std::string read_until(const UniqueFd& socket, const std::string& word) {
   const timeval patience{.tv_sec = kDeadline.count(), .tv_usec = 0};
   setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   std::string text;

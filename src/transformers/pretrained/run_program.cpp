@@ -12,6 +12,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/unique_fd.h"
+
 extern char** environ;
 
 namespace accelerate::transformers {
@@ -21,32 +23,14 @@ namespace {
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  Descriptor(Descriptor&& other) noexcept : value_(std::exchange(other.value_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(value_, other.value_);
-    return *this;
-  }
-  ~Descriptor() { close(); }
-  int get() const { return value_; }
-  void close() {
-    if (value_ >= 0) ::close(std::exchange(value_, -1));
-  }
-
- private:
-  int value_;
-};
-
 struct Pipe {
-  Descriptor read{}, write{};
+  UniqueFd read{}, write{};
 };
 
 Pipe open_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe");
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
 std::vector<std::string> environment_of(const Program& program) {
@@ -113,8 +97,8 @@ std::optional<ProgramResult> run_program(const Program& program) {
   std::vector<std::string> arguments = program.arguments;
   std::vector<std::string> variables = environment_of(program);
   Pipe output = open_pipe();
-  const Descriptor errors(memfd_create("standard error", MFD_CLOEXEC));
-  if (errors.get() < 0) fail("memfd_create");
+  const UniqueFd errors(memfd_create("standard error", MFD_CLOEXEC));
+  if (!errors) fail("memfd_create");
   FileActions actions;
   actions.open_empty(STDIN_FILENO);
   actions.connect(output.write.get(), STDOUT_FILENO);
@@ -124,7 +108,7 @@ std::optional<ProgramResult> run_program(const Program& program) {
                                  pointers_to(arguments).data(), pointers_to(variables).data());
   if (error == ENOENT) return std::nullopt;
   if (error != 0) throw std::system_error(error, std::generic_category(), arguments.front());
-  output.write.close();
+  output.write.reset();
   ProgramResult result{.output = read_all(output.read.get())};
   result.exit_code = wait_for(process);
   if (lseek(errors.get(), 0, SEEK_SET) != 0) fail("lseek");

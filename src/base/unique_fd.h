@@ -1,11 +1,11 @@
-// A file descriptor with one owner.
+// A file descriptor with one owner. POSIX alone: open to every room.
 #pragma once
 
 #include <unistd.h>
 
 #include <utility>
 
-namespace accelerate::launch {
+namespace accelerate {
 
 // Closes its descriptor when it goes; -1 holds nothing.
 class UniqueFd {
@@ -24,6 +24,8 @@ class UniqueFd {
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
+  // Hands the descriptor over; this object then holds nothing.
+  int release() { return std::exchange(fd_, -1); }
   void reset() {
     if (fd_ >= 0) ::close(fd_);
     fd_ = -1;
@@ -33,4 +35,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace accelerate::launch
+}  // namespace accelerate
