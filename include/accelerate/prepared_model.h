@@ -95,8 +95,8 @@ class PreparedModel {
   // such as the entropy of a policy. Its parameter is the module, its TORCH_MODULE holder or a
   // shared pointer to it:
   //   const auto entropy = model.call([&](Net& net) { return net->entropy(states); });
-  // What it returns is converted as the result of forward() is. A holder that it takes lives for the
-  // call: return no reference to it.
+  // What it returns is converted as the result of forward() is. A holder that it takes lives for
+  // the call: return no reference to it.
   template <detail::TakesModule<Module> Function>
   decltype(auto) call(Function&& function) const {
     return run([&]() -> decltype(auto) {
