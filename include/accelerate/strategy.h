@@ -92,9 +92,10 @@ class ACCELERATE_EXPORT ModelStrategy {
   virtual void require_no_local_pass(const char* /*where*/) const {}
   // Such passes, as far as they have come, were meant to stay on this rank.
   virtual void accept_local_passes() {}
-  // The gradient of `parameter` is dropped. Throws UsageError if it came in such a pass and the
-  // parameter was changed since, by a step that bypassed the ranks.
-  virtual void drop_gradient(const at::Tensor& /*parameter*/) {}
+  // The gradients of `parameters`, which may belong to other models, are about to be dropped. Such
+  // passes are forgotten once none of their gradients is left. Throws UsageError if a parameter was
+  // changed after such a pass, by a step that bypassed the ranks.
+  virtual void drop_gradients(const std::vector<at::Tensor>& /*parameters*/) {}
   // Whether all ranks should hold the same parameters at the moment.
   virtual bool is_replicated() const { return false; }
   // Backward passes so far that averaged the gradients over the ranks.

@@ -3,6 +3,7 @@
 #include <ATen/ops/stack.h>
 #include <torch/nn/modules/embedding.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -266,11 +267,21 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     reducer_->set_holds_unreduced_gradients(true);
     local_passes_are_meant_ = true;
   }
-  void drop_gradient(const at::Tensor& parameter) override {
+  void drop_gradients(const std::vector<at::Tensor>& parameters) override {
     if (!usable() || !reducer_->holds_unreduced_gradients()) return;
-    if (identities_.count(parameter.unsafeGetTensorImpl()) == 0) return;
+    std::unordered_set<const void*> dropped;
+    for (const at::Tensor& parameter : parameters) {
+      if (identities_.count(parameter.unsafeGetTensorImpl()) != 0) {
+        dropped.insert(parameter.unsafeGetTensorImpl());
+      }
+    }
+    if (dropped.empty()) return;
     const auto changed = changed_by_local_pass();
-    forget_local_passes();
+    // Another optimizer may still hold gradients of this rank alone.
+    const bool none_is_left = std::ranges::all_of(parameters_.tensors, [&](const auto& own) {
+      return !own.grad().defined() || dropped.count(own.unsafeGetTensorImpl()) != 0;
+    });
+    if (changed || none_is_left) forget_local_passes();
     if (changed) refuse(local_step(*changed, "zero_grad()"));
   }
   // Between two averages of LocalSGD, and in a join, the ranks are not at the same update.

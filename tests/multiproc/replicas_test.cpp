@@ -359,9 +359,11 @@ TEST_F(Replicas, AStrategyKnowsWhatItsModelHasBeenThrough) {
     plain_backward();
     EXPECT_THAT(usage_error([&] { strategy.require_no_local_pass("here"); }),
                 AllOf(HasSubstr(kLocalPass), HasSubstr("at   here")));
-    strategy.drop_gradient(torch::ones({3}));  // of another model
+    strategy.drop_gradients({torch::ones({3})});  // of another model
     EXPECT_THROW(strategy.require_no_local_pass("here"), UsageError);
-    strategy.drop_gradient(half.net->first->weight);
+    strategy.drop_gradients({half.net->first->weight});  // others are left
+    EXPECT_THROW(strategy.require_no_local_pass("here"), UsageError);
+    strategy.drop_gradients(half.net->parameters());
     strategy.require_no_local_pass("here");
     plain_backward();
     strategy.accept_local_passes();
@@ -369,6 +371,25 @@ TEST_F(Replicas, AStrategyKnowsWhatItsModelHasBeenThrough) {
     EXPECT_EQ(strategy.reduced_passes(), 4);
     strategy.set_gradient_sync(false);
     EXPECT_FALSE(strategy.is_replicated());
+  });
+}
+
+TEST_F(Replicas, ZeroGradOfOneOptimizerDoesNotExcuseTheGradientsOfAnother) {
+  run(2, [](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    torch::manual_seed(3);
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD body(net->first->parameters(), 0.1), head(net->second->parameters(), 0.1);
+    auto [model, body_optimizer, head_optimizer] = accelerator.prepare(net, body, head);
+    {
+      auto local = accelerator.no_sync(model);
+      accelerator.backward(model(ones({2, 6}) * (rank.rank + 1)).sum());
+    }
+    head_optimizer.zero_grad();
+    EXPECT_THAT(usage_error([&, &step = body_optimizer] { step.step(); }),
+                HasSubstr("the gradients are those of this rank alone"));
+    body_optimizer.zero_grad();
+    body_optimizer.step();  // nothing is left to step with
   });
 }
 

@@ -23,9 +23,7 @@ struct PreparedModels {
 
   // Tells the strategies that the gradients of `parameters` are dropped.
   void drop_gradients(const std::vector<at::Tensor>& parameters) const {
-    for (const at::Tensor& parameter : parameters) {
-      for (const Entry& model : entries) model.strategy->drop_gradient(parameter);
-    }
+    for (const Entry& model : entries) model.strategy->drop_gradients(parameters);
   }
 };
 
