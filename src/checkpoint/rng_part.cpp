@@ -101,7 +101,8 @@ class RngPart final : public StatePart {
     const TorchValue* of_gpus = states.find(std::string_view(kCuda));
     if (device_.is_cuda()) {
       if (of_gpus == nullptr) {
-        reader.note(name + ": it holds no random state of a GPU");
+        reader.note(name + ": it holds no random state of a GPU, which gets a new seed");
+        seeds_own_gpu_ = true;
       } else {
         add_gpus(of_gpus->as_sequence(), states.find(std::string_view(kDevice)),
                  reader.where(name));
@@ -119,6 +120,11 @@ class RngPart final : public StatePart {
   }
 
   void apply() override {
+    if (seeds_own_gpu_) {
+      at::Generator generator = generator_of(device_);
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      generator.set_current_seed(derived_seed(states_.front().second, rank_));  // the CPU's
+    }
     for (const auto& [device, state] : states_) {
       at::Generator generator = generator_of(device);
       const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -179,6 +185,7 @@ class RngPart final : public StatePart {
   c10::Device device_;
   int64_t step_;
   bool derived_ = false;
+  bool seeds_own_gpu_ = false;  // the checkpoint comes from a run without one
   std::vector<std::pair<c10::Device, at::Tensor>> states_;
 };
 

@@ -196,13 +196,14 @@ class PeerWatch::Watcher {
     offer_answer_.reset();
     wake_.notify_all();
     answered_.wait_for(lock, kFirstValueTimeout,
-                       [this] { return offer_answer_.has_value() || end_.has_value(); });
+                       [&] { return is_answered(key) || end_.has_value(); });
     offer_.reset();
-    if (!offer_answer_ || offer_answer_->empty()) return std::nullopt;
-    const size_t blank = offer_answer_->find(' ');
-    const int first = std::stoi(offer_answer_->substr(0, blank));
+    if (!is_answered(key) || offer_answer_->value.empty()) return std::nullopt;
+    const std::string& answer = offer_answer_->value;
+    const size_t blank = answer.find(' ');
+    const int first = std::stoi(answer.substr(0, blank));
     if (first == rank_) return std::nullopt;
-    return FirstValue{.rank = first, .value = offer_answer_->substr(blank + 1)};
+    return FirstValue{.rank = first, .value = answer.substr(blank + 1)};
   }
 
   // The user's thread: returns whether the watching one has ended within `limit`. `after_error`:
@@ -251,8 +252,13 @@ class PeerWatch::Watcher {
     } catch (const std::exception&) {  // NOLINT: no answer is one
     }
     const std::lock_guard lock(mutex_);
-    offer_answer_ = answer;
+    offer_answer_ = Offer{.key = offer->key, .value = answer};
     answered_.notify_all();
+  }
+
+  // The answer to an earlier offer, which nobody waits for any more, may come late.
+  bool is_answered(const std::string& key) const {
+    return offer_answer_ && offer_answer_->key == key;
   }
 
   void forget_old_offers(const std::string& key) {
@@ -472,8 +478,8 @@ class PeerWatch::Watcher {
   std::optional<int64_t> failed_sequence_;  // a question of the user's thread
   std::optional<Diagnosis> diagnosis_;      // the answer: what the first failing rank found out
   std::optional<Offer> offer_;              // another question of it
-  std::optional<std::string> offer_answer_;
-  std::optional<StoreState> end_;  // set when the thread asks the store no more
+  std::optional<Offer> offer_answer_;       // with what the store holds under the key
+  std::optional<StoreState> end_;           // set when the thread asks the store no more
 };
 
 PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store,

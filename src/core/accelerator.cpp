@@ -1,7 +1,5 @@
 #include "accelerate/accelerator.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -9,12 +7,11 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
-#include "base/thread_share.h"
 #include "comm/activity.h"
 #include "comm/timeouts.h"
 #include "compat/cuda_plugin.h"
-#include "compat/stack_frames.h"
 #include "core/accelerator_impl.h"
+#include "core/rank_process.h"
 #include "core/requested_capabilities.h"
 
 namespace accelerate {
@@ -55,7 +52,6 @@ void require_usable_preemption(const PreemptionOptions& options) {
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : impl_(std::make_unique<Impl>(), "Accelerator") {
-  compat::leave_out_stack_frames();
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->models->rank = impl_->state.rank();
   impl_->models->world_size = impl_->state.world_size();
@@ -63,9 +59,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     refuse_missing_capabilities(environment_variable, options.mixed_precision);
     complete_options(options);
     impl_->options = options;
-    if (const auto threads = own_thread_share(impl_->state.local_world_size())) {
-      at::set_num_threads(*threads);
-    }
+    set_up_rank_process(impl_->state);
     if (impl_->state.device().is_cuda()) {
       compat::cuda_plugin()->set_device(impl_->state.device().index());
     }

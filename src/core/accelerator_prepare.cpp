@@ -144,11 +144,16 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
 
 PreparedScheduler Accelerator::prepare_torch_scheduler(detail::TorchScheduler adapted) {
   impl_->stamped([&] { require_not_null(adapted.scheduler, "a scheduler"); });
-  return prepare_scheduler(adapt_torch_scheduler(
-      std::move(adapted),
-      [optimizers = impl_->optimizers](const std::function<std::vector<double>()>& rates) {
-        return optimizers->find_read_by(rates);
-      }));
+  // Searched for until it is found, at the latest by the first step, and never again: the scheduler
+  // may outlive its optimizer, and would then read freed memory.
+  const auto find = [optimizers = impl_->optimizers, number = std::make_shared<int64_t>(0)](
+                        const std::function<std::vector<double>()>& rates) {
+    if (*number == 0) *number = optimizers->number_read_by(rates);
+    return optimizers->numbered(*number);
+  };
+  const Scheduler scheduler = adapt_torch_scheduler(std::move(adapted), find);
+  (void)scheduler.optimizer_if_known();
+  return prepare_scheduler(scheduler);
 }
 
 PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {

@@ -5,13 +5,16 @@
 #include "accelerate/detail/stamped.h"
 #include "base/bar_screen.h"
 #include "comm/activity.h"
+#include "core/rank_process.h"
 
 namespace accelerate {
 
 PartialState::PartialState(const PartialStateOptions& options)
     : state_(ProcessState::from_environment({.cpu = options.cpu})),
-      communicator_(detail::stamped(
-          state_, [&] { return std::make_shared<Communicator>(state_, options.process_group); })) {}
+      communicator_(detail::stamped(state_, [&] {
+        set_up_rank_process(state_);
+        return std::make_shared<Communicator>(state_, options.process_group);
+      })) {}
 
 void PartialState::wait_for_everyone() const {
   const comm::Activity activity(*communicator_, "wait_for_everyone");

@@ -9,7 +9,7 @@ namespace accelerate {
 const std::vector<PreparedOptimizer>& PreparedOptimizers::live() {
   std::erase_if(prepared_, [this](const PreparedOptimizer& prepared) {
     if (prepared.handles() > 1) return false;
-    forget_(prepared.optimizer());
+    forget(prepared.optimizer());
     return true;
   });
   return prepared_;
@@ -22,16 +22,22 @@ const PreparedOptimizer* PreparedOptimizers::find(const torch::optim::Optimizer&
   return found == prepared_.end() ? nullptr : &*found;
 }
 
-torch::optim::Optimizer* PreparedOptimizers::find_read_by(
-    const std::function<std::vector<double>()>& rates) {
+int64_t PreparedOptimizers::number_read_by(const std::function<std::vector<double>()>& rates) {
   for (const PreparedOptimizer& prepared : live()) {
-    if (reads_rates_of(rates, prepared)) return &prepared.optimizer();
+    if (reads_rates_of(rates, prepared)) return numbers_.at(&prepared.optimizer());
+  }
+  return 0;
+}
+
+torch::optim::Optimizer* PreparedOptimizers::numbered(int64_t number) {
+  for (const PreparedOptimizer& prepared : live()) {
+    if (numbers_.at(&prepared.optimizer()) == number) return &prepared.optimizer();
   }
   return nullptr;
 }
 
 void PreparedOptimizers::clear() {
-  for (const PreparedOptimizer& prepared : prepared_) forget_(prepared.optimizer());
+  for (const PreparedOptimizer& prepared : prepared_) forget(prepared.optimizer());
   prepared_.clear();
 }
 

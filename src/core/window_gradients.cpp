@@ -123,12 +123,12 @@ void WindowGradients::note_pass(const Parameters& reached, bool ends) {
   }
   refresh();
   if (!adds_to_nothing) return;
-  throw UsageError(
-      {.what = "a loss reaches parameters whose gradients zero_grad() has dropped in this "
-               "micro-batch, with those of the earlier micro-batches of its window",
-       .where = "backward",
-       .hint = "an earlier loss has reached them too: detach() what it should not "
-               "reach, or run backward(loss, {.only = model})"});
+  throw UsageError({.what =
+                        "a loss reaches parameters whose gradients zero_grad() has dropped in this "
+                        "micro-batch, with those of the earlier micro-batches of its window",
+                    .where = "backward",
+                    .hint = "an earlier loss has reached them too: detach() what it should not "
+                            "reach, or run backward(loss, {.only = model})"});
 }
 
 bool WindowGradients::holds(const Parameters& parameters) const {

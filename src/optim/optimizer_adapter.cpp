@@ -25,8 +25,12 @@ bool same_tensors(const std::vector<at::Tensor>& one, const std::vector<at::Tens
 
 }  // namespace
 
-OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& own, Step step)
-    : Optimizer(own.param_groups(), own.defaults().clone()), own_(own), step_(std::move(step)) {
+OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& own, Step step,
+                                   std::function<void()> settle)
+    : Optimizer(own.param_groups(), own.defaults().clone()),
+      own_(own),
+      step_(std::move(step)),
+      settle_(std::move(settle)) {
   take_groups();
 }
 
@@ -91,11 +95,13 @@ void OptimizerAdapter::agree() {
 
 void OptimizerAdapter::save(torch::serialize::OutputArchive& archive) const {
   // libtorch's save() is const, and what was changed here is to be saved.
+  settle();
   const_cast<OptimizerAdapter*>(this)->agree();
   own_.save(archive);
 }
 
 void OptimizerAdapter::load(torch::serialize::InputArchive& archive) {
+  settle();
   require_same_groups();
   own_.load(archive);
   // What was loaded counts, whatever was changed here before.
@@ -108,6 +114,7 @@ namespace detail {
 torch::optim::Optimizer& own_optimizer(torch::optim::Optimizer& optimizer) {
   auto* adapter = dynamic_cast<OptimizerAdapter*>(&optimizer);
   if (adapter == nullptr) return optimizer;
+  adapter->settle();
   adapter->agree();
   return adapter->own();
 }

@@ -18,13 +18,16 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
   using Step = std::function<at::Tensor(LossClosure closure)>;
 
   // Throws UsageError for options of a type whose fields are not known.
-  OptimizerAdapter(torch::optim::Optimizer& own, Step step);
+  // `settle` waits for updates whose end is not known yet.
+  OptimizerAdapter(torch::optim::Optimizer& own, Step step, std::function<void()> settle);
 
   at::Tensor step(LossClosure closure = nullptr) override { return step_(std::move(closure)); }
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
   torch::optim::Optimizer& own() const { return own_; }
+  // To be called before the state of own() is read or replaced.
+  void settle() const { settle_(); }
   // Takes over what was changed on either side. Groups and parameters that came to the user's
   // optimizer come here too. Throws UsageError if both sides have changed an option to different
   // values, and if groups or parameters were added here.
@@ -43,6 +46,7 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
 
   torch::optim::Optimizer& own_;
   Step step_;
+  std::function<void()> settle_;
   std::vector<Group> known_;
 };
 

@@ -172,8 +172,10 @@ PreparedOptimizer::operator torch::optim::Optimizer&() const& {
     const auto step = [impl = impl_.get()](LossClosure closure) {
       return PreparedOptimizer(impl->shared_from_this()).step(std::move(closure));
     };
-    impl_->stamped(
-        [&] { impl_->adapter = std::make_unique<OptimizerAdapter>(*impl_->optimizer, step); });
+    impl_->stamped([&] {
+      impl_->adapter = std::make_unique<OptimizerAdapter>(*impl_->optimizer, step,
+                                                          [impl = impl_.get()] { impl->settle(); });
+    });
   }
   impl_->agree_groups();
   return *impl_->adapter;

@@ -74,12 +74,21 @@ ReplicaDigest ReplicaDigest::of(const torch::nn::Module& module) {
     digest.numbers_.push_back({.scale = std::sqrt(static_cast<double>(values.numel())),
                                .tolerance = tolerance_of(values.scalar_type())});
   }
-  for (size_t i = 0; i < bits.size(); ++i) {
-    Numbers& numbers = digest.numbers_[i];
-    const at::Tensor both = sums[i].cpu();
-    numbers.bits = bits[i].item<int64_t>();
-    numbers.sum = both[0].item<double>();
-    numbers.length = both[1].item<double>();
+  if (bits.empty()) return digest;
+  const at::Device device = bits[0].device();
+  for (size_t i = 1; i < bits.size(); ++i) {
+    bits[i] = bits[i].to(device);
+    sums[i] = sums[i].to(device);
+  }
+  const at::Tensor all_bits = at::stack(bits).cpu();
+  const at::Tensor all_sums = at::stack(sums).cpu();
+  const auto bits_of = all_bits.accessor<int64_t, 1>();
+  const auto sums_of = all_sums.accessor<double, 2>();
+  for (int64_t i = 0; i < all_bits.numel(); ++i) {
+    Numbers& numbers = digest.numbers_[static_cast<size_t>(i)];
+    numbers.bits = bits_of[i];
+    numbers.sum = sums_of[i][0];
+    numbers.length = sums_of[i][1];
     numbers.scale *= numbers.length;
   }
   return digest;

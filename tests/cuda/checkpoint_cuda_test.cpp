@@ -116,6 +116,54 @@ TEST_F(CudaCheckpoint, StatesMoveBetweenGpuAndCpu) {
   }
 }
 
+TEST_F(CudaCheckpoint, AStateOfTheCpuGivesTheGpuOfEachRankAStreamOfItsOwn) {
+  const StateFolder folder;
+  run(2, [&](const Rank&) {
+    ResumeTraining training({}, 7);
+    training.train(0, 2);
+    training.accelerator().save_state(folder / "state");
+  });
+  const auto draw = [&](const Rank&) {
+    torch::manual_seed(1);
+    ResumeTraining training({.gpu = true}, 1000);
+    training.accelerator().load_state(folder / "state");
+    return flat({torch::rand({4}, c10::kCUDA)});
+  };
+  const auto drawn = run_collect(2, draw);
+  EXPECT_NE(drawn[0], drawn[1]);
+  EXPECT_EQ(run_collect(2, draw), drawn);
+}
+
+TEST_F(CudaCheckpoint, AnOptimizerIsSavedWithoutAStepThatTurnsOutToBeSkipped) {
+  const StateFolder folder;
+  run(1, [&](const Rank&) {
+    Accelerator accelerator({.mixed_precision = "fp16"});
+    auto net = std::make_shared<torch::nn::LinearImpl>(3, 1);
+    torch::optim::Adam adam(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    const auto step = [&, &model = model, &optimizer = optimizer](double factor) {
+      accelerator.backward(model(torch::ones({2, 3}, c10::kCUDA)).sum() * factor);
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    const auto steps_of = [&](const torch::optim::Adam& of) {
+      const auto& state = *of.state().at(net->weight.unsafeGetTensorImpl());
+      return static_cast<const torch::optim::AdamParamState&>(state).step();
+    };
+    const std::string file = (folder / "adam.pt").string();
+    step(1);
+    step(std::numeric_limits<double>::infinity());
+    torch::optim::Optimizer& converted = optimizer;
+    torch::save(converted, file);
+    EXPECT_EQ(steps_of(adam), 1);
+    step(1);
+    step(std::numeric_limits<double>::infinity());
+    torch::load(converted, file);  // what is loaded stays, though the last step was skipped
+    EXPECT_TRUE(optimizer.step_was_skipped());
+    EXPECT_EQ(steps_of(adam), 1);
+  });
+}
+
 TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
   run(1, [](const Rank&) {
     compat::cuda_plugin();  // loads what libtorch needs for a GPU

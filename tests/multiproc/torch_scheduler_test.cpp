@@ -147,6 +147,25 @@ TEST_F(TorchSchedulers, GoOnWhereTheyWereSaved) {
   });
 }
 
+TEST_F(TorchSchedulers, AnOptimizerThatIsGoneIsNotReadAnyMore) {
+  run(1, [&](const Rank&) {
+    Accelerator accelerator(one_step_an_update());
+    auto net = fresh_net();
+    auto optimizer =
+        accelerator.prepare(std::make_shared<torch::optim::SGD>(net->parameters(), 1.0));
+    torch::optim::StepLR of_first(optimizer, 1, 0.5);
+    auto scheduler = accelerator.prepare(of_first);
+    optimizer.step();
+    scheduler.step();
+    auto other = fresh_net();
+    optimizer = accelerator.prepare(std::make_shared<torch::optim::SGD>(other->parameters(), 1.0));
+    accelerator.save_state(folder / "state");  // a sanitizer sees what is read
+    EXPECT_FALSE(std::filesystem::exists(folder / "state" / "scheduler.bin"));
+    EXPECT_THROW(scheduler.step(), UsageError);
+    EXPECT_EQ(rate_of(static_cast<torch::optim::SGD&>(optimizer.optimizer())), 1.0);
+  });
+}
+
 // Down by its own factor, which changes.
 struct Falling : torch::optim::LRScheduler {
   explicit Falling(torch::optim::Optimizer& optimizer) : LRScheduler(optimizer) {}

@@ -99,7 +99,9 @@ def check_draws(port, first_resumed_line, checkpoint, values):
 
 def check_gan(port):
     check_draws(port, "epoch 1 batch 6 ", 1, 3)  # the checkpoint is made inside of a window
-    for line in port.run_in_folder("in_step", 2):
+    lines = port.run_in_folder("in_step", 2)
+    expect(lines, "the GAN with rng_types prints its steps")
+    for line in lines:
         found = numbers(line)[-6:]
         expect(found[1:3] == found[4:6], f"with rng_types the ranks draw the same noise: {line}")
         expect(found[0] != found[3], "but see different pictures")
@@ -114,7 +116,7 @@ def check_char_model(port):
 
 
 def changed_lines(port):
-    """Lines of after.cpp that before.cpp does not have, without blank ones, and lines of before.cpp."""
+    """Lines of after.cpp that were added or altered, without blank ones, and lines of before.cpp. Removed ones do not count."""
     before, after = ([line for line in (HERE / port / version).read_text().splitlines() if line.strip()]
                      for version in ("before.cpp", "after.cpp"))
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
