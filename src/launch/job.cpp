@@ -147,8 +147,9 @@ void give_log_dir(LaunchPlan& plan) {
 }
 
 // Output of an earlier run is not replaced: if a rank that this launcher starts has files in the
-// folder, its ranks write to a new folder inside it, which is reported. Only disks that this machine
-// sees are examined, and the launchers of a job that is started by hand decide each for itself.
+// folder, its ranks write to a new folder inside it, which is reported. Only disks that this
+// machine sees are examined, and the launchers of a job that is started by hand decide each for
+// itself.
 void keep_earlier_logs(LaunchPlan& plan) {
   if (plan.log_dir.empty()) return;
   const bool is_own_share = plan.launcher == LauncherKind::kLocal;
