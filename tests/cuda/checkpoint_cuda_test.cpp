@@ -124,8 +124,8 @@ TEST_F(CudaCheckpoint, AStateOfTheCpuGivesTheGpuOfEachRankAStreamOfItsOwn) {
     training.accelerator().save_state(folder / "state");
   });
   const auto draw = [&](const Rank&) {
-    torch::manual_seed(1);
     ResumeTraining training({.gpu = true}, 1000);
+    torch::manual_seed(1);  // alike on both ranks
     training.accelerator().load_state(folder / "state");
     return flat({torch::rand({4}, c10::kCUDA)});
   };
@@ -137,7 +137,7 @@ TEST_F(CudaCheckpoint, AStateOfTheCpuGivesTheGpuOfEachRankAStreamOfItsOwn) {
 TEST_F(CudaCheckpoint, AnOptimizerIsSavedWithoutAStepThatTurnsOutToBeSkipped) {
   const StateFolder folder;
   run(1, [&](const Rank&) {
-    Accelerator accelerator({.mixed_precision = "fp16"});
+    Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler = {.init_scale = 8}});
     auto net = std::make_shared<torch::nn::LinearImpl>(3, 1);
     torch::optim::Adam adam(net->parameters(), 0.1);
     auto [model, optimizer] = accelerator.prepare(net, adam);

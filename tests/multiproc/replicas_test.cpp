@@ -261,7 +261,7 @@ void train_joined(
   half.accelerator.join_uneven_inputs(
       [&] {
         for (int batch = 0; batch < batches; ++batch) {
-          const StepData data = host_data_of_step(batch, 2);
+          const StepData data = data_of_step(batch, 2);
           half.accelerator.backward(loss_of((*half.model)(data.input), data.target));
           half.optimizer->step();
           half.optimizer->zero_grad();
@@ -381,10 +381,7 @@ TEST_F(Replicas, ZeroGradOfOneOptimizerDoesNotExcuseTheGradientsOfAnother) {
     auto net = std::make_shared<Mlp>();
     torch::optim::SGD body(net->first->parameters(), 0.1), head(net->second->parameters(), 0.1);
     auto [model, body_optimizer, head_optimizer] = accelerator.prepare(net, body, head);
-    {
-      auto local = accelerator.no_sync(model);
-      accelerator.backward(model(ones({2, 6}) * (rank.rank + 1)).sum());
-    }
+    net->forward(ones({2, 6}) * (rank.rank + 1)).sum().backward();
     head_optimizer.zero_grad();
     EXPECT_THAT(usage_error([&, &step = body_optimizer] { step.step(); }),
                 HasSubstr("the gradients are those of this rank alone"));

@@ -127,8 +127,8 @@ TEST(Pickle, RefusesAStackThatDoesNotHoldWhatIsTaken) {
 TEST(Pickle, RefusesToAddToWhatIsNoContainer) {
   EXPECT_THAT(refusal_of("N(e"), HasSubstr("not a list"));
   EXPECT_THAT(refusal_of(")(Ne"), HasSubstr("not a list"));
-  EXPECT_THAT(refusal_of("](NNu"), HasSubstr("no dict"));
-  EXPECT_THAT(refusal_of("}(Nu"), HasSubstr("no dict"));
+  EXPECT_THAT(refusal_of("](NNu"), HasSubstr("not a dict"));
+  EXPECT_THAT(refusal_of("}(Nu"), HasSubstr("not a dict"));
 }
 
 TEST(Pickle, RefusesKeysThatPythonCouldNotHold) {
