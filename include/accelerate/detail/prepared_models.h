@@ -18,7 +18,7 @@ struct PreparedModels {
   };
   std::vector<Entry> entries;
   int64_t prepared = 0;  // so far
-  int rank = 0;  // of the accelerator; for messages
+  int rank = 0;          // of the accelerator; for messages
   int world_size = 1;
 
   // Tells the strategies that the gradients of `parameters` are dropped.
