@@ -61,6 +61,24 @@ std::vector<detail::PreparedModels::Entry> reached_by(
 }
 
 // Throws UsageError here and, if models are joined, on all ranks.
+// The gradients of a model are averaged together: a pass into a part of them would never end on
+// several ranks.
+void require_whole_models(const std::vector<detail::PreparedModels::Entry>& models,
+                          const std::vector<at::Tensor>& inputs) {
+  std::set<const void*> wanted;
+  for (const at::Tensor& input : inputs) wanted.insert(input.unsafeGetTensorImpl());
+  for (const auto& model : models) {
+    for (const auto& item : model.module->named_parameters()) {
+      if (!item.value().requires_grad()) continue;
+      if (wanted.contains(item.value().unsafeGetTensorImpl())) continue;
+      throw UsageError({.what = "the loss is meant for a part of a prepared model: '" + item.key() +
+                                "' is left out, and gradients of a model are averaged together",
+                        .where = "BackwardOptions::only",
+                        .hint = "name the whole model, or prepare its parts as models"});
+    }
+  }
+}
+
 [[noreturn]] void refuse_in_join(const std::vector<detail::PreparedModels::Entry>& models,
                                  Communicator& ranks, ErrorInfo info) {
   for (const auto& model : models) {
@@ -158,6 +176,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   impl_->stamped([&] {
     const auto inputs = inputs_of(options.only);
     const auto models = reached_by(impl_->models->entries, inputs);
+    if (inputs && num_processes() > 1) require_whole_models(models, *inputs);
     if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
       for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
     }

@@ -145,5 +145,23 @@ TEST_P(LossTargetsOn, RefusesModelsWithoutTrainableParameters) {
   });
 }
 
+struct LossTargetsOfAPart : Ranks {};
+
+TEST_F(LossTargetsOfAPart, AreRefusedOnSeveralRanks) {
+  run(2, [](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    auto net = std::make_shared<Mlp>();
+    auto model = accelerator.prepare(net);
+    const StepData data = data_of_step(0, kRows);
+    EXPECT_THAT(
+        usage_error([&] {
+          accelerator.backward(loss_of(model(data.input), data.target), {.only = net->first});
+        }),
+        testing::AllOf(HasSubstr("'second.weight' is left out"), HasSubstr("the whole model")));
+    accelerator.backward(loss_of(model(data.input), data.target), {.only = model});
+    EXPECT_TRUE(net->second->weight.grad().defined());
+  });
+}
+
 }  // namespace
 }  // namespace accelerate::test
