@@ -36,6 +36,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # g++ 12 sees an overlap where a literal is assigned to a std::string: gcc.gnu.org/PR105651, mended in 13.
   add_compile_options(-Wno-restrict)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # In a batch of sources g++ takes every source for a header, in which a class must not hold a type without a name outside.
+  add_compile_options(-Wno-subobject-linkage)
+endif()
 if(ACCELERATE_SANITIZE)
   add_compile_options(-fsanitize=${ACCELERATE_SANITIZE} -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${ACCELERATE_SANITIZE})

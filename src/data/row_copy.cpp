@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "accelerate/detail/collated.h"
 #include "accelerate/detail/dataset_access.h"
@@ -54,10 +55,8 @@ void copy_rows(const std::byte* base, size_t row_bytes, c10::ArrayRef<size_t> in
 }
 
 at::Tensor empty_rows(size_t count, at::IntArrayRef row_shape, at::ScalarType type) {
-  c10::SmallVector<int64_t, 8> shape;
-  shape.reserve(row_shape.size() + 1);
-  shape.push_back(static_cast<int64_t>(count));
-  shape.append(row_shape.begin(), row_shape.end());
+  std::vector<int64_t> shape{static_cast<int64_t>(count)};
+  shape.insert(shape.end(), row_shape.begin(), row_shape.end());
   return detail::empty_batch(shape, type);
 }
 
