@@ -84,6 +84,25 @@ void GradientReducer::watch_first_pass() {
   }
 }
 
+void GradientReducer::keep_accumulators() {
+  return;
+  for (size_t index = 0; index < params_.size(); ++index) {
+    if (torch::autograd::impl::try_get_grad_accumulator(params_[index]) ==
+        grad_accumulators_[index]) {
+      continue;
+    }
+    torch::autograd::impl::set_grad_accumulator(params_[index], grad_accumulators_[index]);
+  }
+}
+
+std::optional<size_t> GradientReducer::replaced_accumulator() const {
+  for (size_t index = 0; index < params_.size(); ++index) {
+    const auto node = torch::autograd::impl::try_get_grad_accumulator(params_[index]);
+    if (node != nullptr && node != grad_accumulators_[index]) return index;
+  }
+  return std::nullopt;
+}
+
 void GradientReducer::set_listener(std::function<void(size_t)> listener) {
   using torch::autograd::variable_list;
   for (size_t index = 0; index < listener_keys_.size(); ++index) {

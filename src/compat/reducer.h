@@ -55,6 +55,13 @@ class GradientReducer final : public c10d::Reducer {
   // A static graph whose first pass has not come yet.
   bool awaits_first_pass() const { return static_graph_ && num_bwd_calls_ == 0; }
 
+  // set_(), which torch::load() calls, takes from a parameter the node that its gradients go
+  // through, and with it the hooks of this reducer. Gives the nodes back, before a forward pass
+  // makes new ones.
+  void keep_accumulators();
+  // A parameter that a forward pass has given a new node, so that its gradients bypass the reducer.
+  std::optional<size_t> replaced_accumulator() const;
+
   // Whether parameter `index` gets a gradient in a pass over `graph`.
   bool is_reached(size_t index, const GraphNodes& graph) const {
     return graph.count(grad_accumulators_[index].get()) > 0;

@@ -107,6 +107,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   void before_forward() override {
     require_usable("forward");
     require_no_local_pass("forward");
+    reducer_->keep_accumulators();
     run_before_next_forward();
     if (!options_.broadcast_buffers || buffers_.empty()) return;
     const bool training = module_->is_training() && at::GradMode::is_enabled();
@@ -124,6 +125,15 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
     require_same_trainable_set();
     if (const auto changed = changed_by_local_pass()) {
       refuse_to_begin(local_step(*changed, "backward"));
+    }
+    if (const auto replaced = reducer_->replaced_accumulator()) {
+      refuse_to_begin(
+          {.what = "parameter '" + parameters_.names[*replaced] +
+                   "' was loaded again (torch::load, set_()), and the forward pass after "
+                   "that bypassed the prepared model: its gradients would be those of "
+                   "this rank alone",
+           .where = "backward",
+           .hint = "call the prepared model, or Accelerator::prepare() after loading"});
     }
     if (options_.static_graph && reducer_->holds_unreduced_gradients()) {
       refuse_to_begin({.what = "a backward pass bypassed accelerator.backward(loss), which a "
@@ -254,6 +264,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   }
 
   void require_no_local_pass(const char* where) const override {
+    if (usable()) reducer_->keep_accumulators();  // also asked before each batch of a loader
     if (!options_.check_replicas || !usable() || !gradient_sync_ || local_passes_are_meant_) return;
     if (!reducer_->holds_unreduced_gradients()) return;
     refuse({.what = "a backward pass bypassed accelerator.backward(loss): its gradients are those "

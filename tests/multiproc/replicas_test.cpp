@@ -1,4 +1,5 @@
 // Loops that are ported by half do not train the ranks apart, and right ones are left in peace.
+#include "multiproc/state_folder.h"
 #include "multiproc/training.h"
 
 namespace accelerate::test {
@@ -43,6 +44,13 @@ struct HalfPorted {
   std::optional<PreparedOptimizer> optimizer;
   std::optional<decltype(std::declval<Accelerator&>().prepare(data_loader(samples(), {})))> loader;
 };
+
+void copy_values(const std::shared_ptr<Mlp>& to, const std::shared_ptr<Mlp>& from) {
+  const torch::NoGradGuard no_grad;
+  const auto values = from->parameters();
+  const auto parameters = to->parameters();
+  for (size_t i = 0; i < values.size(); ++i) parameters[i].copy_(values[i]);
+}
 
 TEST_F(Replicas, ALoopThatTrainsWithoutTheAcceleratorIsRefusedAtTheNextBatch) {
   run(2, [](const Rank& rank) {
@@ -387,6 +395,49 @@ TEST_F(Replicas, ZeroGradOfOneOptimizerDoesNotExcuseTheGradientsOfAnother) {
                 HasSubstr("the gradients are those of this rank alone"));
     body_optimizer.zero_grad();
     body_optimizer.step();  // nothing is left to step with
+  });
+}
+
+TEST_F(Replicas, WeightsThatAreLoadedAgainAreTrainedTogether) {
+  const StateFolder folder;
+  run(2, [&](const Rank& rank) {
+    const auto trained = [&](const std::string& load) {
+      HalfPorted half;
+      const std::string file = (folder / (load + ".pt")).string();
+      if (rank.rank == 0) torch::save(half.net, file);
+      half.accelerator.wait_for_everyone();
+      if (load == "own") torch::load(half.net, file);
+      if (load == "prepared") torch::load(*half.model, file);
+      half.train();
+      if (load == "own") torch::load(half.net, file);
+      if (load == "prepared") torch::load(*half.model, file);
+      if (load == "none") copy_values(half.net, HalfPorted().net);
+      for (int step = 0; step < 3; ++step) {  // without a loader
+        const StepData data = data_of_step(step, 2 * kRows);
+        half.accelerator.backward(loss_of((*half.model)(rows_of(data.input, rank.rank)),
+                                          rows_of(data.target, rank.rank)));
+        half.optimizer->step();
+        half.optimizer->zero_grad();
+      }
+      return flat(half.net->parameters());
+    };
+    const auto expected = trained("none");
+    EXPECT_EQ(trained("own"), expected);
+    EXPECT_EQ(trained("prepared"), expected);
+  });
+}
+
+TEST_F(Replicas, AForwardPassOfLoadedWeightsThatBypassesTheModelIsRefused) {
+  const StateFolder folder;
+  run(2, [&](const Rank& rank) {
+    HalfPorted half;
+    const std::string file = (folder / "net.pt").string();
+    if (rank.rank == 0) torch::save(half.net, file);
+    half.accelerator.wait_for_everyone();
+    torch::load(half.net, file);
+    const at::Tensor loss = half.net->forward(ones({2, 6})).sum();
+    EXPECT_THAT(usage_error([&] { half.accelerator.backward(loss); }),
+                HasSubstr("was loaded again (torch::load, set_())"));
   });
 }
 
