@@ -85,7 +85,6 @@ void GradientReducer::watch_first_pass() {
 }
 
 void GradientReducer::keep_accumulators() {
-  return;
   for (size_t index = 0; index < params_.size(); ++index) {
     if (torch::autograd::impl::try_get_grad_accumulator(params_[index]) ==
         grad_accumulators_[index]) {
