@@ -50,7 +50,8 @@ bool shall_replace(Prompter& prompter, const fs::path& path) {
   while (true) {
     try {
       return prompter.confirm(path.string() + " exists. Replace it?", false);
-    } catch (const WentBack&) {  // it is the first question
+    } catch (const WentBack&) {
+      continue;  // it is the first question
     }
   }
 }
@@ -63,7 +64,8 @@ PresentValues present_values(const fs::path& path) {
     for (const config::FileValue& value : config::load_config_file(path).values) {
       values[std::string(value.setting->name)] = value.text;
     }
-  } catch (const Error&) {  // a reason to replace it
+  } catch (const Error&) {
+    return {};  // a reason to replace it
   }
   return values;
 }

@@ -50,8 +50,9 @@ Key read_escape_sequence(const WizardInput& input) {
   }
 }
 
+constexpr char control(char letter) { return static_cast<char>(letter - 'a' + 1); }
+
 Key control_key(char c) {
-  constexpr auto control = [](char letter) { return static_cast<char>(letter - 'a' + 1); };
   if (c == control('a')) return Key::kFirst;
   if (c == control('e')) return Key::kLast;
   if (c == control('d')) return Key::kEnd;
