@@ -33,9 +33,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 sees an overlap where a literal is assigned to a std::string: gcc.gnu.org/PR105651, mended in 13; and a
-  # length beyond all bounds where one is put before a std::string.
-  add_compile_options(-Wno-restrict -Wno-stringop-overflow)
+  # g++ 12 sees an overlap where a literal is assigned to a std::string: gcc.gnu.org/PR105651, mended in 13.
+  add_compile_options(-Wno-restrict)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # In a batch of sources g++ takes every source for a header, in which a class must not hold a type without a name outside.

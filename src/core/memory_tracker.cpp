@@ -61,11 +61,14 @@ std::string readable(int64_t bytes) {
     ++unit;
   }
   std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return (bytes < 0 ? "-" : "") + std::string(text.data());
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s",
+                bytes < 0 ? -value : value, kUnits[unit]);
+  return text.data();
 }
 
-std::string signed_readable(int64_t bytes) { return (bytes < 0 ? "" : "+") + readable(bytes); }
+std::string signed_readable(int64_t bytes) {
+  return std::string(bytes < 0 ? "" : "+").append(readable(bytes));
+}
 
 std::string line_of(const std::string& what, const MemoryUsage& usage) {
   return "\n  " + what + ": " + readable(usage.begin_bytes) + " at the start, " +
