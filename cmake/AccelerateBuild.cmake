@@ -54,6 +54,12 @@ endif()
 # What nobody uses of a batch of sources stays out.
 add_link_options("$<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>:LINKER:--gc-sections>")
 
+# Compiles `target` with less optimisation than a release has: for code that waits, asks and prints, and is compiled by
+# everyone who tries the project.
+function(accelerate_compile_quickly target)
+  target_compile_options(${target} PRIVATE "$<$<CONFIG:Release>:-O1>")
+endfunction()
+
 # --- Unity builds and precompiled headers ----------------------------------------------------------------------------
 
 # libtorch's headers cost more than the code that includes them, so sources are compiled in batches. A batch never
