@@ -1,5 +1,6 @@
 #include "base/terminal_colours.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,12 +35,45 @@ std::string line_by_line(std::string_view text, Change change) {
   return result;
 }
 
-std::string coloured_message(std::string_view line) {
-  constexpr std::string_view kError = "error:";
-  if (line.starts_with(kError)) {
-    return painted(kError, kRed) + std::string(line.substr(kError.size()));
+constexpr size_t kLabelColumns = 7;     // of "error: ", "  at   " and "  try  "
+constexpr size_t kNarrowTerminal = 40;  // columns below which breaking lines does not help
+
+bool is_continuation(std::string_view line) { return line.find_first_not_of(' ') == kLabelColumns; }
+
+bool has_label(std::string_view line) {
+  return line.starts_with("error: ") || line.starts_with("  at   ") || line.starts_with("  try  ");
+}
+
+size_t columns_of_text(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+std::string wrapped_message(std::string_view line, size_t columns) {
+  if (columns_of_text(line) <= columns || line.starts_with("    | ")) return std::string(line);
+  const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
+  const size_t begin = has_label(line) ? kLabelColumns : blanks;
+  const size_t indent = has_label(line) ? kLabelColumns : blanks + 2;
+  std::string result(line.substr(0, begin));
+  std::string_view rest = line.substr(begin);
+  size_t used = begin;
+  bool begins_line = true;
+  while (!rest.empty()) {
+    const std::string_view word = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    const size_t width = columns_of_text(word);
+    if (!begins_line && used + 1 + width > columns) {
+      result += "\n" + std::string(indent, ' ');
+      used = indent;
+      begins_line = true;
+    }
+    if (!begins_line) result += ' ';
+    result += word;
+    used += width + (begins_line ? 0 : 1);
+    begins_line = false;
   }
-  return line.starts_with("  try  ") ? painted(line, kCyan) : std::string(line);
+  return result;
 }
 
 // "Usage: accelerate env", "Output:", "DTYPE  LARGEST LAYER".
@@ -75,8 +109,27 @@ bool shows_colours(int fd) {
          terminal != "dumb" && !terminal.empty();
 }
 
+std::string wrapped_messages(std::string_view text, size_t columns) {
+  return line_by_line(text, [&](std::string_view line) { return wrapped_message(line, columns); });
+}
+
+std::string fitted_messages(std::string_view text, int fd) {
+  winsize size{};
+  const bool is_known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0;
+  if (!is_known || size.ws_col < kNarrowTerminal) return std::string(text);
+  return wrapped_messages(text, size.ws_col);
+}
+
 std::string coloured_messages(std::string_view text, bool is_on) {
-  return is_on ? line_by_line(text, coloured_message) : std::string(text);
+  if (!is_on) return std::string(text);
+  bool is_hint = false;
+  return line_by_line(text, [&](std::string_view line) {
+    constexpr std::string_view kError = "error:";
+    is_hint = line.starts_with("  try  ") || (is_hint && is_continuation(line));
+    if (is_hint) return painted(line, kCyan);
+    if (!line.starts_with(kError)) return std::string(line);
+    return painted(kError, kRed) + std::string(line.substr(kError.size()));
+  });
 }
 
 std::string coloured_output(std::string_view text, bool is_on) {

@@ -33,8 +33,9 @@ hub. Only the headers of weight files are read. Sizes are binary: 1 GiB is 1024 
 
 Examples:
   accelerate estimate-memory model.safetensors
-  accelerate estimate-memory llama/config.json --batch 1 --sequence 4096 --ranks 8 64
-  accelerate estimate-memory llama --gpu_memory 80GiB --gpus 8 --optimizer adam8bit
+  accelerate estimate-memory llama/config.json --batch 1 --sequence 4096
+  accelerate estimate-memory llama --gpu_memory 80GiB --gpus 8
+  accelerate estimate-memory llama --ranks 8 64 --optimizer adam8bit
 )";
 
 struct EstimateOptions {

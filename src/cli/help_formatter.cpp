@@ -25,6 +25,22 @@ std::string HelpFormatter::make_usage(const CLI::App*, std::string) const {
   return "\nUsage: " + usage_ + "\n";
 }
 
+std::string HelpFormatter::make_footer(const CLI::App* app) const {
+  std::string footer = CLI::Formatter::make_footer(app);
+  const auto is_text = [&](size_t place) {
+    return place < footer.size() && footer[place] != '\n' && footer[place] != ' ';
+  };
+  size_t begin = 0;
+  for (size_t end = footer.find('\n'); end != std::string::npos; end = footer.find('\n', end + 1)) {
+    if (is_text(begin) && is_text(end + 1)) {
+      footer[end] = ' ';
+    } else {
+      begin = end + 1;
+    }
+  }
+  return footer;
+}
+
 std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
 }

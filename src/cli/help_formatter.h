@@ -8,7 +8,8 @@ namespace accelerate::cli {
 
 // CLI11's layout with a usage line that is written by hand, one empty line between groups, and of
 // an option only its name and the kind of its value: limits stand in the description where they
-// matter, and in the error when they are broken.
+// matter, and in the error when they are broken. Lines of a footer that follow each other are one
+// paragraph; indented ones stand alone.
 class HelpFormatter : public CLI::Formatter {
  public:
   explicit HelpFormatter(std::string usage);
@@ -17,6 +18,7 @@ class HelpFormatter : public CLI::Formatter {
                         CLI::AppFormatMode mode) const override;
   std::string make_usage(const CLI::App* app, std::string name) const override;
   std::string make_option_opts(const CLI::Option* option) const override;
+  std::string make_footer(const CLI::App* app) const override;
 
  private:
   std::string usage_;

@@ -33,7 +33,8 @@ void print_error(const accelerate::Error& error) {
   std::string text = "error: " + error.message() + "\n";
   if (!error.where().empty()) text += "  at   " + error.where() + "\n";
   if (!error.hint().empty()) text += "  try  " + error.hint() + "\n";
-  text = accelerate::coloured_messages(text, accelerate::shows_colours(STDERR_FILENO));
+  text = accelerate::coloured_messages(accelerate::fitted_messages(text, STDERR_FILENO),
+                                       accelerate::shows_colours(STDERR_FILENO));
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 

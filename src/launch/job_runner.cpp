@@ -58,7 +58,9 @@ class JobRunner {
 
  private:
   void obey(const Order& order);
-  void tell(const std::string& text) { sinks_[1].enqueue(coloured_messages(text, has_colours_)); }
+  void tell(const std::string& text) {
+    sinks_[1].enqueue(coloured_messages(fitted_messages(text, STDERR_FILENO), has_colours_));
+  }
   void start(const Order& order);
   void start_workers(const Order& order);
   std::string starter_name(int place) const;

@@ -9,6 +9,7 @@
 
 #include "base/fnv1a.h"
 #include "base/random_id.h"
+#include "base/terminal_colours.h"
 #include "base/unique_fd.h"
 
 namespace accelerate {
@@ -35,6 +36,29 @@ TEST(RandomId, HasSixteenDigitsAndComesOnce) {
     EXPECT_EQ(id.find_first_not_of("0123456789abcdef"), std::string::npos) << id;
     EXPECT_TRUE(seen.insert(id).second) << id;
   }
+}
+
+TEST(Messages, LongLinesAreBrokenBetweenWordsAndGoOnUnderWhatTheySay) {
+  EXPECT_EQ(
+      wrapped_messages("error: one two three\n  at   a/long/path/to/a/file\n  try  four fives\n",
+                       16),
+      "error: one two\n       three\n  at   a/long/path/to/a/file\n  try  four\n       fives\n");
+  EXPECT_EQ(wrapped_messages("accelerate launch: one two\n", 22),
+            "accelerate launch: one\n  two\n");
+  EXPECT_EQ(wrapped_messages("  ranks 0, 2 and 3 were stopped\n", 20),
+            "  ranks 0, 2 and 3\n    were stopped\n");
+  EXPECT_EQ(wrapped_messages("error: größe größe\n", 18), "error: größe größe\n");  // characters
+}
+
+TEST(Messages, WhatAWorkerSaidStaysAsItIs) {
+  const std::string quoted = "    | a  line that is longer than the terminal is\n";
+  EXPECT_EQ(wrapped_messages(quoted, 20), quoted);
+}
+
+TEST(Messages, AHintIsOfOneColourAlsoWhereItIsBroken) {
+  EXPECT_EQ(coloured_messages("  try  four\n       five\n       six\n  next\n       no\n", true),
+            "\x1b[36m  try  four\x1b[0m\n\x1b[36m       five\x1b[0m\n\x1b[36m       six\x1b[0m\n"
+            "  next\n       no\n");
 }
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) >= 0; }
