@@ -10,9 +10,11 @@
 
 #include "accelerate/errors.h"
 #include "base/random_id.h"
+#include "base/terminal_colours.h"
 #include "launch/command_line.h"
 #include "launch/hostfile.h"
 #include "launch/job_runner.h"
+#include "launch/machine.h"
 #include "launch/main_control.h"
 #include "launch/member_control.h"
 #include "launch/mpirun_command.h"
@@ -33,7 +35,7 @@ constexpr size_t kMaxPlanWord = size_t{64} << 10;
 
 void tell_user(const LaunchPlan& plan, const std::string& text) {
   if (plan.quiet) return;
-  const std::string line = "accelerate launch: " + text + "\n";
+  const std::string line = fitted_messages("accelerate launch: " + text + "\n", STDERR_FILENO);
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -146,15 +148,19 @@ void give_log_dir(LaunchPlan& plan) {
   tell_user(plan, "the output of all ranks goes to " + folder);
 }
 
-// Output of an earlier run is not replaced: if a rank that this launcher starts has files in the
-// folder, its ranks write to a new folder inside it, which is reported. Only disks that this
-// machine sees are examined, and the launchers of a job that is started by hand decide each for
-// itself.
+// Output of an earlier run is not replaced: if a rank of this job has files in the folder, the
+// ranks write to a new folder inside it, which is reported. A launcher that starts others looks for
+// the files of all ranks, on the disks that it sees, and passes the folder on; every launcher of a
+// machine, also one that was started by another, looks for those of its own ranks on its own disks.
 void keep_earlier_logs(LaunchPlan& plan) {
   if (plan.log_dir.empty()) return;
   const bool is_own_share = plan.launcher == LauncherKind::kLocal;
   const int first = is_own_share ? plan.machine_rank * plan.processes_per_machine() : 0;
   const int count = is_own_share ? plan.processes_per_machine() : plan.num_processes;
+  const fs::path named = plan.log_run > 1 ? plan.log_dir.parent_path() : plan.log_dir;
+  const auto folder_of_run = [&](int run) {
+    return run > 1 ? named / ("run_" + std::to_string(run)) : named;
+  };
   const auto holds_logs = [&](const fs::path& folder) {
     std::error_code error;
     for (int rank = first; rank < first + count; ++rank) {
@@ -162,12 +168,14 @@ void keep_earlier_logs(LaunchPlan& plan) {
     }
     return false;
   };
-  if (!holds_logs(plan.log_dir)) return;
-  int run = 2;
-  while (holds_logs(plan.log_dir / ("run_" + std::to_string(run)))) ++run;
-  const fs::path earlier = plan.log_dir;
-  plan.log_dir /= "run_" + std::to_string(run);
-  tell_user(plan, earlier.string() + " holds the output of an earlier run; this one goes to " +
+  int run = plan.log_run;
+  while (holds_logs(folder_of_run(run))) ++run;
+  if (run == plan.log_run) return;
+  plan.log_run = run;
+  plan.log_dir = folder_of_run(run);
+  const std::string where = plan.num_machines > 1 && is_own_share ? " on " + host_name() : "";
+  tell_user(plan, named.string() + where +
+                      " holds the output of an earlier run; this one goes to " +
                       plan.log_dir.string());
 }
 
@@ -368,6 +376,7 @@ int run_node_agent(const std::string& plan_text) {
     }
   }
   require_shares(plan);
+  keep_earlier_logs(plan);
   const int input = plan_text == kPlanInInput ? move_input_away() : -1;
   return run_here(plan, kRanks, remote.has_lifeline ? input : -1);
 }

@@ -68,10 +68,11 @@ struct LaunchPlan {
   // --- what becomes of their output
   bool prefix_output = false;       // "[rank 1] " before each line
   std::filesystem::path log_dir{};  // rank_N/stdout.log and stderr.log go here; "": no files
-  std::optional<Tee> tee{};         // unset: all is shown
-  bool quiet = false;               // nothing from the launcher but errors
-  bool repeat_last_lines = true;    // of the worker that failed, in the report
-  bool debug = false;               // tell the command and process of what is started
+  int log_run = 1;  // from 2 on log_dir is run_N in the folder that was named; set by run_job()
+  std::optional<Tee> tee{};       // unset: all is shown
+  bool quiet = false;             // nothing from the launcher but errors
+  bool repeat_last_lines = true;  // of the worker that failed, in the report
+  bool debug = false;             // tell the command and process of what is started
 
   // --- failure and end
   int max_restarts = 0;  // how often a job that failed begins anew, on all machines

@@ -71,6 +71,7 @@ Message plan_message(const RemotePlan& remote) {
       .set("affinity", plan.cpu_affinity)
       .set("prefix", plan.prefix_output)
       .set("log_dir", plan.log_dir.string())
+      .set("log_run", plan.log_run)
       .set("quiet", plan.quiet)
       .set("repeat", plan.repeat_last_lines)
       .set("debug", plan.debug)
@@ -115,6 +116,7 @@ RemotePlan plan_in(const std::string& text) {
   plan.cpu_affinity = number("affinity") != 0;
   plan.prefix_output = number("prefix") != 0;
   plan.log_dir = message->text("log_dir");
+  plan.log_run = number("log_run");
   plan.quiet = number("quiet") != 0;
   plan.repeat_last_lines = number("repeat") != 0;
   plan.debug = number("debug") != 0;

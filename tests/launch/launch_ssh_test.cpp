@@ -81,6 +81,32 @@ TEST_F(SshRuns, ProgramsOfTheLibraryMeet) {
                           "rank 1 of 2, local 0 of 1, node 1, restart 0, by torchrun: sum 3"));
 }
 
+TEST_F(SshRuns, LogsOfAnEarlierRunAreKeptOnTheDiskOfEachMachine) {
+  const std::string logs = folder_.path() / "logs";
+  // Only the second machine has them: they appear when it is reached.
+  ssh_ = folder_.write("ssh_with_disks",
+                       "#!/bin/bash\n[ \"$1\" = b ] && mkdir -p '" + logs +
+                           "/rank_1' && echo first > '" + logs + "/rank_1/stdout.log'\nexec '" +
+                           ssh_ + "' \"$@\"\n",
+                       true);
+  const RunResult result =
+      start_by_ssh("a\nb\n", 2, {"--log_dir", logs}, script("echo second"))->wait();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, MatchesRegex("accelerate launch: " + logs +
+                                       " on [^ ]+ holds the output of an earlier run; this one "
+                                       "goes to " +
+                                       logs + "/run_2\n"));
+  const auto written = [&](const std::string& file) {
+    std::ifstream stream(logs + "/" + file);
+    std::string line;
+    std::getline(stream, line);
+    return line;
+  };
+  EXPECT_EQ(written("rank_0/stdout.log"), "second");
+  EXPECT_EQ(written("rank_1/stdout.log"), "first");
+  EXPECT_EQ(written("run_2/rank_1/stdout.log"), "second");
+}
+
 TEST_F(SshRuns, ArgumentsArriveUnchanged) {
   auto program = script("printf '<%s>' \"$@\"; echo");
   program.insert(program.end(), {"it's", "$HOME", "a  b", "", "*", "\"q\"", "back\\slash"});
