@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/commands.h"
+#include "cli/setting_text.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
@@ -36,12 +37,12 @@ OptionOutline outline_setting(const config::Setting& setting) {
   if (!setting.negative_flag.empty()) {
     outline.flags.push_back("--" + std::string(setting.negative_flag));
   }
-  outline.help = setting.help;
+  outline.help = described(setting);
   outline.placeholder = config::placeholder_of(setting);
   for (const auto& choice : setting.choices) outline.choices.emplace_back(choice);
   if (setting.kind == config::Kind::kBool) outline.choices = {"true", "false"};
   outline.is_path = setting.kind == config::Kind::kPath;
-  outline.group = config::title_of(setting.group);
+  outline.group = marked_title(setting.group);
   return outline;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "config/capabilities.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
@@ -79,12 +80,6 @@ This part is generated: `accelerate config docs > docs/configuration.md`.
 
 std::string code(const std::string& text) { return text.empty() ? "" : "`" + text + "`"; }
 
-std::string plain_help(const Setting& setting) {
-  std::string text(setting.help);
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
-}
-
 std::string values_of(const Setting& setting) {
   switch (setting.kind) {
     case config::Kind::kSwitch:
@@ -129,12 +124,22 @@ std::string flags_of_setting(const Setting& setting) {
   return text;
 }
 
+std::string note_on_group(Group group) {
+  const config::CapabilityRow* missing = config::missing_for(group);
+  if (missing == nullptr) return "";
+  return std::string("\nNot part of this build, which refuses to start ") +
+         (missing->is_left_to_python
+              ? "native programs with it; Python programs get the variables.\n"
+              : "any program with it.\n");
+}
+
 std::string row(const Setting& setting) {
-  const std::string preset = setting.preset ? code(std::string(*setting.preset)) : "";
+  const bool is_decided = !setting.preset && !setting.fallback;
+  const std::string value = config::default_of(setting);
   return "| " + (setting.has_flag ? flags_of_setting(setting) : code(std::string(setting.name))) +
-         " | " + plain_help(setting) + " | " + values_of(setting) + " | " + preset + " | " +
-         code(std::string(setting.file_key)) + " | " + code(config::variable_of(setting)) + " | " +
-         effect_of(setting) + " |\n";
+         " | " + std::string(setting.help) + " | " + values_of(setting) + " | " +
+         (is_decided ? value : code(value)) + " | " + code(std::string(setting.file_key)) + " | " +
+         code(config::variable_of(setting)) + " | " + effect_of(setting) + " |\n";
 }
 
 }  // namespace
@@ -145,8 +150,9 @@ std::string settings_page() {
   for (const Setting* first : config::all_settings()) {
     if (std::find(done.begin(), done.end(), first->group) != done.end()) continue;
     done.push_back(first->group);
-    page += "\n### " + std::string(config::title_of(first->group)) +
-            "\n\n| flag | meaning | values | default | file | variable | effect |\n"
+    page += "\n### " + std::string(config::title_of(first->group)) + "\n" +
+            note_on_group(first->group) +
+            "\n| flag | meaning | values | default | file | variable | effect |\n"
             "|---|---|---|---|---|---|---|\n";
     for (const Setting* setting : config::all_settings()) {
       if (setting->group == first->group) page += row(*setting);

@@ -72,18 +72,16 @@ std::string dtype_table(const MemoryEstimate& estimate, const EstimateRequest& r
   return table.text() + "ADAM, SGD and 8-BIT ADAM: weights, gradients and optimizer of one rank\n";
 }
 
-bool is_runnable_strategy(estimate::Sharding sharding) {
-  return sharding == estimate::Sharding::kDdp || is_in_this_build(config::Capability::kFsdp) ||
-         is_in_this_build(config::Capability::kDeepspeed);
-}
-
 std::string marked_name(estimate::Sharding sharding) {
   return std::string(name_of(sharding)) + (is_runnable_strategy(sharding) ? "" : "*");
 }
 
 std::string note_on_marks() {
   const auto shardings = estimate::all_shardings();
-  if (std::all_of(shardings.begin(), shardings.end(), is_runnable_strategy)) return "";
+  if (std::all_of(shardings.begin(), shardings.end(),
+                  [](estimate::Sharding sharding) { return is_runnable_strategy(sharding); })) {
+    return "";
+  }
   return "* not part of this build: accelerate launch refuses to start it\n";
 }
 
@@ -176,6 +174,22 @@ ordered_json dtype_json(const DtypeEstimate& row) {
 }
 
 }  // namespace
+
+bool is_runnable_strategy(estimate::Sharding sharding,
+                          std::span<const config::CapabilityRow> rows) {
+  const bool has_fsdp = is_in_this_build(config::Capability::kFsdp, rows);
+  const bool has_deepspeed = is_in_this_build(config::Capability::kDeepspeed, rows);
+  switch (sharding) {
+    case estimate::Sharding::kDdp:
+      return true;
+    case estimate::Sharding::kZero1:
+      return has_deepspeed;
+    case estimate::Sharding::kZero2:  // FSDP calls it SHARD_GRAD_OP
+    case estimate::Sharding::kZero3:  // and this FULL_SHARD
+      return has_fsdp || has_deepspeed;
+  }
+  return false;
+}
 
 std::string memory_text(uint64_t bytes) {
   if (bytes < 1024) return std::to_string(bytes) + " B";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "config/capabilities.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
@@ -21,13 +22,8 @@ struct Row {
 
 std::string shown_value(const Setting& setting, const SettingValue& value) {
   if (value.text && !value.text->empty()) return setting.is_secret ? "(secret)" : *value.text;
-  // What happens where nobody says anything stands in brackets in the help.
-  const size_t begin = setting.help.find('[');
-  const size_t end = setting.help.find(']', begin == std::string_view::npos ? 0 : begin);
-  if (begin == std::string_view::npos || end == std::string_view::npos) return "none";
-  std::string effective(setting.help.substr(begin + 1, end - begin - 1));
-  std::replace(effective.begin(), effective.end(), '\n', ' ');
-  return "(" + effective + ")";
+  if (setting.fallback) return std::string(*setting.fallback);
+  return setting.decided.empty() ? "none" : "(" + std::string(setting.decided) + ")";
 }
 
 bool is_set(const SettingValue& value) {
@@ -47,6 +43,10 @@ std::string shown_source(const Setting& setting, const SettingValue& value) {
       break;
     case SourceKind::kPreset:
       return "default";
+  }
+  if (const auto* missing = config::missing_for(setting, value.text.value_or(""))) {
+    return text + (missing->is_left_to_python ? "; not part of this build, for Python programs only"
+                                              : "; not part of this build");
   }
   if (setting.effect == Effect::kNone) text += "; no effect";
   if (setting.effect == Effect::kForwarded) text += "; passed on, not used by native programs";

@@ -1,6 +1,7 @@
 #include "cli/launch_arguments.h"
 
 #include "accelerate/errors.h"
+#include "config/capabilities.h"
 #include "config/nearest_name.h"
 #include "config/schema.h"
 
@@ -15,6 +16,10 @@ using config::Setting;
   known.insert(known.end(), caller.own_flags.begin(), caller.own_flags.end());
   const std::string nearest = config::nearest_name(flag, known);
   std::string hint = nearest.empty() ? "accelerate launch --help lists the flags" : nearest + "?";
+  const Setting* meant = config::find_flag(nearest);
+  if (meant != nullptr && config::missing_for(meant->group) != nullptr) {
+    hint += " It is not part of this build";
+  }
   if (caller.takes_program) {
     hint += nearest.empty() ? "; those of your program come after it"
                             : " (flags of your program come after it)";

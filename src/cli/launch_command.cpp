@@ -1,14 +1,18 @@
 #include "cli/launch_command.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
+#include "base/terminal_colours.h"
 #include "base/user_folders.h"
 #include "cli/explain_dry_run.h"
 #include "cli/explain_table.h"
@@ -209,6 +213,35 @@ LaunchPlan make_launch_plan(const Settings& settings, const LaunchArguments& arg
 
 namespace {
 
+void tell(const std::string& note) {
+  if (note.empty()) return;
+  print(stderr, fitted_messages("accelerate launch: " + note + "\n", STDERR_FILENO));
+}
+
+config::WorkerKind worker_kind(const LaunchPlan& plan) {
+  return launch::runs_python(plan.command) ? config::WorkerKind::kPython
+                                           : config::WorkerKind::kNative;
+}
+
+// Throws ConfigError where this build or this machine lacks what is asked for.
+void refuse_what_is_missing(const Settings& settings, const LaunchPlan& plan) {
+  const config::WorkerKind workers = worker_kind(plan);
+  config::refuse_missing_capability(settings, workers);
+  if (workers == config::WorkerKind::kNative) {
+    config::refuse_inherited_variables(
+        [](const std::string& name) { return environment_variable(name.c_str()); });
+  }
+  refuse_missing_gpus(settings, plan);
+}
+
+// What a dry run says of a plan that would not be started.
+std::string note_on_refusal(const Settings& settings, const LaunchPlan& plan) {
+  const config::CapabilityRow* row = config::missing_capability(settings, worker_kind(plan));
+  if (row == nullptr) return "";
+  return "without --dry_run this is refused: " + config::refusal_of(*row, settings) + " (" +
+         config::place_of(settings[row->setting].source) + ")";
+}
+
 int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) {
   const LaunchArguments arguments = parse_launch_arguments(words);
   if (arguments.help != HelpWanted::kNo) {
@@ -219,11 +252,10 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   const auto file = find_config_file(named_config_file(arguments));
   if (file) refuse_sagemaker(*file);
   Settings settings = settings_of_run(arguments.flags, file ? &*file : nullptr);
-  const std::string overruled = overruled_by_allocation(settings);
-  if (!overruled.empty() && settings.integer("machine_rank").value_or(0) == 0) {
-    print(stderr, "accelerate launch: " + overruled + "\n");
-  }
+  std::string overruled = overruled_by_allocation(settings);
+  if (settings.integer("machine_rank").value_or(0) != 0) overruled.clear();
   if (settings.is_on("explain")) {
+    tell(std::exchange(overruled, ""));
     print_output(explain_table(settings, settings.is_on("all")));
     for (const std::string& name : config::variables_without_setting(variable_names())) {
       print(stdout, name + ": no setting has this variable; it is passed on to the workers\n");
@@ -236,18 +268,14 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   }
   LaunchPlan plan = make_launch_plan(settings, arguments);
   plan.repeat_last_lines = repeat_last_lines;
-  for (const std::string& note : launch_notes(settings, plan)) {
-    print(stderr, "accelerate launch: " + note + "\n");
-  }
-  if (settings.is_on("dry_run")) {
-    print(stdout, dry_run_text(plan));
-    return 0;
-  }
-  config::refuse_missing_capability(settings, launch::runs_python(plan.command)
-                                                  ? config::WorkerKind::kPython
-                                                  : config::WorkerKind::kNative);
-  refuse_missing_gpus(settings, plan);
-  return launch::run_job(plan);
+  const bool is_dry = settings.is_on("dry_run");
+  if (!is_dry) refuse_what_is_missing(settings, plan);  // before anything is said of a run
+  tell(overruled);
+  if (is_dry) tell(note_on_refusal(settings, plan));
+  for (const std::string& note : launch_notes(settings, plan)) tell(note);
+  if (!is_dry) return launch::run_job(plan);
+  print(stdout, dry_run_text(plan));
+  return 0;
 }
 
 }  // namespace

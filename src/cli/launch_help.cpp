@@ -3,12 +3,13 @@
 #include <vector>
 
 #include "cli/print_output.h"
+#include "cli/setting_text.h"
+#include "config/capabilities.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
 namespace {
 
-using config::Effect;
 using config::Group;
 using config::Setting;
 
@@ -47,22 +48,6 @@ std::string flags_column(const Setting& setting) {
   return placeholder.empty() ? text : text + " " + placeholder;
 }
 
-// What help says beside the flag: the text, then preset and choices where the text has none.
-std::string described(const Setting& setting) {
-  std::string text(setting.help);
-  if (!setting.choices.empty() && text.find(setting.choices[0]) == std::string::npos) {
-    text += ":";
-    for (const auto& choice : setting.choices) text += " " + std::string(choice);
-  }
-  const bool shows_preset = text.find('[') != std::string::npos;
-  if (setting.preset && !setting.preset->empty() && setting.kind != config::Kind::kSwitch &&
-      !shows_preset) {
-    text += " [" + std::string(*setting.preset) + "]";
-  }
-  if (setting.effect == Effect::kNone) text += " (no effect here)";
-  return text;
-}
-
 // Breaks `text` at blanks and line ends; continuation lines begin at the column.
 std::string in_column(const std::string& text, size_t begin, size_t column) {
   std::string out;
@@ -95,7 +80,7 @@ std::string in_column(const std::string& text, size_t begin, size_t column) {
 }
 
 std::string explained(Group group) {
-  std::string text = "\n" + std::string(config::title_of(group)) + ":\n";
+  std::string text = "\n" + marked_title(group) + ":\n";
   for (const Setting* setting : config::all_settings()) {
     if (setting->group != group || !setting->has_flag) continue;
     const std::string flags = flags_column(*setting);
@@ -141,6 +126,38 @@ std::string group_title(Group group) {
   return title + in_column(flags, title.size(), 17);
 }
 
+// How a group that native programs do not use is dealt with.
+enum class Dealing { kRefused, kRefusedForNativePrograms, kPassedOn };
+
+Dealing dealing_with(Group group) {
+  const config::CapabilityRow* missing = config::missing_for(group);
+  if (missing == nullptr) return Dealing::kPassedOn;
+  return missing->is_left_to_python ? Dealing::kRefusedForNativePrograms : Dealing::kRefused;
+}
+
+// The groups that are dealt with so, below `heading`; "" if there is none.
+std::string groups_text(Dealing dealing, const char* heading) {
+  std::string text;
+  for (const Group group : groups_of_launch()) {
+    if (!is_for_native_programs(group) && dealing_with(group) == dealing)
+      text += group_title(group);
+  }
+  return text.empty() ? "" : heading + text;
+}
+
+std::string groups_for_python() {
+  return groups_text(Dealing::kRefusedForNativePrograms,
+                     "\nNot part of this build, which refuses to start native programs with "
+                     "them.\nFiles, --explain and --dry_run accept them, and Python programs get "
+                     "them as\nvariables (--help_all explains each):\n") +
+         groups_text(Dealing::kRefused,
+                     "\nNot part of this build, which refuses to start any program with "
+                     "them.\nFiles, --explain and --dry_run accept them:\n") +
+         groups_text(Dealing::kPassedOn,
+                     "\nFor Python's library: passed on to the workers as variables, or without "
+                     "effect:\n");
+}
+
 }  // namespace
 
 std::string launch_help(HelpWanted wanted) {
@@ -148,14 +165,7 @@ std::string launch_help(HelpWanted wanted) {
   for (const Group group : groups_of_launch()) {
     if (is_for_native_programs(group) || wanted == HelpWanted::kAll) text += explained(group);
   }
-  if (wanted != HelpWanted::kAll) {
-    text +=
-        "\nFor Python's library: passed on to the workers as variables, or without effect\n"
-        "(--help_all explains each):\n";
-    for (const Group group : groups_of_launch()) {
-      if (!is_for_native_programs(group)) text += group_title(group);
-    }
-  }
+  if (wanted != HelpWanted::kAll) text += groups_for_python();
   text +=
       "\nHelp:\n  -h,--help                     Print this help and exit\n"
       "  --help_all                    Print the help of every flag and exit\n";

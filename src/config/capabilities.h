@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,18 +15,29 @@
 namespace accelerate::config {
 
 class Settings;
+struct Setting;
+enum class Group;
 
-enum class Capability { kFsdp, kDeepspeed, kMegatron, kMesh, kTpu, kFp8, kOtherDevices };
+enum class Capability {
+  kFsdp,
+  kDeepspeed,
+  kMegatron,
+  kMesh,
+  kTpu,
+  kFp8,
+  kOtherDevices,
+  kSagemaker,
+};
 
 struct CapabilityRow {
   Capability capability{};
   bool is_in_this_build = false;
   std::string_view name{};  // as messages call it; "": the setting and its value
   // The setting that asks for it: by one of `values`, in any case, or by being switched on where
-  // there are none.
+  // there are none. "": only the variable does.
   std::string_view setting{};
   std::span<const std::string_view> values{};
-  // The variable that asks a process for it; "": none does.
+  // The variable that asks a process for it, in the same way; "": none does.
   std::string_view variable{};
   // Workers that run Python are told of it and do it themselves.
   bool is_left_to_python = true;
@@ -36,7 +48,30 @@ inline constexpr std::array<std::string_view, 1> kFp8Value = {"fp8"};
 inline constexpr std::array<std::string_view, 7> kOtherDeviceTypes = {
     "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON"};
 
-inline constexpr std::array<CapabilityRow, 7> kCapabilities = {{
+inline constexpr std::array<std::string_view, 1> kTpuValue = {"tpu"};
+inline constexpr std::array<std::string_view, 2> kSagemakerTypes = {"data_parallel",
+                                                                    "model_parallel"};
+
+// ACCELERATE_DOWNCAST_BF16, XLA_USE_BF16 and XLA_DOWNCAST_BF16 only say how an XLA device computes,
+// and USE_TORCH_XLA whether one that is there may be used: they ask for nothing.
+inline constexpr CapabilityRow kTpuRow = {.capability = Capability::kTpu,
+                                          .is_in_this_build = false,
+                                          .name = "training on TPUs",
+                                          .setting = "tpu",
+                                          .is_left_to_python = false,
+                                          .hint = "--cpu, or a machine with NVIDIA GPUs"};
+
+// What `row` is about, asked for by another variable alone.
+constexpr CapabilityRow asked_by_variable(CapabilityRow row, std::string_view variable,
+                                          std::span<const std::string_view> values = {}) {
+  row.setting = {};
+  row.values = values;
+  row.variable = variable;
+  row.hint = "unset it, to train on CPUs or NVIDIA GPUs";
+  return row;
+}
+
+inline constexpr std::array<CapabilityRow, 12> kCapabilities = {{
     {.capability = Capability::kFsdp,
      .is_in_this_build = false,
      .name = "FSDP",
@@ -61,13 +96,11 @@ inline constexpr std::array<CapabilityRow, 7> kCapabilities = {{
      .setting = "use_parallelism_config",
      .variable = "ACCELERATE_USE_PARALLELISM_CONFIG",
      .hint = "leave it out: every process then holds the whole model (DDP)"},
-    {.capability = Capability::kTpu,
-     .is_in_this_build = false,
-     .name = "training on TPUs",
-     .setting = "tpu",
-     .variable = "ACCELERATE_IN_TPU_POD",
-     .is_left_to_python = false,
-     .hint = "--cpu, or a machine with NVIDIA GPUs"},
+    kTpuRow,
+    asked_by_variable(kTpuRow, "ACCELERATE_IN_TPU_POD"),
+    asked_by_variable(kTpuRow, "PJRT_DEVICE", kTpuValue),
+    asked_by_variable(kTpuRow, "ACCELERATE_USE_TPU"),
+    asked_by_variable(kTpuRow, "ACCELERATE_TPU"),
     {.capability = Capability::kFp8,
      .is_in_this_build = false,
      .name = "fp8",
@@ -80,6 +113,12 @@ inline constexpr std::array<CapabilityRow, 7> kCapabilities = {{
      .setting = "distributed_type",
      .values = kOtherDeviceTypes,
      .hint = "MULTI_GPU for NVIDIA GPUs, MULTI_CPU for processes on CPUs"},
+    {.capability = Capability::kSagemaker,
+     .is_in_this_build = false,
+     .name = "the data and model parallelism of SageMaker",
+     .values = kSagemakerTypes,
+     .variable = "ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE",
+     .hint = "unset it, and start the processes with accelerate launch (DDP)"},
 }};
 
 constexpr bool is_in_this_build(Capability capability,
@@ -90,6 +129,15 @@ constexpr bool is_in_this_build(Capability capability,
   return false;
 }
 
+// What the settings of a group are for; nothing for those that every build has.
+std::optional<Capability> capability_of(Group group);
+
+// The row that says why this build lacks what `setting` is for, or its value `text`; nullptr if
+// nothing is missing.
+const CapabilityRow* missing_for(const Setting& setting, std::string_view text = "",
+                                 std::span<const CapabilityRow> rows = kCapabilities);
+const CapabilityRow* missing_for(Group group, std::span<const CapabilityRow> rows = kCapabilities);
+
 // Whether a run in which workers run Python refuses less.
 enum class WorkerKind { kNative, kPython };
 
@@ -98,10 +146,20 @@ enum class WorkerKind { kNative, kPython };
 const CapabilityRow* missing_capability(const Settings& settings, WorkerKind workers,
                                         std::span<const CapabilityRow> rows = kCapabilities);
 
+// "FSDP is not part of this build": what is said of a row that `settings` ask for.
+std::string refusal_of(const CapabilityRow& row, const Settings& settings);
+
 // Throws ConfigError that names the flag, the variable or the line of the file that asks for what
 // workers of that kind cannot have. To be called where workers would start: settings that ask for
 // it can be read, explained, planned and converted.
 void refuse_missing_capability(const Settings& settings, WorkerKind workers,
                                std::span<const CapabilityRow> rows = kCapabilities);
+
+// Throws ConfigError that names the variable of this process that asks native workers, who inherit
+// it, for what they cannot have. Variables of settings count among the settings, where a flag may
+// overrule them.
+void refuse_inherited_variables(
+    const std::function<std::optional<std::string>(const std::string& name)>& variable,
+    std::span<const CapabilityRow> rows = kCapabilities);
 
 }  // namespace accelerate::config

@@ -137,7 +137,9 @@ bool is_word_of_truth(const std::string& text) {
 
 FileNode rewritten(const FileNode& node, const Setting* setting) {
   FileNode result = node;
-  if (setting == nullptr || node.kind != FileNode::Kind::kScalar || node.is_string) return result;
+  if (setting == nullptr || node.kind != FileNode::Kind::kScalar) return result;
+  if (const auto name = todays_name(*setting, node.text)) result.text = *name;
+  if (node.is_string) return result;
   const bool is_name = setting->kind == Kind::kText || setting->kind == Kind::kChoice ||
                        setting->kind == Kind::kPath;
   if (is_name && is_word_of_truth(node.text)) result.is_string = true;

@@ -80,6 +80,11 @@ std::string variable_of(const Setting& setting) {
 
 std::string flag_of(const Setting& setting) { return "--" + std::string(setting.name); }
 
+std::string default_of(const Setting& setting) {
+  if (setting.preset) return std::string(*setting.preset);
+  return std::string(setting.fallback.value_or(setting.decided));
+}
+
 std::string placeholder_of(const Setting& setting) {
   if (setting.kind == Kind::kSwitch) return "";
   if (!setting.placeholder.empty()) return std::string(setting.placeholder);

@@ -26,13 +26,11 @@ constexpr Setting deepspeed(SV name, Kind kind, SV key, SV variable, Spelling sp
 }
 
 // What DeepSpeed's own launcher is told; nothing of it reaches workers.
-constexpr Setting launching(SV name, Kind kind, SV key, Effect effect, SV help,
-                            std::span<const SV> choices = {}) {
+constexpr Setting launching(SV name, Kind kind, SV key, Effect effect, SV help) {
   return {.name = name,
           .group = Group::kDeepspeed,
           .kind = kind,
           .help = help,
-          .choices = choices,
           .file_key = key,
           .variable = kNoVariable,
           .effect = effect};
@@ -85,10 +83,14 @@ constexpr Setting kDeepspeedSettings[] = {
               "deepspeed_config.deepspeed_moe_layer_cls_names",
               "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", Spelling::kAsIs,
               "Mixture-of-experts layers, separated by commas"),
-    launching("deepspeed_multinode_launcher", Kind::kChoice,
-              "deepspeed_config.deepspeed_multinode_launcher", Effect::kUsed,
-              "What starts DeepSpeed jobs on several machines [pdsh, which is ssh here]",
-              kMultinodeLaunchers),
+    {.name = "deepspeed_multinode_launcher",
+     .group = Group::kDeepspeed,
+     .kind = Kind::kChoice,
+     .help = "What starts DeepSpeed jobs on several machines; pdsh is ssh here",
+     .fallback = "pdsh",
+     .choices = kMultinodeLaunchers,
+     .file_key = "deepspeed_config.deepspeed_multinode_launcher",
+     .variable = kNoVariable},
     launching("deepspeed_hostfile", Kind::kPath, "deepspeed_config.deepspeed_hostfile",
               Effect::kUsed, "The machines of a DeepSpeed job: lines such as node1 slots=2"),
     launching("deepspeed_exclusion_filter", Kind::kText,

@@ -85,8 +85,13 @@ struct Setting {
   Group group = Group::kProgram;
   Kind kind = Kind::kText;
   std::string_view help{};
-  // The value where nobody gives one. Unset: decided at the start, as `help` says.
+  // The value where nobody gives one.
   std::optional<std::string_view> preset{};
+  // The value that counts where nobody gives one although `preset` is unset: the launcher and the
+  // workers tell a value that somebody gave from this one.
+  std::optional<std::string_view> fallback{};
+  // Where the value is decided at the start: how, in words.
+  std::string_view decided{};
   std::span<const std::string_view> choices{};
   std::span<const std::string_view> words{};  // taken beside numbers, e.g. auto
   double least = -std::numeric_limits<double>::infinity();
@@ -116,6 +121,10 @@ std::string variable_of(const Setting& setting);
 
 // "--num_processes"
 std::string flag_of(const Setting& setting);
+
+// What counts where nobody gives a value: the preset or the fallback, else how it is decided, in
+// words; "" where that is nothing.
+std::string default_of(const Setting& setting);
 
 // "N", "PATH", "NAME": what stands for the value in help; "" where the flag takes none.
 std::string placeholder_of(const Setting& setting);

@@ -1,6 +1,7 @@
 #include "config/settings.h"
 
 #include <algorithm>
+#include <cctype>
 #include <stdexcept>
 #include <utility>
 
@@ -13,12 +14,14 @@ namespace {
 constexpr const char* kParadigms[] = {"cpu",           "multi_gpu", "tpu",
                                       "use_deepspeed", "use_fsdp",  "use_megatron_lm"};
 
-// What a file's distributed_type switches on.
-const char* paradigm_of(const std::string& distributed_type) {
+// What a file's distributed_type, written in any case, switches on.
+const char* paradigm_of(std::string distributed_type) {
+  std::transform(distributed_type.begin(), distributed_type.end(), distributed_type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
   if (distributed_type == "DEEPSPEED") return "use_deepspeed";
   if (distributed_type == "FSDP") return "use_fsdp";
   if (distributed_type == "MEGATRON_LM") return "use_megatron_lm";
-  if (distributed_type == "XLA") return "tpu";
+  if (distributed_type == "XLA" || distributed_type == "TPU") return "tpu";
   if (distributed_type == "MULTI_CPU") return "cpu";
   if (distributed_type.starts_with("MULTI_")) return "multi_gpu";
   return nullptr;

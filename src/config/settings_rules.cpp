@@ -4,6 +4,7 @@
 
 #include "accelerate/errors.h"
 #include "base/printable_text.h"
+#include "config/capabilities.h"
 #include "config/schema.h"
 #include "config/settings.h"
 
@@ -14,6 +15,11 @@ namespace {
                                      std::string what, std::string hint) {
   throw ConfigError(
       {.what = std::move(what), .where = place_of(settings[name].source), .hint = std::move(hint)});
+}
+
+// What a hint adds that names something native programs are refused.
+std::string for_python_only(Capability capability) {
+  return is_in_this_build(capability) ? "" : ", for Python programs: native ones are refused";
 }
 
 void check_program(const Settings& settings) {
@@ -35,7 +41,7 @@ void check_paradigm(const Settings& settings) {
   if (chosen.size() < 2) return;
   refuse_combination(settings, chosen[1],
                      chosen[0] + " and " + chosen[1] + " cannot be used together",
-                     "choose one of --cpu, --multi_gpu, --tpu, --use_deepspeed and --use_fsdp");
+                     "leave one of them out");
 }
 
 void check_processes(const Settings& settings) {
@@ -83,7 +89,8 @@ void check_sharding(const Settings& settings) {
   if (settings.is_on("use_parallelism_config") && !is_fsdp_2 && !is_deepspeed_file) {
     refuse_combination(settings, "use_parallelism_config",
                        "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",
-                       "--use_fsdp --fsdp_version 2 --use_parallelism_config");
+                       "--use_fsdp --fsdp_version 2 --use_parallelism_config" +
+                           for_python_only(Capability::kMesh));
   }
   if (settings.is_on("use_fsdp") && settings.is_on("fsdp_cpu_ram_efficient_loading") &&
       !settings.is_on("fsdp_sync_module_states")) {
@@ -91,7 +98,7 @@ void check_sharding(const Settings& settings) {
         settings, "fsdp_sync_module_states",
         "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: the other ranks get "
         "their weights from rank 0",
-        "--fsdp_sync_module_states true");
+        "--fsdp_sync_module_states true" + for_python_only(Capability::kFsdp));
   }
 }
 

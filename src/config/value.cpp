@@ -10,6 +10,7 @@
 #include "base/printable_text.h"
 #include "base/user_folders.h"
 #include "base/word_list.h"
+#include "config/capabilities.h"
 #include "config/nearest_name.h"
 
 namespace accelerate::config {
@@ -52,8 +53,11 @@ std::string plain_number(double number) {
   return text;
 }
 
+bool is_time(const Setting& setting) { return setting.placeholder == "SECONDS"; }
+
 std::string allowed_numbers(const Setting& setting) {
   std::string text = setting.kind == Kind::kInt ? "a whole number" : "a number";
+  if (is_time(setting)) text += " of seconds";
   const bool has_least = std::isfinite(setting.least);
   const bool has_most = std::isfinite(setting.most);
   if (has_least && has_most) {
@@ -80,6 +84,42 @@ std::optional<Number> parse_number(std::string_view text) {
   return number;
 }
 
+struct TimeUnit {
+  std::string_view name;
+  double seconds;
+};
+constexpr std::array<TimeUnit, 17> kTimeUnits = {{{"ms", 0.001},
+                                                  {"s", 1},
+                                                  {"sec", 1},
+                                                  {"secs", 1},
+                                                  {"second", 1},
+                                                  {"seconds", 1},
+                                                  {"m", 60},
+                                                  {"min", 60},
+                                                  {"mins", 60},
+                                                  {"minute", 60},
+                                                  {"minutes", 60},
+                                                  {"h", 3600},
+                                                  {"hr", 3600},
+                                                  {"hour", 3600},
+                                                  {"hours", 3600},
+                                                  {"d", 86400},
+                                                  {"day", 86400}}};
+
+// "600 (10min in seconds)" for a time with a unit; "" for anything else.
+std::string hint_on_time(const Setting& setting, std::string_view text) {
+  if (!is_time(setting)) return "";
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  std::string_view unit = text.substr(digits);
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  const auto number = decimal_number(text.substr(0, digits));
+  for (const TimeUnit& known : kTimeUnits) {
+    if (!number || known.name != lower(unit)) continue;
+    return plain_number(*number * known.seconds) + ", which is " + printable_text(text);
+  }
+  return "";
+}
+
 std::string checked_number(const Setting& setting, std::string_view text, const Source& source) {
   if (is_one_of(text, setting.words)) return lower(text);
   const bool is_whole = setting.kind == Kind::kInt;
@@ -87,7 +127,7 @@ std::string checked_number(const Setting& setting, std::string_view text, const 
   const std::optional<double> number =
       is_whole ? std::optional<double>(whole) : decimal_number(text);
   if (!number || *number < setting.least || *number > setting.most) {
-    refuse_value(setting, text, source, allowed_numbers(setting));
+    refuse_value(setting, text, source, allowed_numbers(setting), hint_on_time(setting, text));
   }
   if (whole) return std::to_string(*whole);
   const bool looks_whole = text.find_first_not_of("+-0123456789") == std::string_view::npos;
@@ -101,15 +141,13 @@ struct OtherWord {
   std::string_view hint;
 };
 
-// Words that are no typing errors: other names of a choice, and what older files say.
-constexpr std::array<OtherWord, 7> kOtherWords = {{
+// Words that are no typing errors: other names of a choice.
+constexpr std::array<OtherWord, 6> kOtherWords = {{
     {"mixed_precision", "fp32", "no: without mixed precision everything is computed in fp32"},
     {"mixed_precision", "float32", "no: without mixed precision everything is computed in float32"},
     {"mixed_precision", "float16", "fp16"},
     {"mixed_precision", "half", "fp16"},
     {"mixed_precision", "bfloat16", "bf16"},
-    {"distributed_type", "tpu",
-     "XLA: what files called TPU before version 0.27 of the Python library"},
     {"distributed_type", "ddp", "MULTI_GPU or MULTI_CPU, on which models are trained by DDP"},
 }};
 
@@ -120,20 +158,34 @@ std::string hint_on_other_word(const Setting& setting, std::string_view text) {
   return "";
 }
 
+// What a refusal says of the choices. Those that this build lacks can be named in files that are
+// read and converted, but nobody is told to try them.
+std::string allowed_choices(const Setting& setting) {
+  std::vector<std::string_view> present;
+  std::vector<std::string_view> missing;
+  for (const std::string_view choice : setting.choices) {
+    (is_missing_choice(setting, choice) ? missing : present).push_back(choice);
+  }
+  if (missing.empty()) return listed(setting.choices, "or");
+  return listed(present, "or") + " (" + listed(missing, "and") +
+         (missing.size() == 1 ? " is" : " are") + " not part of this build)";
+}
+
 std::string checked_choice(const Setting& setting, std::string_view text, const Source& source) {
-  if (is_one_of(text, setting.choices)) return std::string(text);
+  if (is_one_of(text, setting.choices) || todays_name(setting, text)) return std::string(text);
   const bool takes_truth = is_one_of("true", setting.choices);
   if (const auto truth = truth_of(text); truth && takes_truth) return *truth ? "true" : "false";
   if (std::string hint = hint_on_other_word(setting, text); !hint.empty()) {
-    refuse_value(setting, text, source, listed(setting.choices, "or"), std::move(hint));
+    refuse_value(setting, text, source, allowed_choices(setting), std::move(hint));
   }
   std::vector<std::string> names;
-  for (const std::string_view choice : setting.choices) names.emplace_back(choice);
+  for (const std::string_view choice : setting.choices) {
+    if (!is_missing_choice(setting, choice)) names.emplace_back(choice);
+  }
   const std::string nearest = nearest_name(lower(text), names);
   const std::string nearest_upper = nearest_name(upper(text), names);
   const std::string& best = nearest.empty() ? nearest_upper : nearest;
-  refuse_value(setting, text, source, listed(setting.choices, "or"),
-               best.empty() ? "" : best + "?");
+  refuse_value(setting, text, source, allowed_choices(setting), best.empty() ? "" : best + "?");
 }
 
 std::string checked_truths(const Setting& setting, std::string_view text, const Source& source) {
@@ -156,6 +208,16 @@ std::string checked_truths(const Setting& setting, std::string_view text, const 
 std::string place_of(const Source& source) {
   if (source.kind == SourceKind::kVariable) return "environment variable " + source.where;
   return source.where;
+}
+
+std::optional<std::string> todays_name(const Setting& setting, std::string_view text) {
+  if (setting.name == "distributed_type" && lower(text) == "tpu") return "XLA";
+  return std::nullopt;
+}
+
+bool is_missing_choice(const Setting& setting, std::string_view choice) {
+  const CapabilityRow* row = setting.has_flag ? missing_for(setting, choice) : nullptr;
+  return row != nullptr && row->setting == setting.name && !row->values.empty();
 }
 
 std::optional<bool> truth_of(std::string_view text) {

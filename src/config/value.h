@@ -24,6 +24,13 @@ struct Source {
 // As errors name it: "environment variable ACCELERATE_USE_CPU", "--cpu", "c.yaml:7".
 std::string place_of(const Source& source);
 
+// What a choice is called today that files of older versions call `text`; nothing if it was never
+// called so.
+std::optional<std::string> todays_name(const Setting& setting, std::string_view text);
+
+// Whether this build lacks that choice of a setting that has a flag: mixed_precision fp8, say.
+bool is_missing_choice(const Setting& setting, std::string_view choice);
+
 // y, yes, t, true, on, 1 or n, no, f, false, off, 0, in any case; nothing for another word.
 std::optional<bool> truth_of(std::string_view text);
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "config/capabilities.h"
 #include "config/nearest_name.h"
 #include "config/schema.h"
 
@@ -33,6 +34,12 @@ constexpr std::array<std::string_view, 18> kOthers = {"ACCELERATE_SUPERVISED_BY"
                                                       "ACCELERATE_FP8_USE_MXFP8_BLOCK_SCALING",
                                                       "ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE"};
 
+bool is_other_known(const std::string& name) {
+  return std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end() ||
+         std::any_of(kCapabilities.begin(), kCapabilities.end(),
+                     [&](const CapabilityRow& row) { return row.variable == name; });
+}
+
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -54,7 +61,7 @@ std::vector<std::string> variables_without_setting(const std::vector<std::string
   for (const std::string& name : names) {
     if (!name.starts_with("ACCELERATE_") && !name.starts_with("FSDP_")) continue;
     if (contains(known, name)) continue;
-    if (std::find(kOthers.begin(), kOthers.end(), name) != kOthers.end()) continue;
+    if (is_other_known(name)) continue;
     without.push_back(name);
   }
   return without;

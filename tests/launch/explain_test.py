@@ -37,6 +37,9 @@ class Explain(ProgramTest):
         names = [line.split()[0] for line in text.splitlines()[1:]]
         self.assertLess(names.index("num_machines"), names.index("module"))
         self.assertNotRegex(text, r"(?m)^\S+ +- ")
+        self.assertEqual(table["collective_timeout"], ("1800", "default"))
+        self.assertEqual(table["main_process_ip"], ("127.0.0.1", "default"))
+        self.assertEqual(table["gpu_ids"], ("all", "default"))
         self.assertRegex(text, r"(?m)^config_file +\(the one that accelerate config wrote, if any\) +default$")
 
     def test_a_file_that_says_it_twice_is_cited_where_it_says_it_itself(self):
@@ -209,7 +212,9 @@ class NotInThisBuild(ProgramTest):
     def refused(self, *words, by, what, environment=None):
         result = self.run_program("launch", *words, self.started(), environment=environment)
         self.assertEqual(result.returncode, 2, result.stderr)
-        self.assertIn(f"error: {what} is not part of this build\n  at   {by}\n  try  ", result.stderr)
+        self.assertTrue(  # first and alone: nothing is promised before it
+            result.stderr.startswith(f"error: {what} is not part of this build\n  at   {by}\n  try  "), result.stderr
+        )
         self.assertFalse((self.folder / "started").exists())
 
     def test_it_is_refused_where_workers_would_start_under_every_launcher(self):
@@ -236,6 +241,65 @@ class NotInThisBuild(ProgramTest):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("ACCELERATE_USE_FSDP" if flag == "--dry_run" else "use_fsdp", result.stdout)
         self.assertEqual(self.run_program("config", "show", "--config_file", path).returncode, 0)
+
+    def test_a_dry_run_and_a_table_say_what_would_be_refused(self):
+        result = self.run_program("launch", "--use_fsdp", "--dry_run", self.started())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(
+            result.stderr.startswith(
+                "accelerate launch: without --dry_run this is refused: FSDP is not part of this build (--use_fsdp)\n"
+            ),
+            result.stderr,
+        )
+        table = rows(self.run_program("launch", "--use_fsdp", "--mixed_precision", "fp8", "--tpu_use_sudo", "--explain").stdout)
+        self.assertEqual(table["use_fsdp"], ("true", "--use_fsdp; not part of this build, for Python programs only"))
+        self.assertEqual(
+            table["mixed_precision"], ("fp8", "--mixed_precision; not part of this build, for Python programs only")
+        )
+        self.assertEqual(table["tpu_use_sudo"], ("true", "--tpu_use_sudo; not part of this build"))
+
+    def test_an_old_file_for_tpus_is_read_explained_planned_and_converted(self):
+        path = self.write("old.yaml", "compute_environment: LOCAL_MACHINE\ndistributed_type: TPU\nnum_processes: 2\n")
+        for flag, shown in (("--explain", "distributed_type"), ("--dry_run", "WORLD_SIZE=2")):
+            result = self.run_program("launch", "--config_file", path, flag, self.started())
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(shown, result.stdout)
+        shown = self.run_program("config", "show", "--config_file", path)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("distributed_type: XLA\n", shown.stdout)  # what Python's library reads today
+        self.refused(
+            "--config_file",
+            path,
+            by=f"{path}:2",
+            what="training on TPUs (distributed_type TPU, which is called XLA since version 0.27 of the Python library)",
+        )
+        self.assertEqual(self.run_program("launch", "--cpu", "--config_file", path, "true").returncode, 0)
+
+    def test_a_type_in_small_letters_is_refused_too(self):
+        path = self.write("small.yaml", "distributed_type: fsdp\nnum_processes: 2\n")
+        self.refused("--config_file", path, by=f"{path}:1", what="FSDP")
+
+    def test_variables_that_workers_would_inherit_are_refused_before_they_start(self):
+        for name, value in (("PJRT_DEVICE", "TPU"), ("ACCELERATE_USE_TPU", "1"), ("ACCELERATE_IN_TPU_POD", "true")):
+            self.refused(by=f"environment variable {name}", what="training on TPUs", environment={name: value})
+        for name, value in (("PJRT_DEVICE", "CUDA"), ("ACCELERATE_USE_TPU", "0")):
+            result = self.run_program("launch", "--cpu", "true", environment={name: value})
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_nobody_is_told_to_try_it(self):
+        refused = self.run_program("launch", "--mixed_precision", "fp88", "true").stderr
+        self.assertEqual(
+            refused,
+            "error: mixed_precision cannot be 'fp88': it must be no, fp16 or bf16 (fp8 is not part of this build)\n"
+            "  at   --mixed_precision\n  try  fp16?\n",
+        )
+        self.assertIn(
+            "try  --use_fsdp? It is not part of this build", self.run_program("launch", "--use_fsd", "true").stderr
+        )
+        both = self.run_program("launch", "--cpu", "--multi_gpu", "true").stderr
+        self.assertEqual(
+            both, "error: cpu and multi_gpu cannot be used together\n  at   --multi_gpu\n  try  leave one of them out\n"
+        )
 
     def test_python_programs_are_told_of_what_their_library_does(self):
         program = self.write("train.py", "import os\nprint(os.environ['ACCELERATE_USE_FSDP'])\n")

@@ -162,6 +162,15 @@ class Usage(ProgramTest):
         )  # fmt: skip
         self.assertTrue((self.folder / "went_on").exists())
 
+    def test_a_time_with_a_unit_is_told_that_it_is_in_seconds(self):
+        for text, hint in (("10min", "600, which is 10min"), ("1.5 h", "5400, which is 1.5 h"), ("500ms", "0.5, which is 500ms")):
+            self.assertEqual(
+                self.refusal("launch", "--collective_timeout", text, "true"),
+                f"error: collective_timeout cannot be '{text}': it must be a number of seconds from 0.001 to 31536000\n"
+                f"  at   --collective_timeout\n  try  {hint}\n",
+            )
+        self.assertIn("a number of seconds from 0 to 86400\n", self.refusal("launch", "--grace_period", "soon", "true"))
+
     def test_a_time_of_the_self_test_is_looked_at_before_anything_starts(self):
         for text in ("abc", "0", "-1", "1.5"):
             with self.subTest(text=text):
@@ -191,6 +200,47 @@ class Help(ProgramTest):
             for line in help.splitlines():
                 # A word that is longer stays whole: choices, or a command to copy.
                 self.assertTrue(len(line) <= 80 or " " not in line.strip()[60:], (words, line))
+
+    def test_what_this_build_refuses_stands_under_a_heading_that_says_so(self):
+        short = self.run_program("launch", "--help").stdout
+        native = short.index("Not part of this build, which refuses to start native programs with them.")
+        everyone = short.index("Not part of this build, which refuses to start any program with them.")
+        passed_on = short.index("For Python's library:")
+        self.assertLess(native, everyone)
+        for title, begin, end in (
+            ("FSDP", native, everyone), ("DeepSpeed", native, everyone), ("Parallelism", native, everyone),
+            ("fp8", native, everyone), ("Megatron-LM", native, everyone), ("TPU", everyone, passed_on),
+            ("torch.compile", passed_on, len(short)),
+        ):  # fmt: skip
+            self.assertTrue(begin < short.index(f"\n  {title} ") < end, title)
+        self.assertRegex(short, r"--mixed_precision NAME +Mixed precision: no, fp16 or bf16; fp8 is not\n +part of this build \[no\]")
+        every = self.run_program("launch", "--help_all").stdout
+        self.assertIn("\nFSDP (not part of this build):\n", every)
+        self.assertIn("\ntorch.compile:\n", every)
+        self.assertIn("FSDP (not part of this build)", self.run_program("man").stdout)
+
+    def test_a_paragraph_is_wrapped_once(self):
+        for words in (["estimate-memory"], ["merge-weights"], ["test"], ["checkpoint"], ["completion"], ["to-fsdp2"]):
+            lines = self.run_program(*words, "--help").stdout.splitlines()
+            for line, following in zip(lines, lines[1:]):
+                if not line or not following or " " in (line[0], following[0]) or line.endswith((".", ":")):
+                    continue
+                self.assertGreater(len(line) + 1 + len(following.split()[0]), 80, (words, line, following))
+            for line in lines[lines.index("Examples:") + 1 :] if "Examples:" in lines else []:
+                self.assertTrue(line.startswith("  accelerate "), line)
+
+    def test_errors_break_between_words_on_a_terminal_and_not_elsewhere(self):
+        words = ("launch", "--use_parallelism_config", "true")
+        self.assertEqual(len(self.run_program(*words).stderr.splitlines()), 3)
+        terminal = Terminal(self.folder, *words, size=(24, 80), environment={"NO_COLOR": "1"})
+        self.assertEqual(terminal.wait(), 2)
+        self.assertEqual(
+            terminal.seen.replace("\r\n", "\n"),
+            "error: --use_parallelism_config needs --use_fsdp and --fsdp_version 2\n"
+            "  at   --use_parallelism_config\n"
+            "  try  --use_fsdp --fsdp_version 2 --use_parallelism_config, for Python\n"
+            "       programs: native ones are refused\n",
+        )
 
     def test_headings_are_bold_in_a_terminal_alone_and_without_no_color(self):
         self.assertNotIn("\x1b", self.run_program("env", "--help").stdout)

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "accelerate/errors.h"
+#include "cli/estimate_report.h"
 #include "config/capabilities.h"
 #include "config/config_file.h"
 #include "config/schema.h"
@@ -107,8 +108,87 @@ TEST(Capabilities, OneRowIsAllThatIsToBeFlipped) {
             "DeepSpeed is not part of this build | c.yaml:2");
 }
 
+TEST(Capabilities, FilesFromBeforeXlaAskForTpus) {
+  EXPECT_EQ(answer_to({.file = file_of("TPU")}),
+            "training on TPUs (distributed_type TPU, which is called XLA since version 0.27 of the "
+            "Python library) is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.flags = {{"--cpu", "true"}}, .file = file_of("TPU")}), "runs");
+}
+
+TEST(Capabilities, TypesCountInAnyCase) {
+  EXPECT_EQ(answer_to({.file = file_of("fsdp")}), "FSDP is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.file = file_of("multi_cpu")}), "runs");
+}
+
+std::string inherited(const std::string& name, const std::string& text,
+                      std::span<const CapabilityRow> rows = kCapabilities) {
+  try {
+    refuse_inherited_variables(
+        [&](const std::string& asked) {
+          return asked == name ? std::optional(text) : std::nullopt;
+        },
+        rows);
+  } catch (const ConfigError& error) {
+    return error.message() + " | " + error.where() + " | " + error.hint();
+  }
+  return "runs";
+}
+
+TEST(Capabilities, VariablesThatNoSettingHasAreRefusedToo) {
+  const auto refused = [](const std::string& name) {
+    return "training on TPUs is not part of this build | environment variable " + name +
+           " | unset it, to train on CPUs or NVIDIA GPUs";
+  };
+  EXPECT_EQ(inherited("PJRT_DEVICE", "TPU"), refused("PJRT_DEVICE"));
+  EXPECT_EQ(inherited("PJRT_DEVICE", "CPU"), "runs");
+  for (const char* name : {"ACCELERATE_IN_TPU_POD", "ACCELERATE_USE_TPU", "ACCELERATE_TPU"}) {
+    EXPECT_EQ(inherited(name, "1"), refused(name));
+    EXPECT_EQ(inherited(name, "false"), "runs") << name;
+  }
+  EXPECT_EQ(inherited("ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE", "NO"), "runs");
+  EXPECT_NE(inherited("ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE", "DATA_PARALLEL"), "runs");
+  // A flag may overrule the variable of a setting: it is asked for among the settings.
+  EXPECT_EQ(inherited("ACCELERATE_USE_FSDP", "true"), "runs");
+  auto rows = kCapabilities;
+  for (CapabilityRow& row : rows) row.is_in_this_build = row.capability == Capability::kTpu;
+  EXPECT_EQ(inherited("PJRT_DEVICE", "TPU", rows), "runs");
+}
+
+TEST(Capabilities, GroupsAndChoicesAreMarkedUntilTheirRowIsFlipped) {
+  EXPECT_NE(missing_for(Group::kFsdp), nullptr);
+  EXPECT_EQ(missing_for(Group::kMachines), nullptr);
+  EXPECT_EQ(missing_for(Group::kDynamo), nullptr);
+  const Setting& precision = *find_setting("mixed_precision");
+  EXPECT_NE(missing_for(precision, "FP8"), nullptr);
+  EXPECT_EQ(missing_for(precision, "bf16"), nullptr);
+  auto rows = kCapabilities;
+  for (CapabilityRow& row : rows) row.is_in_this_build = true;
+  EXPECT_EQ(missing_for(Group::kFsdp, rows), nullptr);
+  EXPECT_EQ(missing_for(precision, "fp8", rows), nullptr);
+}
+
+TEST(Capabilities, EachWayOfSharingMemoryAsksForItsOwn) {
+  using estimate::Sharding;
+  const auto runnable = [](std::optional<Capability> present) {
+    auto rows = kCapabilities;
+    for (CapabilityRow& row : rows) row.is_in_this_build = row.capability == present;
+    std::vector<bool> answers;
+    for (const Sharding sharding : estimate::all_shardings()) {
+      answers.push_back(cli::is_runnable_strategy(sharding, rows));
+    }
+    return answers;
+  };
+  EXPECT_EQ(runnable(std::nullopt), (std::vector{true, false, false, false}));
+  EXPECT_EQ(runnable(Capability::kFsdp), (std::vector{true, false, true, true}));
+  EXPECT_EQ(runnable(Capability::kDeepspeed), (std::vector{true, true, true, true}));
+}
+
 TEST(Capabilities, EveryRowNamesASettingThatThereIsAndTheVariableOfThatSetting) {
   for (const CapabilityRow& row : kCapabilities) {
+    if (row.setting.empty()) {
+      EXPECT_FALSE(row.variable.empty()) << row.name;
+      continue;
+    }
     const Setting* setting = find_setting(row.setting);
     ASSERT_NE(setting, nullptr) << row.setting;
     if (!variable_of(*setting).empty()) EXPECT_EQ(variable_of(*setting), row.variable);

@@ -46,6 +46,22 @@ TEST(Schema, EveryRowHasHelpAndAPresetThatItTakesItself) {
   }
 }
 
+TEST(Schema, WhatCountsWhereNobodyGivesAValueIsAValueAndNoPartOfTheHelp) {
+  for (const Setting* setting : all_settings()) {
+    EXPECT_EQ(setting->help.find_first_of("[]\n"), std::string_view::npos) << setting->name;
+    EXPECT_FALSE(setting->preset && setting->fallback) << setting->name;
+    EXPECT_FALSE((setting->preset || setting->fallback) && !setting->decided.empty())
+        << setting->name;
+    if (setting->fallback) {
+      EXPECT_NO_THROW(checked_value(*setting, *setting->fallback, {})) << setting->name;
+    }
+  }
+  EXPECT_EQ(default_of(*find_setting("collective_timeout")), "1800");
+  EXPECT_EQ(default_of(*find_setting("mixed_precision")), "no");
+  EXPECT_EQ(default_of(*find_setting("run_id")), "generated");
+  EXPECT_EQ(default_of(*find_setting("log_dir")), "");
+}
+
 TEST(Schema, WhatIsPassedToWorkersHasAVariable) {
   for (const Setting* setting : all_settings()) {
     if (setting->passed != Passed::kNever) {
@@ -110,13 +126,15 @@ TEST(Values, RefusalsNameThePlaceTheLimitsAndTheNearestName) {
             "num_processes cannot be '2x': it must be a whole number from 1 to 4096 | a.yaml:3 | ");
   EXPECT_EQ(
       value_refusal("mixed_precision", "bf61", {SourceKind::kFlag, "--mixed_precision"}),
-      "mixed_precision cannot be 'bf61': it must be no, fp16, bf16 or fp8 | --mixed_precision | "
-      "bf16?");
+      "mixed_precision cannot be 'bf61': it must be no, fp16 or bf16 (fp8 is not part of this "
+      "build) | --mixed_precision | bf16?");
   EXPECT_EQ(value_refusal("fsdp_auto_wrap_policy", "size_based_wrp", {}),
             "fsdp_auto_wrap_policy cannot be 'size_based_wrp': it must be TRANSFORMER_BASED_WRAP, "
             "SIZE_BASED_WRAP or NO_WRAP |  | SIZE_BASED_WRAP?");
-  EXPECT_THAT(value_refusal("grace_period", "nan", {}), HasSubstr("a number from 0 to 86400"));
-  EXPECT_THAT(value_refusal("grace_period", "1e400", {}), HasSubstr("a number from 0 to 86400"));
+  EXPECT_THAT(value_refusal("grace_period", "nan", {}),
+              HasSubstr("a number of seconds from 0 to 86400"));
+  EXPECT_THAT(value_refusal("grace_period", "1e400", {}),
+              HasSubstr("a number of seconds from 0 to 86400"));
   EXPECT_THAT(value_refusal("gradient_accumulation_steps", "", {}),
               HasSubstr("a whole number not below 1, or auto"));
 }

@@ -34,11 +34,24 @@ TEST(Accelerator, RefusesWhatItsVariablesAskForAndThisBuildLacks) {
   for (const auto& [variable, name] : {std::pair{"ACCELERATE_USE_FSDP", "FSDP"},
                                        std::pair{"ACCELERATE_USE_DEEPSPEED", "DeepSpeed"},
                                        std::pair{"ACCELERATE_USE_MEGATRON_LM", "Megatron-LM"},
+                                       std::pair{"ACCELERATE_USE_TPU", "training on TPUs"},
+                                       std::pair{"ACCELERATE_TPU", "training on TPUs"},
                                        std::pair{"ACCELERATE_IN_TPU_POD", "training on TPUs"}}) {
     const SetVariable set(variable, "True");
     EXPECT_EQ(refusal_of<ConfigError>(), std::string(name) + " is not part of this build | " +
                                              "environment variable " + variable);
   }
+}
+
+TEST(Accelerator, RefusesTheDevicesThatVariablesOfXlaName) {
+  {
+    const SetVariable set("PJRT_DEVICE", "TPU");
+    EXPECT_EQ(refusal_of<ConfigError>(),
+              "training on TPUs is not part of this build | environment variable PJRT_DEVICE");
+  }
+  const SetVariable cpu("PJRT_DEVICE", "CPU");
+  const SetVariable precision("XLA_USE_BF16", "1");  // how an XLA device would compute
+  EXPECT_EQ(refusal_of<ConfigError>(), "accepted");
 }
 
 TEST(Accelerator, VariablesThatSwitchItOffOrAreEmptyAskForNothing) {
