@@ -1,7 +1,9 @@
 // How the examples read their command lines: options (--name value or --name=value), or a few words
 // in order. --help says what a program does and takes; what cannot be read is answered by one line
-// of usage and status 2.
+// of usage and status 2, whatever the number of processes.
 #pragma once
+
+#include <accelerate/run.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -25,11 +27,33 @@ inline std::string program_name(char** argv) {
 
 inline bool asks_for_help(std::string_view word) { return word == "--help" || word == "-h"; }
 
-// Says what is wrong and how the program is called, and ends it.
+// "usage: program [FILE]"
+inline std::string usage_of(const std::string& program, const std::string& usage) {
+  return "usage: " + program + (usage.empty() ? "" : " ") + usage;
+}
+
+// Whether this process speaks for all those that a launcher started.
+inline bool is_first_process() {
+  for (const char* name : {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const char* rank = std::getenv(name)) return std::string_view(rank) == "0";
+  }
+  return true;
+}
+
+// Says what is wrong and how the program is called, and ends it. accelerate::run() prints it once
+// for all processes.
 [[noreturn]] inline void refuse_words(const std::string& program, const std::string& what,
                                       const std::string& usage) {
-  std::cerr << program << ": " << what << "; usage: " << program << " " << usage << "\n";
+  accelerate::run([&] {
+    throw std::invalid_argument(program + ": " + what + "; " + usage_of(program, usage));
+  });
   std::exit(2);
+}
+
+// Prints `help` once for all processes, and ends the program.
+[[noreturn]] inline void print_help(const std::string& help) {
+  if (is_first_process()) std::cout << help << std::flush;
+  std::exit(0);
 }
 
 // The number that all of `text` is; throws if it is none.
@@ -51,8 +75,7 @@ class Words {
   Words(int argc, char** argv, std::string usage, const std::string& about)
       : program_(program_name(argv)), usage_(std::move(usage)), words_(argv + 1, argv + argc) {
     if (std::any_of(words_.begin(), words_.end(), asks_for_help)) {
-      std::cout << "usage: " << program_ << " " << usage_ << "\n" << about << "\n";
-      std::exit(0);
+      print_help(usage_of(program_, usage_) + "\n" + about + "\n");
     }
     std::istringstream names(usage_);
     size_t needed = 0;
@@ -67,6 +90,25 @@ class Words {
 
   std::string text(size_t place, const std::string& otherwise = "") const {
     return place < words_.size() ? words_[place] : otherwise;
+  }
+  // One of `choices`.
+  std::string choice(size_t place, const std::vector<std::string>& choices,
+                     const std::string& otherwise) const {
+    const std::string word = text(place, otherwise);
+    if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
+      refuse(word + " is not one of the choices");
+    }
+    return word;
+  }
+  // The name of a file, which may be missing where `may_be_missing`.
+  std::string file(size_t place, const std::string& otherwise = "",
+                   bool may_be_missing = false) const {
+    std::string name = text(place, otherwise);
+    std::error_code unknown;
+    const bool is_there = std::filesystem::exists(name, unknown);
+    if (std::filesystem::is_directory(name, unknown)) refuse(name + " is a folder, not a file");
+    if (!may_be_missing && !is_there) refuse("there is no file " + name);
+    return name;
   }
   // A whole number from 1 on.
   int64_t count(size_t place, int64_t otherwise) const {
@@ -107,13 +149,12 @@ inline void read_options(int argc, char** argv, const std::string& about,
                          const OptionTable& options) {
   const std::string program = program_name(argv);
   if (std::any_of(argv + 1, argv + argc, asks_for_help)) {
-    std::cout << "usage: " << program << " [--option value ...]\n" << about << "\n\n";
+    std::string help = usage_of(program, "[--option value ...]") + "\n" + about + "\n\n";
     for (const auto& [name, option] : options) {
-      std::cout << "  " << name
-                << std::string(std::max<size_t>(20, name.size() + 2) - name.size(), ' ')
-                << option.help << "\n";
+      help += "  " + name + std::string(std::max<size_t>(20, name.size() + 2) - name.size(), ' ') +
+              option.help + "\n";
     }
-    std::exit(0);
+    print_help(help);
   }
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];

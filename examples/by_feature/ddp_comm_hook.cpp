@@ -41,5 +41,6 @@ void train(const std::string& hook) {
 int main(int argc, char** argv) {
   const Words words(argc, argv, "[no|fp16|bf16|power_sgd]",
                     "Sends gradients in fewer bytes, as bf16 by default.");
-  return accelerate::run([&] { train(words.text(0, "bf16")); });
+  const std::string hook = words.choice(0, {"no", "fp16", "bf16", "power_sgd"}, "bf16");
+  return accelerate::run([&] { train(hook); });
 }

@@ -79,6 +79,6 @@ int main(int argc, char** argv) {
   const Words words(argc, argv, "[FILE] [BATCHES]",
                     "Reads an epoch; stops after BATCHES [all] and continues from FILE [place.pt] "
                     "when it is started again.");
-  return accelerate::run(
-      [&] { return run_epoch(words.text(0, "place.pt"), words.count(1, kNumbers)); });
+  return accelerate::run([file = words.file(0, "place.pt", true),
+                          batches = words.count(1, kNumbers)] { return run_epoch(file, batches); });
 }

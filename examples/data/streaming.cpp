@@ -107,5 +107,5 @@ int main(int argc, char** argv) {
   const Words words(argc, argv, "FILE",
                     "Trains on a text file that is read line by line: 0 or 1, a tab, words.\n"
                     "  printf '1\\tso good\\n0\\tso bad\\n' > reviews.tsv   makes a small one");
-  return accelerate::run([&] { train(words.text(0)); });
+  return accelerate::run([file = words.file(0)] { train(file); });
 }

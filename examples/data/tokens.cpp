@@ -45,5 +45,5 @@ int main(int argc, char** argv) {
                     "Trains a bigram model on a file of token ids (uint16, below 256, no header).\n"
                     "  python3 -c 'import sys, array; array.array(\"H\", "
                     "open(\"README.md\", \"rb\").read()).tofile(sys.stdout.buffer)' > tokens.bin");
-  return accelerate::run([&] { train(words.text(0)); });
+  return accelerate::run([file = words.file(0)] { train(file); });
 }
