@@ -73,7 +73,7 @@ class Selftest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             result = self.launch("--json", folder=folder)
             self.assertEqual(os.listdir(folder), [])
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
         report = json.loads(result.stdout)
         self.assertEqual([(check["family"], check["name"]) for check in report["checks"]], CHECKS)
         alone = PROCESSES == 1
