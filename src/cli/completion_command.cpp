@@ -17,9 +17,8 @@ namespace {
 std::map<std::string, std::string> other_shells() {
   std::map<std::string, std::string> hints;
   for (const char* shell : {"ash", "csh", "dash", "ksh", "mksh", "nu", "pwsh", "sh", "tcsh"}) {
-    hints[shell] =
-        std::string("accelerate launch --help lists the flags; there is no completion for ") +
-        shell;
+    hints[shell] = std::string("there is no completion for ") + shell +
+                   "; accelerate launch --help lists the flags";
   }
   return hints;
 }
@@ -36,9 +35,10 @@ Command setup_completion(CLI::App& app) {
       ->check(one_of("the shell", {"bash", "zsh", "fish"}, other_shells()))
       ->required();
   command->footer(
-      "For bash, in ~/.bashrc:               eval \"$(accelerate completion bash)\"\n"
-      "For zsh, in ~/.zshrc after compinit:  eval \"$(accelerate completion zsh)\"\n"
-      "For fish, in config.fish:             accelerate completion fish | source");
+      "To have it in every shell:\n"
+      "  ~/.bashrc                  eval \"$(accelerate completion bash)\"\n"
+      "  ~/.zshrc, after compinit   eval \"$(accelerate completion zsh)\"\n"
+      "  config.fish                accelerate completion fish | source");
   return {command, [shell] {
             const CommandOutline program = outline_program();
             const std::string script = *shell == "bash"  ? bash_completion(program)

@@ -1,5 +1,7 @@
 #include "cli/config_command.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/terminal_colours.h"
 #include "cli/config_docs.h"
 #include "cli/help_formatter.h"
 #include "cli/usage.h"
@@ -120,7 +123,9 @@ int run_update(const ConfigOptions& options) {
 int run_show(const ConfigOptions& options) {
   const fs::path path = path_of(options);
   if (options.config_file.empty() && !is_present(path)) {
-    std::printf("no configuration file; accelerate config would write %s\n", path.c_str());
+    const std::string text =
+        "no configuration file; accelerate config would write " + path.string() + "\n";
+    std::fputs(fitted_messages(text, STDOUT_FILENO).c_str(), stdout);
     return 0;
   }
   const config::ConfigFile file = config::load_config_file(path);

@@ -14,6 +14,10 @@ using config::Setting;
 using config::SettingValue;
 using config::SourceKind;
 
+// Longer ones are whole, but do not push the others to the right.
+constexpr size_t kWidestName = 32;
+constexpr size_t kWidestValue = 20;
+
 struct Row {
   std::string name;
   std::string value;
@@ -74,14 +78,13 @@ std::string explain_table(const config::Settings& settings, bool with_defaults) 
     value_width = std::max(value_width, row.value.size());
   }
   const auto padded = [](const std::string& text, size_t width) {
-    return text + std::string(width - text.size() + 2, ' ');
+    return text + std::string(std::max(width, text.size()) - text.size() + 2, ' ');
   };
-  name_width = std::max<size_t>(name_width, 7);
-  std::string text =
-      padded("SETTING", name_width) + padded("VALUE", std::max<size_t>(value_width, 5)) + "FROM\n";
+  name_width = std::clamp<size_t>(name_width, 7, kWidestName);
+  value_width = std::clamp<size_t>(value_width, 5, kWidestValue);
+  std::string text = padded("SETTING", name_width) + padded("VALUE", value_width) + "FROM\n";
   for (const Row& row : rows) {
-    text += padded(row.name, name_width) + padded(row.value, std::max<size_t>(value_width, 5)) +
-            row.source + "\n";
+    text += padded(row.name, name_width) + padded(row.value, value_width) + row.source + "\n";
   }
   if (left_out > 0) {
     text += std::to_string(left_out) + " more have their defaults: --explain --all\n";

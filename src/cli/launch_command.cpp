@@ -256,7 +256,7 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   if (settings.integer("machine_rank").value_or(0) != 0) overruled.clear();
   if (settings.is_on("explain")) {
     tell(std::exchange(overruled, ""));
-    print_output(explain_table(settings, settings.is_on("all")));
+    print_output(fitted_messages(explain_table(settings, settings.is_on("all")), STDOUT_FILENO));
     for (const std::string& name : config::variables_without_setting(variable_names())) {
       print(stdout, name + ": no setting has this variable; it is passed on to the workers\n");
     }

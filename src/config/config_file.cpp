@@ -159,7 +159,9 @@ std::string ConfigFile::place(int line) const { return place_in_file(path, line)
 
 FileNode upgraded_document(FileNode document, const std::filesystem::path& path) {
   if (document.kind != FileNode::Kind::kMap) {
-    throw ConfigError({.what = "the file holds no settings", .where = path.string()});
+    throw ConfigError({.what = "the file holds no settings",
+                       .where = path.string(),
+                       .hint = "write a new one with accelerate config"});
   }
   set_missing(document, "compute_environment", FileNode::string("LOCAL_MACHINE"));
   if (!has_value(document, "distributed_type")) {

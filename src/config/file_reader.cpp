@@ -111,7 +111,7 @@ FileNode parse_config_text(const std::string& text, const std::filesystem::path&
 FileNode read_config_text(const std::filesystem::path& path) {
   std::error_code no_file;
   if (std::filesystem::is_directory(path, no_file)) {
-    throw ConfigError({.what = "'" + path.string() + "' is a folder, no configuration file",
+    throw ConfigError({.what = "'" + path.string() + "' is a folder, not a configuration file",
                        .hint = "name a file in it"});
   }
   if (!std::filesystem::is_regular_file(path, no_file)) {

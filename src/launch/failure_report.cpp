@@ -196,7 +196,7 @@ void append_other_errors(std::string& report, const LaunchOutcome& outcome) {
 
 void append_last_lines(std::string& report, const WorkerEnd& end) {
   if (end.last_lines.empty()) {
-    report += "  it wrote nothing\n";
+    if (end.error.empty()) report += "  it wrote nothing\n";
     return;
   }
   report += end.last_lines.size() == 1 ? "  its last line:\n" : "  its last lines:\n";

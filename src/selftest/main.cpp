@@ -22,7 +22,7 @@ int run_all(const Arguments& arguments) {
   Communicator control(state,
                        {.timeout = 2 * arguments.timeout, .rendezvous_timeout = arguments.timeout});
   Runner runner(control, arguments.timeout);
-  TickList ticks(state.world_size(), wants_colours(STDOUT_FILENO));
+  TickList ticks(state.world_size(), wants_colours(STDOUT_FILENO), columns_of(STDOUT_FILENO));
   std::vector<CheckResult> results;
   for (const Check& check : all_checks(arguments.folder)) {
     results.push_back(runner.run(check));

@@ -1,5 +1,6 @@
 #include "selftest/report.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,27 @@ std::string indented(std::string text, size_t depth) {
   return text;
 }
 
+// `text` in lines of `width` characters that begin at a column, the first where it stands. A longer
+// word stays whole.
+std::string in_lines(const std::string& text, size_t width, size_t column) {
+  std::string result;
+  size_t used = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    const auto letters = static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    }));
+    const bool begins_line = used > 0 && used + 1 + letters > width;
+    if (begins_line) result += "\n" + std::string(column, ' ');
+    if (used > 0 && !begins_line) result += ' ';
+    used = used == 0 || begins_line ? letters : used + 1 + letters;
+    result += word;
+    begin = end + 1;
+  }
+  return result;
+}
+
 const char* name_of(Status status) {
   switch (status) {
     case Status::kPassed:
@@ -69,6 +91,8 @@ std::string TickList::coloured(const char* colour, const std::string& text) cons
 
 std::string TickList::lines(const CheckResult& result) {
   constexpr size_t kNameWidth = 28;
+  constexpr size_t kDetailColumn = 44;
+  constexpr size_t kLeastDetail = 20;  // columns
   std::string text;
   if (result.family != family_) {
     text += (family_.empty() ? "" : "\n") + coloured(kBold, result.family) + "\n";
@@ -84,8 +108,10 @@ std::string TickList::lines(const CheckResult& result) {
           "  " + std::string(8 - std::min<size_t>(8, duration_text(result.duration).size()), ' ') +
               duration_text(result.duration));
   if (!result.detail.empty()) {
-    text +=
-        "  " + std::string(result.status == Status::kSkipped ? "skipped: " : "") + result.detail;
+    const std::string detail =
+        (result.status == Status::kSkipped ? "skipped: " : "") + result.detail;
+    const bool is_broken = columns_ >= kDetailColumn + kLeastDetail;
+    text += "  " + (is_broken ? in_lines(detail, columns_ - kDetailColumn, kDetailColumn) : detail);
   }
   text += "\n";
   for (const CheckResult::Failure& failure : result.failures) {
@@ -135,6 +161,12 @@ std::string to_json(const ProcessState& state, const std::vector<CheckResult>& r
 
 bool all_passed(const std::vector<CheckResult>& results) {
   return count(results, Status::kFailed) == 0;
+}
+
+size_t columns_of(int fd) {
+  if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) return 0;
+  winsize size{};
+  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 bool wants_colours(int fd) {

@@ -93,7 +93,7 @@ class Explain(ProgramTest):
         (self.folder / "d.yaml").mkdir()
         result = self.run_program("launch", "--config_file", "d.yaml", "true")
         self.assertEqual(result.returncode, 2)
-        self.assertIn("error: 'd.yaml' is a folder, no configuration file\n", result.stderr)
+        self.assertIn("error: 'd.yaml' is a folder, not a configuration file\n", result.stderr)
 
     def test_a_host_file_that_is_not_there_is_named_with_who_gave_it(self):
         result = self.run_program("launch", "--launcher", "mpirun", "--hostfile", "nowhere", "true")

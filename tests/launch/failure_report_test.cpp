@@ -152,6 +152,15 @@ TEST(FailureReport, NamesTheMachineAndTheException) {
             "  it said: std::runtime_error: the disk is full\n");
 }
 
+TEST(FailureReport, WhoToldTheLauncherSomethingDidNotWriteNothing) {
+  LaunchOutcome outcome;
+  outcome.ends = {end_of(0, exited(2), WorkerFate::kFailed, milliseconds(4))};
+  outcome.ends[0].error = "train: --lr needs a value";
+  EXPECT_EQ(failure_report(outcome),
+            "error: rank 0 of 1 exited with status 2 after 4 ms (pid 1000)\n"
+            "  it said: train: --lr needs a value\n");
+}
+
 TEST(FailureReport, TheFirstFailureIsTheOneThatHappenedFirstNotTheOneThatWasToldFirst) {
   LaunchOutcome outcome;
   outcome.ends = {end_of(0, exited(4), WorkerFate::kFailed, milliseconds(130)),

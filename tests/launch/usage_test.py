@@ -47,7 +47,7 @@ class Usage(ProgramTest):
         self.assertIn("try  bash?\n", self.refusal("completion", "bahs"))
 
     def test_another_word_is_not_taken_for_a_typing_error(self):
-        self.assertIn("try  accelerate launch --help lists the flags; there is no completion for tcsh\n", self.refusal("completion", "tcsh"))
+        self.assertIn("try  there is no completion for tcsh; accelerate launch --help lists the flags\n", self.refusal("completion", "tcsh"))
         for words in (("config", "default"), ("launch",)):
             said = self.refusal(*words, "--mixed_precision", "fp32", *(["true"] if words == ("launch",) else []))
             self.assertIn("try  no: without mixed precision everything is computed in fp32\n", said)
@@ -228,6 +228,21 @@ class Help(ProgramTest):
                 self.assertGreater(len(line) + 1 + len(following.split()[0]), 80, (words, line, following))
             for line in lines[lines.index("Examples:") + 1 :] if "Examples:" in lines else []:
                 self.assertTrue(line.startswith("  accelerate "), line)
+
+    def test_lines_that_stand_alone_are_not_joined(self):
+        self.assertIn(
+            '\n  ~/.bashrc                  eval "$(accelerate completion bash)"\n',
+            self.run_program("completion", "--help").stdout,
+        )
+
+    def test_a_table_of_settings_fits_into_eighty_columns(self):
+        for words in (("--use_fsdp", "--explain"), ("--explain", "--all")):
+            terminal = Terminal(self.folder, "launch", *words, size=(24, 80), environment={"NO_COLOR": "1"})
+            self.assertEqual(terminal.wait(), 0)
+            lines = terminal.seen.replace("\r\n", "\n").splitlines()
+            self.assertEqual([line for line in lines if len(line) > 80], [])
+        # A few long values do not push all others to the right.
+        self.assertIn("\nmachine_rank                      0                     default\n", terminal.seen.replace("\r", ""))
 
     def test_errors_break_between_words_on_a_terminal_and_not_elsewhere(self):
         words = ("launch", "--use_parallelism_config", "true")

@@ -78,6 +78,18 @@ TEST(SelftestReport, ListsChecksByFamilyWithTickDurationAndDetail) {
   EXPECT_EQ(list.summary({passed()}), "1 passed in 12 ms");
 }
 
+TEST(SelftestReport, DetailsAreBrokenBetweenWordsWhereTheListIsNarrow) {
+  TickList list(2, false, 72);
+  CheckResult result = passed();
+  result.detail = "4 batches on each rank; metrics see · once";
+  EXPECT_EQ(list.lines(result),
+            "data\n"
+            "  ✓ every sample once                12 ms  4 batches on each rank;\n"
+            "                                            metrics see · once\n");
+  EXPECT_EQ(list.lines(skipped()),
+            "  - dispatched batches                1 ms  skipped: no such device\n");
+}
+
 TEST(SelftestReport, ColoursTicksOnRequest) {
   TickList list(2, true);
   EXPECT_THAT(list.lines(passed()), HasSubstr("\x1b[32m✓\x1b[0m"));
