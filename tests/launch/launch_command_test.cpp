@@ -43,7 +43,8 @@ TEST_F(Launcher, BadValuesAreUsageErrors) {
   const RunResult precision = run({"launch", "--mixed_precision", "fp12", "true"});
   EXPECT_EQ(precision.exit_code, 2);
   EXPECT_EQ(precision.err,
-            "error: mixed_precision cannot be 'fp12': it must be no, fp16, bf16 or fp8\n"
+            "error: mixed_precision cannot be 'fp12': it must be no, fp16 or bf16 (fp8 is not "
+            "part of this build)\n"
             "  at   --mixed_precision\n  try  fp16?\n");
 }
 
