@@ -84,7 +84,18 @@ void GradientReducer::watch_first_pass() {
   }
 }
 
+bool GradientReducer::has_moved() const {
+  if (memory_.size() != params_.size()) return true;
+  for (size_t index = 0; index < params_.size(); ++index) {
+    const auto& storage = params_[index].unsafeGetTensorImpl()->unsafe_storage();
+    if (storage.unsafeGetStorageImpl() != memory_[index]._unsafe_get_target()) return true;
+  }
+  return false;
+}
+
 void GradientReducer::keep_accumulators() {
+  if (!has_moved()) return;
+  memory_.clear();
   for (size_t index = 0; index < params_.size(); ++index) {
     if (torch::autograd::impl::try_get_grad_accumulator(params_[index]) ==
         grad_accumulators_[index]) {
@@ -92,9 +103,13 @@ void GradientReducer::keep_accumulators() {
     }
     torch::autograd::impl::set_grad_accumulator(params_[index], grad_accumulators_[index]);
   }
+  for (const at::Tensor& parameter : params_) {
+    memory_.push_back(parameter.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl());
+  }
 }
 
 std::optional<size_t> GradientReducer::replaced_accumulator() const {
+  if (!has_moved()) return std::nullopt;
   for (size_t index = 0; index < params_.size(); ++index) {
     const auto node = torch::autograd::impl::try_get_grad_accumulator(params_[index]);
     if (node != nullptr && node != grad_accumulators_[index]) return index;
