@@ -117,8 +117,21 @@ void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception
   failure_ = "collective #" + std::to_string(sequence) + " " + record.operation +
              " failed: " + diagnosis.what;
   hint_ = diagnosis.hint;
+  if (!diagnosis.misused.empty()) {
+    alarm_->ring("a rank refused to go on");
+    refuse({.what = diagnosis.what, .where = diagnosis.misused, .hint = diagnosis.hint});
+  }
   alarm_->ring("an earlier collective failed");  // for what else runs: buckets of gradients
   throw_unusable(failure_, first_line(cause.what()));
+}
+
+void Communicator::Impl::refuse_on_all(ErrorInfo info) {
+  const comm::Diagnosis first =
+      watch_->tell_all({.what = info.what, .hint = info.hint, .misused = info.where});
+  if (!first.misused.empty()) {
+    info = {.what = first.what, .where = first.misused, .hint = first.hint};
+  }
+  refuse(std::move(info));
 }
 
 void Communicator::Impl::require_usable() const {

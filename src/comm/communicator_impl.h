@@ -61,6 +61,11 @@ class Communicator::Impl {
     return watch_ ? watch_->first_value(key, value) : std::nullopt;
   }
 
+  // Throws UsageError on all ranks: here, and where the others are in a collective or come to the
+  // next one. The group has ended then. Where another rank has ended it so before, with its error.
+  // Not collective; several ranks only. Waits a few seconds at most, until the others know.
+  [[noreturn]] void refuse_on_all(ErrorInfo info);
+
   bool alone() const { return world_size_ == 1; }
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }

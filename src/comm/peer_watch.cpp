@@ -11,13 +11,11 @@
 
 #include "accelerate/log.h"
 #include "comm/lifelines.h"
-#include "comm/rendezvous.h"
 
 namespace accelerate::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Records = std::map<int, CollectiveRecord>;
 
 constexpr const char* kEventKey = "event";  // the alarm, or the goodbye of rank 0
 constexpr const char* kAlarm = "alarm";
@@ -35,108 +33,11 @@ constexpr std::chrono::milliseconds kReturnTime{1000};
 // What the user's thread grants the watching one on top of the time that its work takes.
 constexpr std::chrono::milliseconds kSlack{500};
 
-constexpr const char* kDecideTogether =
-    "a rank that leaves its loop leaves the others waiting: decide together when to stop (reduce() "
-    "the criterion, or set_trigger() and check_trigger()); for ranks with fewer batches there is "
-    "join_uneven_inputs()";
-constexpr const char* kSeeItsMessage =
-    "the rank that ended first said why: look for its message above, or in the launcher's "
-    "report";
-constexpr const char* kSlowOrElsewhere =
-    "all ranks must make the same calls in the same order; if they do and one is only slow, raise "
-    ".process_group = {.timeout = ...}";
-constexpr const char* kSameCalls =
-    "all ranks must make the same calls in the same order; ACCELERATE_DEBUG_MODE=true finds the "
-    "first that differs";
-constexpr const char* kNetwork = "see whether the network between the machines was interrupted";
-
 std::string record_key(int rank) { return "record/" + std::to_string(rank); }
 std::string goodbye_key(int rank) { return "goodbye/" + std::to_string(rank); }
 
-std::string to_text(const Diagnosis& diagnosis) { return diagnosis.what + '\n' + diagnosis.hint; }
-
-Diagnosis to_diagnosis(const std::string& text) {
-  const size_t end = text.find('\n');
-  if (end == std::string::npos) return {.what = text, .hint = kSeeItsMessage};
-  return {.what = text.substr(0, end), .hint = text.substr(end + 1)};
-}
-
-// How a rank that does not answer has ended, as far as is known.
-enum class RankEnd { kUnknown, kGone, kNormal, kError };
-using RankEnds = std::map<int, RankEnd>;
-
 std::string text_of_bytes(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
-}
-
-// Where all ranks have arrived: what each of them does, if that is not the same.
-Diagnosis describe_difference(const Records& records, int64_t sequence) {
-  std::map<std::string, std::vector<int>> ranks_in;
-  for (const auto& [rank, record] : records) {
-    if (record.sequence == sequence) ranks_in[record.operation].push_back(rank);
-  }
-  if (ranks_in.size() < 2) {
-    return {.what = "all ranks arrived, the connection between them broke", .hint = kNetwork};
-  }
-  std::string text;
-  for (const auto& [operation, ranks] : ranks_in) {
-    text += (text.empty() ? "the ranks are in different collectives: " : "; ") + list_ranks(ranks) +
-            " in " + operation;
-  }
-  return {.what = text, .hint = kSameCalls};
-}
-
-std::string did_not_arrive(const std::vector<int>& ranks, RankEnd end) {
-  const bool one = ranks.size() == 1;
-  const std::string text = list_ranks(ranks) + " did not arrive";
-  switch (end) {
-    case RankEnd::kNormal:
-      return text + (one ? ": it has left its loop and ended normally"
-                         : ": they have left their loops and ended normally");
-    case RankEnd::kError:
-      return text + (one ? ": it ended with an error" : ": they ended with an error");
-    case RankEnd::kGone:
-      return text + (one ? ": its process has ended" : ": their processes have ended");
-    case RankEnd::kUnknown:
-      break;
-  }
-  return text + (one ? " and does not answer (stopped or unreachable)"
-                     : " and do not answer (stopped or unreachable)");
-}
-
-// What to do about ranks that ended, or did not; the first cause counts.
-const char* hint_for_silent(const std::map<RankEnd, std::vector<int>>& silent) {
-  if (silent.count(RankEnd::kError) != 0 || silent.count(RankEnd::kGone) != 0) {
-    return kSeeItsMessage;
-  }
-  return silent.count(RankEnd::kNormal) != 0 ? kDecideTogether : kSlowOrElsewhere;
-}
-
-// Which ranks did not arrive at collective `sequence`. `ends` are of those without a record.
-Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequence, int world_size) {
-  std::map<RankEnd, std::vector<int>> silent;
-  std::string late;
-  for (int rank = 0; rank < world_size; ++rank) {
-    const auto found = records.find(rank);
-    if (found == records.end()) {
-      const auto end = ends.find(rank);
-      silent[end == ends.end() ? RankEnd::kUnknown : end->second].push_back(rank);
-      continue;
-    }
-    const CollectiveRecord& record = found->second;
-    if (record.sequence >= sequence) continue;
-    if (!late.empty()) late += "; ";
-    late += "rank " + std::to_string(rank) + " did not arrive, its last was #" +
-            std::to_string(record.sequence) + " " + record.operation +
-            (record.finished ? " (finished)" : " (not finished)");
-  }
-  std::string text;
-  for (const auto& [end, ranks] : silent) {
-    text += (text.empty() ? "" : "; ") + did_not_arrive(ranks, end);
-  }
-  if (!late.empty()) text += (text.empty() ? "" : "; ") + late;
-  if (text.empty()) return describe_difference(records, sequence);
-  return {.what = text, .hint = hint_for_silent(silent)};
 }
 
 }  // namespace
@@ -158,15 +59,22 @@ class PeerWatch::Watcher {
     StoreState state = StoreState::kQuiet;
     while (state == StoreState::kQuiet || state == StoreState::kAlarmed) {
       std::optional<int64_t> failed_at;
+      std::optional<Diagnosis> report;
       {
         std::unique_lock lock(mutex_);
         const auto pause = state == StoreState::kAlarmed ? kAlarmedPollInterval : kPollInterval;
-        wake_.wait_for(lock, pause, [this] { return stopping_ || failed_sequence_ || offer_; });
-        if (stopping_ && !failed_sequence_) break;
+        wake_.wait_for(lock, pause,
+                       [this] { return stopping_ || failed_sequence_ || offer_ || report_; });
+        if (stopping_ && !failed_sequence_ && !report_) break;
         failed_at = std::exchange(failed_sequence_, std::nullopt);
+        report = std::exchange(report_, std::nullopt);
       }
       if (!failed_at) answer_offer();
-      state = failed_at && !has_concluded_ ? diagnose(*failed_at) : look(state);
+      if (report && !has_concluded_) {
+        state = spread(*report);
+      } else {
+        state = failed_at && !has_concluded_ ? diagnose(*failed_at) : look(state);
+      }
     }
     if (state == StoreState::kQuiet) say_goodbye();
     finish(state);
@@ -185,7 +93,17 @@ class PeerWatch::Watcher {
       answered_.wait_for(lock, kAnswerTimeout + kGoodbyeTimeout + kSlack,
                          [this] { return diagnosis_.has_value() || end_.has_value(); });
     }
-    return diagnosis_ ? *diagnosis_ : describe_store(end_);
+    return diagnosis_ ? *diagnosis_ : describe(end_of_store(end_));
+  }
+
+  // The user's thread: lets all ranks end with `diagnosis`; returns the one that they end with.
+  Diagnosis tell_all(Diagnosis diagnosis) {
+    std::unique_lock lock(mutex_);
+    report_ = diagnosis;
+    wake_.notify_all();
+    answered_.wait_for(lock, kAnswerTimeout + kSlack,
+                       [this] { return diagnosis_.has_value() || end_.has_value(); });
+    return diagnosis_ ? *diagnosis_ : diagnosis;
   }
 
   // The user's thread: what another rank has put under `key` before.
@@ -219,16 +137,9 @@ class PeerWatch::Watcher {
  private:
   enum class StoreState { kQuiet, kAlarmed, kClosing, kClosingAfterError, kLost };
 
-  static Diagnosis describe_store(std::optional<StoreState> end) {
-    if (end == StoreState::kClosing) {
-      return {.what = "rank 0 has left its loop: its accelerator ended while this rank went on",
-              .hint = kDecideTogether};
-    }
-    if (end == StoreState::kClosingAfterError) {
-      return {.what = "rank 0 ended with an error", .hint = kSeeItsMessage};
-    }
-    return {.what = "rank 0, which hosts the store, is gone or does not answer",
-            .hint = kSeeItsMessage};
+  static StoreEnd end_of_store(std::optional<StoreState> end) {
+    if (end == StoreState::kClosing) return StoreEnd::kLeft;
+    return end == StoreState::kClosingAfterError ? StoreEnd::kError : StoreEnd::kLost;
   }
 
   struct Offer {
@@ -346,19 +257,41 @@ class PeerWatch::Watcher {
   StoreState diagnose(int64_t sequence) {
     try {
       const Records records = collect_records();
-      const std::string text =
-          to_text(describe(records, find_ends(records), sequence, world_size_));
-      // The first finding stays: a rank that fails later sees only the ruins.
-      const std::vector<uint8_t> bytes(text.begin(), text.end());
-      const std::string first = text_of_bytes(store_->compareSet(kDiagnosisKey, {}, bytes));
+      const Diagnosis first =
+          put_diagnosis(describe(records, find_ends(records), sequence, world_size_));
       count_as_informed();
       // The user's thread may end the process as soon as it knows, and the store with it.
-      if (rank_ == 0) wait_for_count(kInformedKey, static_cast<int64_t>(records.size()));
-      conclude(to_diagnosis(first.empty() ? text : first));
+      if (rank_ == 0) {
+        wait_for_count(kInformedKey, static_cast<int64_t>(records.size()), kGoodbyeTimeout);
+      }
+      conclude(first);
       return StoreState::kAlarmed;
     } catch (const std::exception&) {
       return StoreState::kLost;
     }
+  }
+
+  // Raises the alarm with what this rank has found out, and waits until the others know, too.
+  StoreState spread(const Diagnosis& report) {
+    try {
+      publish_record();
+      const Diagnosis first = put_diagnosis(report);
+      store_->set(kEventKey, std::string(kAlarm));
+      count_as_informed();
+      wait_for_count(kInformedKey, world_size_, kAnswerTimeout);
+      conclude(first);
+      return StoreState::kAlarmed;
+    } catch (const std::exception&) {
+      return StoreState::kLost;
+    }
+  }
+
+  // The first finding stays: a rank that fails later sees only the ruins.
+  Diagnosis put_diagnosis(const Diagnosis& own) {
+    const std::string text = own.encode();
+    const std::vector<uint8_t> bytes(text.begin(), text.end());
+    const std::string first = text_of_bytes(store_->compareSet(kDiagnosisKey, {}, bytes));
+    return first.empty() ? own : Diagnosis::decode(first);
   }
 
   Records collect_records() {
@@ -392,10 +325,9 @@ class PeerWatch::Watcher {
     if (store_->check({kDiagnosisKey})) {
       const std::string diagnosis = text_of_bytes(store_->get(kDiagnosisKey));
       count_as_informed();
-      conclude(to_diagnosis(diagnosis));
+      conclude(Diagnosis::decode(diagnosis));
     } else if (Clock::now() > give_up_on_diagnosis_) {
-      conclude({.what = "another rank failed and ended before it could say why",
-                .hint = kSeeItsMessage});
+      conclude(describe_silent_failure());
     }
   }
 
@@ -421,9 +353,9 @@ class PeerWatch::Watcher {
     if (!std::exchange(informed_, true)) store_->add(kInformedKey, 1);
   }
 
-  // Until the counter `key` has reached `count`, at most kGoodbyeTimeout.
-  void wait_for_count(const char* key, int64_t count) {
-    const auto give_up = Clock::now() + kGoodbyeTimeout;
+  // Until the counter `key` has reached `count`, at most for `limit`.
+  void wait_for_count(const char* key, int64_t count, std::chrono::milliseconds limit) {
+    const auto give_up = Clock::now() + limit;
     while (store_->add(key, 0) < count && Clock::now() < give_up) {
       std::this_thread::sleep_for(kGoodbyePollInterval);
     }
@@ -438,7 +370,7 @@ class PeerWatch::Watcher {
         return;
       }
       store_->set(kEventKey, goodbye);
-      wait_for_count(kLeftKey, world_size_ - 1);
+      wait_for_count(kLeftKey, world_size_ - 1, kGoodbyeTimeout);
     } catch (const std::exception&) {  // NOLINT: rank 0 has left first, there is nobody to tell
     }
   }
@@ -477,6 +409,7 @@ class PeerWatch::Watcher {
   bool after_error_ = false;                // why it is stopping
   std::optional<int64_t> failed_sequence_;  // a question of the user's thread
   std::optional<Diagnosis> diagnosis_;      // the answer: what the first failing rank found out
+  std::optional<Diagnosis> report_;         // what it has found out
   std::optional<Offer> offer_;              // another question of it
   std::optional<Offer> offer_answer_;       // with what the store holds under the key
   std::optional<StoreState> end_;           // set when the thread asks the store no more
@@ -501,6 +434,10 @@ PeerWatch::~PeerWatch() {
 
 std::optional<FirstValue> PeerWatch::first_value(const std::string& key, const std::string& value) {
   return watcher_->offer(key, value);
+}
+
+Diagnosis PeerWatch::tell_all(Diagnosis diagnosis) {
+  return watcher_->tell_all(std::move(diagnosis));
 }
 
 Diagnosis PeerWatch::explain_failure(int64_t sequence) { return watcher_->ask(sequence); }

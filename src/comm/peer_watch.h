@@ -10,15 +10,10 @@
 #include "accelerate/process_state.h"
 #include "comm/alarm.h"
 #include "comm/collective_log.h"
+#include "comm/diagnosis.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
-
-// Why a collective failed.
-struct Diagnosis {
-  std::string what;  // one sentence
-  std::string hint;  // what the user can do in this case
-};
 
 // What another rank has left in the store.
 struct FirstValue {
@@ -69,6 +64,11 @@ class PeerWatch {
   // that rank 0 and with it the store is gone. Returns at once what another rank has found out
   // before. Does not throw.
   Diagnosis explain_failure(int64_t sequence);
+
+  // Ends the group on all ranks: their next collective, or the one that they wait for, fails with
+  // `diagnosis`, or with what another rank has found out before, which is returned. Waits a little
+  // over kAnswerTimeout at most until the others know. Does not throw.
+  Diagnosis tell_all(Diagnosis diagnosis);
 
   // Puts `value` into the store unless another rank has put one there under `key`; returns that one
   // then. Nothing also if the store does not answer within kFirstValueTimeout. Keys are forgotten

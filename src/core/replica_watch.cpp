@@ -33,7 +33,9 @@ void ReplicaWatch::at_end_of_pass() {
     const auto difference = own.compare(ReplicaDigest::decode(first->value));
     if (!difference) continue;
     const std::string text = difference_text(*difference, i, first->rank, ranks->rank());
-    if (!difference->is_rounding) refuse_difference(text, "the end of a pass over the data");
+    if (!difference->is_rounding) {
+      ranks->impl().refuse_on_all(difference_error(text, "the end of a pass over the data"));
+    }
     if (!std::exchange(told_of_rounding_, true)) warn_of_rounding(text);
   }
 }

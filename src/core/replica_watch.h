@@ -21,8 +21,9 @@ class ReplicaWatch {
   void require_no_local_pass(const char* where) const;
 
   // Compares the models that are in training with those of the first rank that came to the end of
-  // this pass; throws UsageError if they differ. Not collective: a rank that runs a pass alone
-  // meets nobody. Waits a moment for the store of the group at most.
+  // this pass; throws UsageError if they differ, on all ranks: those that are ahead throw it from
+  // the collective that they wait for, or from the next one. Not collective: a rank that runs a
+  // pass alone meets nobody. Waits a moment for the store of the group at most.
   void at_end_of_pass();
 
  private:

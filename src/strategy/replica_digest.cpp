@@ -139,14 +139,13 @@ std::string difference_text(const ReplicaDigest::Difference& difference, size_t 
          " differs between rank " + std::to_string(one) + " and rank " + std::to_string(other);
 }
 
-void refuse_difference(const std::string& text, const char* where) {
-  throw UsageError(
-      {.what = "the ranks hold different parameters: " + text,
-       .where = where,
-       .hint =
-           "train with accelerator.backward(loss) and the prepared optimizer's step(), and change "
-           "parameters by hand on all ranks alike; {.ddp = {.check_replicas = false}} switches "
-           "this check off"});
+ErrorInfo difference_error(const std::string& text, const char* where) {
+  return {.what = "the ranks hold different parameters: " + text,
+          .where = where,
+          .hint =
+              "train with accelerator.backward(loss) and the prepared optimizer's step(), and "
+              "change parameters by hand on all ranks alike; {.ddp = {.check_replicas = false}} "
+              "switches this check off"};
 }
 
 void warn_of_rounding(const std::string& text) {
@@ -169,7 +168,7 @@ void require_same_replica(Communicator& ranks, const torch::nn::Module& module, 
     if (!difference) continue;
     const std::string text =
         difference_text(*difference, model, static_cast<int>(*first), static_cast<int>(rank));
-    if (!difference->is_rounding) refuse_difference(text, where);
+    if (!difference->is_rounding) throw UsageError(difference_error(text, where));
     if (ranks.rank() == 0) warn_of_rounding(text);
   }
 }

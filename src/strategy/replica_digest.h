@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "accelerate/errors.h"
+
 namespace torch::nn {
 class Module;
 }
@@ -56,8 +58,8 @@ class ReplicaDigest {
 // "'weight' of model 0 differs between rank 1 and rank 2"
 std::string difference_text(const ReplicaDigest::Difference& difference, size_t model, int one,
                             int other);
-// Throws UsageError.
-[[noreturn]] void refuse_difference(const std::string& text, const char* where);
+// What to throw as UsageError because of it.
+ErrorInfo difference_error(const std::string& text, const char* where);
 void warn_of_rounding(const std::string& text);
 
 // Throws UsageError on all ranks alike if model number `model` is not the same on those of them
