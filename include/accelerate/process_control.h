@@ -167,8 +167,8 @@ ACCELERATE_EXPORT ProcessesFirst local_main_process_first(const ProcessState& st
 //   });
 //
 // Collective: all ranks. `work` runs on this thread and must not make collective calls. What it
-// throws is thrown here when all ranks are done, on its own rank only. Throws CommError, after
-// `work`, if a rank is lost meanwhile.
+// throws is thrown here when all ranks are done; the other ranks throw CommError with its message.
+// Throws CommError, after `work`, if a rank is lost meanwhile.
 ACCELERATE_EXPORT void without_timeout(Communicator& communicator,
                                        const std::function<void()>& work);
 

@@ -1,14 +1,17 @@
 #include <ATen/ops/full.h>
+#include <c10/util/Exception.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 
 #include "accelerate/communicator.h"
+#include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/process_control.h"
 #include "comm/communicator_impl.h"
@@ -23,9 +26,10 @@ class Heartbeat {
  public:
   explicit Heartbeat(Communicator& ranks) : ranks_(ranks) {}
 
-  void set_done() {
+  void set_done(bool well) {
     const std::lock_guard lock(mutex_);
     done_ = true;
+    well_ = well;
     done_since_ = Clock::now();
     changed_.notify_all();
   }
@@ -33,6 +37,8 @@ class Heartbeat {
   void run() {
     while (!all_are_done(wait_for_beat())) tell_of_long_wait();
   }
+  // After run(): whether the work of all ranks ended well. The same on all.
+  bool all_ended_well() const { return all_well_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -55,15 +61,19 @@ class Heartbeat {
   }
 
   bool all_are_done(bool own) {
-    at::Tensor done = at::full({1}, own ? 1 : 0, at::kInt);
-    ranks_.all_reduce(done, ReduceOp::kMin);
-    return done.item<int>() == 1;
+    at::Tensor ends = at::full({2}, own ? 1 : 0, at::kInt);
+    if (own && !well_) ends[1] = 0;
+    ranks_.all_reduce(ends, ReduceOp::kMin);
+    all_well_ = ends[1].item<int>() == 1;
+    return ends[0].item<int>() == 1;
   }
 
   Communicator& ranks_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool done_ = false;
+  bool well_ = true;       // read once it is done
+  bool all_well_ = false;  // of the thread that beats
   Clock::time_point done_since_;
   std::chrono::seconds next_notice_ = comm::PeerWatch::kFirstNotice;
 };
@@ -75,6 +85,36 @@ std::exception_ptr error_of(const std::function<void()>& action) {
     return std::current_exception();
   }
   return nullptr;
+}
+
+std::string text_of_failure(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return known.message();
+  } catch (const c10::Error& of_torch) {
+    return of_torch.what_without_backtrace();
+  } catch (const std::exception& other) {
+    return other.what();
+  } catch (...) {
+    return "an exception that is not a std::exception";
+  }
+}
+
+// Collective. Throws CommError where another rank has failed and this one has not.
+void throw_failure_of_others(Communicator& ranks, const std::exception_ptr& own) {
+  constexpr const char* kFailed = "!";
+  const auto all = ranks.all_gather_bytes(own ? kFailed + text_of_failure(own) : std::string());
+  if (own) return;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].empty()) continue;
+    const std::string name = "rank " + std::to_string(rank);
+    CommError error({.what = "the work of " + name + " failed: " + all[rank].substr(1),
+                     .where = "without_timeout",
+                     .hint = "see the message of " + name});
+    error.set_rank(ranks.rank(), ranks.world_size());
+    throw error;
+  }
 }
 
 }  // namespace
@@ -91,13 +131,14 @@ void without_timeout(Communicator& communicator, const std::function<void()>& wo
     thread.reset();  // no thread to be had: the others learn of this rank when it is done
   }
   const std::exception_ptr own = error_of(work);
-  heartbeat.set_done();
+  heartbeat.set_done(own == nullptr);
   if (thread) {
     thread->join();
   } else {
     beat();
   }
   if (lost) std::rethrow_exception(lost);
+  if (!heartbeat.all_ended_well()) throw_failure_of_others(communicator, own);
   if (own) std::rethrow_exception(own);
 }
 
