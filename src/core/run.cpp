@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <string>
 
+#include "accelerate/process_state.h"
 #include "base/bar_screen.h"
 #include "base/environment.h"
 #include "base/error_channel.h"
@@ -38,12 +39,29 @@ bool tell_launcher(const std::string& text) {
   return write(fd, piece.data(), piece.size()) == static_cast<ssize_t>(piece.size());
 }
 
+// With the rank where there are several, also of an error that the user's own code has thrown.
+std::string text_of_uncaught(const std::exception& error) {
+  if (const auto* of_torch = dynamic_cast<const c10::Error*>(&error)) {
+    return of_torch->what_without_backtrace();
+  }
+  const auto* own = dynamic_cast<const Error*>(&error);
+  if (own == nullptr || own->rank()) return error.what();
+  try {
+    const RankEnvironment ranks = RankEnvironment::read(environment_variable);
+    if (ranks.world_size == 1) return error.what();
+    Error stamped = *own;
+    stamped.set_rank(ranks.rank, ranks.world_size);
+    return stamped.what();
+  } catch (const Error&) {  // an environment that makes no sense has its own error
+    return error.what();
+  }
+}
+
 }  // namespace
 
 int detail::report_uncaught(const std::exception& error) noexcept {
   try {
-    const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
-    std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();
+    std::string text = text_of_uncaught(error);
     while (text.ends_with('\n')) text.pop_back();
     text += '\n';
     std::fflush(stdout);
