@@ -1,9 +1,12 @@
 #include "compat/cuda_plugin.h"
 
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <torch/version.h>
 
+#include <atomic>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -50,6 +53,28 @@ const OpenedCudaPlugin& opened_plugin() {
       driver_is_present() ? open_cuda_plugin(plugin_file()) : OpenedCudaPlugin{};
   return opened;
 }
+
+constexpr const char* kHooksName = "CUDAHooks";
+
+// Called by libtorch at the first question about CUDA, which torch::manual_seed() is, too. libtorch
+// remembers the answer for the life of the process; see getCUDAHooks().
+std::unique_ptr<at::CUDAHooksInterface> load_cuda_hooks(at::CUDAHooksArgs args) {
+  static std::atomic<bool> was_asked = false;
+  if (was_asked.exchange(true) || opened_plugin().plugin == nullptr) return nullptr;
+  // libtorch_cuda, which the plug-in has loaded, has registered its own function in this one's
+  // place.
+  return at::CUDAHooksRegistry()->Create(kHooksName, args);
+}
+
+// A program that links libtorch_cuda itself has the right answer already, or gets it: libtorch_cuda
+// registers with the higher priority.
+[[maybe_unused]] const bool hooks_are_registered = [] {
+  auto* registry = at::CUDAHooksRegistry();
+  if (!registry->Has(kHooksName)) {
+    registry->Register(kHooksName, load_cuda_hooks, c10::REGISTRY_FALLBACK);
+  }
+  return true;
+}();
 
 }  // namespace
 

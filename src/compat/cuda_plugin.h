@@ -76,9 +76,8 @@ OpenedCudaPlugin open_cuda_plugin(const std::filesystem::path& file);
 int gpu_count(const OpenedCudaPlugin& opened);
 
 // The plug-in, or nullptr where there is no NVIDIA driver or the library was not built. Loads it
-// on the first call and keeps it for the life of the process. Must come before libtorch is asked
-// about CUDA: libtorch remembers the answer "none". Logs a warning where a driver is present but
-// the library cannot be used.
+// on the first call and keeps it for the life of the process; libtorch's first question about CUDA
+// does so too. Logs a warning where a driver is present but the library cannot be used.
 const CudaPlugin* cuda_plugin();
 
 // The number of GPUs that this process can see, for a caller who means to use them. Loads the

@@ -14,7 +14,7 @@ uint64_t set_seed(uint64_t seed, const SeedOptions& options) {
         options.rank ? *options.rank : RankEnvironment::read(environment_variable).rank;
     seed += static_cast<uint64_t>(rank);
   }
-  // Without it libtorch would find no GPUs to seed, and remember that there are none.
+  // Says why GPUs are not seeded where they cannot be used.
   [[maybe_unused]] const compat::CudaPlugin* loaded = compat::cuda_plugin();
   at::manual_seed(seed);
   if (options.deterministic) {

@@ -69,6 +69,19 @@ TEST_F(Ranks, OneProcessTrainsOnTheGpuAsOnTheCpu) {
   });
 }
 
+// libtorch asks for its CUDA half once, at the first question about it, and a seed is one.
+TEST_F(Ranks, AProgramMaySeedBeforeItMakesAnAccelerator) {
+  run(1, [](const Rank&) {
+    torch::manual_seed(5);
+    REQUIRE_GPU();
+    EXPECT_TRUE(torch::cuda::is_available());
+    const at::Tensor first = torch::randn({4}, at::kCUDA);
+    torch::manual_seed(5);
+    EXPECT_TRUE(torch::randn({4}, at::kCUDA).equal(first)) << "the seed must reach the GPU";
+    EXPECT_TRUE(train({}, 32).isfinite().all().item<bool>());
+  });
+}
+
 TEST_F(Ranks, TheDeviceIsTheGpuOfTheLocalRank) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();

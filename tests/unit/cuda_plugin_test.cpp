@@ -1,5 +1,7 @@
 #include "compat/cuda_plugin.h"
 
+#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,6 +58,13 @@ class CudaPluginTest : public testing::Test {
                            std::to_string(kCudaPluginTable) + ")";
   CudaPluginVersion* version_ = nullptr;
 };
+
+// Before libtorch_cuda has; see also tests/cuda.
+TEST(CudaPluginHooks, LibtorchAsksThisLibraryForItsCudaHalf) {
+  EXPECT_TRUE(at::CUDAHooksRegistry()->Has("CUDAHooks"));
+  at::manual_seed(1);  // asks
+  EXPECT_EQ(at::hasCUDA(), has_cuda());
+}
 
 TEST_F(CudaPluginTest, APluginOfTheSameBuildIsTaken) {
   const OpenedCudaPlugin opened = open_cuda_plugin(file_);
