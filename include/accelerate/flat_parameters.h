@@ -114,6 +114,8 @@ class ACCELERATE_EXPORT FlatAdamW : public torch::optim::Optimizer {
   const std::shared_ptr<FlatParameters>& flat() const { return flat_; }
   // Number of updates made. Waits for the device.
   int64_t steps() const;
+  // How often step() was called. Waits for nothing.
+  int64_t step_calls() const { return step_calls_; }
   // All that the next update depends on, for Accelerator::register_for_checkpointing(): the
   // parameters as "masters", and as "values" if there are no masters or the parameters were rounded
   // stochastically, then "exp_avg", "exp_avg_sq", "step" and "lr". The tensors are those of the
@@ -139,6 +141,7 @@ class ACCELERATE_EXPORT FlatAdamW : public torch::optim::Optimizer {
   double learning_rate_on_device_;
   at::Tensor found_inf_;
   at::Tensor norm_;
+  int64_t step_calls_ = 0;
 };
 
 }  // namespace accelerate

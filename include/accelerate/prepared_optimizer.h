@@ -50,6 +50,8 @@ struct OptimizerSurroundings {
   // step() has used the gradients of this optimizer, or skipped an update because of them. May be
   // empty.
   std::function<void(const torch::optim::Optimizer& optimizer)> stepped{};
+  // Called first by every step(); throws if training cannot go on. May be empty.
+  std::function<void()> before_step{};
 };
 
 namespace detail {

@@ -61,6 +61,11 @@ class ACCELERATE_EXPORT ModelStrategy {
     before_next_forward_ = std::move(call);
   }
 
+  // What is called before each forward pass, wherever the model runs.
+  void set_before_each_forward(std::function<void()> call) {
+    before_each_forward_ = std::move(call);
+  }
+
   // Before each forward pass. Collective where the strategy has something to exchange.
   virtual void before_forward() = 0;
   // Right before and right after the backward pass of `loss`, in which this model may or may not
@@ -115,12 +120,16 @@ class ACCELERATE_EXPORT ModelStrategy {
 
  protected:
   // For before_forward().
+  void run_before_each_forward() const {
+    if (before_each_forward_) before_each_forward_();
+  }
   void run_before_next_forward() {
     if (before_next_forward_) std::exchange(before_next_forward_, nullptr)();
   }
 
  private:
   std::function<void()> before_next_forward_;
+  std::function<void()> before_each_forward_;
 };
 
 class ACCELERATE_EXPORT Strategy {

@@ -130,6 +130,7 @@ std::optional<StateReader> load_checkpoint(Communicator& ranks, const SaveGroup&
     for (const auto& part : parts) part->undo();
     throw;
   }
+  if (steps.begin) steps.begin(directory);
   const auto together = [&](const std::function<void()>& step) {
     agree(ranks, caught([&] { take_over(directory, step); }));
   };

@@ -1,5 +1,7 @@
 #include "accelerate/accelerator.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -38,6 +40,16 @@ void complete_options(AcceleratorOptions& options) {
   options.process_group = comm::with_timeouts(options.process_group, environment_variable);
 }
 
+// libtorch asks for its CUDA half once. Where it asked before this library was loaded, as in a
+// program that opens it at run time, it has none for the life of the process.
+void require_cuda_of_libtorch() {
+  if (at::globalContext().hasCUDA()) return;
+  throw UsageError({.what = "libtorch was asked about CUDA before this library was loaded, and "
+                            "remembers that there is none",
+                    .where = "Accelerator",
+                    .hint = "load libaccelerate.so first: torch::manual_seed() asks, too"});
+}
+
 void require_usable_preemption(const PreemptionOptions& options) {
   const auto is_death_by = [&](int signal) { return options.exit_code == 128 + signal; };
   const bool in_range = options.exit_code >= 1 && options.exit_code <= 255;
@@ -61,6 +73,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->options = options;
     set_up_rank_process(impl_->state);
     if (impl_->state.device().is_cuda()) {
+      require_cuda_of_libtorch();
       compat::cuda_plugin()->set_device(impl_->state.device().index());
     }
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
@@ -73,21 +86,32 @@ Accelerator::Accelerator(AcceleratorOptions options)
       impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
     }
     impl_->optimizers = std::make_shared<PreparedOptimizers>(
-        [updates = impl_->updates](const torch::optim::Optimizer& gone) {
+        [updates = impl_->updates, checks = impl_->checks](const torch::optim::Optimizer& gone) {
           if (updates) updates->discard(gone);
+          checks->own_steps().forget(gone);
         });
+    impl_->checks->set_optimizers(impl_->optimizers);
     impl_->window = std::make_shared<GradientWindow>(
         *options.gradient_accumulation.steps, options.gradient_accumulation.sync_with_dataloader,
         impl_->communicator, [impl = impl_.get()] { return impl->gradients(); },
         [impl = impl_.get()] { return impl->parameters_of_each(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
+    std::shared_ptr<ReplicaWatch> replicas;
     if (impl_->state.world_size() > 1 && options.ddp.check_replicas) {
-      const auto watch = std::make_shared<ReplicaWatch>(impl_->communicator, impl_->models);
-      impl_->passes->set_watch(
-          {.before_batch = [watch] { watch->require_no_local_pass("loader: next batch"); },
-           .at_end = [watch] { watch->at_end_of_pass(); }});
+      replicas = std::make_shared<ReplicaWatch>(impl_->communicator, impl_->models);
     }
+    impl_->passes->set_watch({.before_batch =
+                                  [checks = impl_->checks, replicas] {
+                                    checks->before_batch("loader: next batch");
+                                    if (replicas)
+                                      replicas->require_no_local_pass("loader: next batch");
+                                  },
+                              .at_end =
+                                  [checks = impl_->checks, replicas] {
+                                    checks->at_end_of_pass("the end of a pass over the data");
+                                    if (replicas) replicas->at_end_of_pass();
+                                  }});
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
@@ -135,6 +159,7 @@ void Accelerator::free_memory() {
   impl_->optimizers->clear();
   if (impl_->updates) impl_->updates->reset();
   impl_->window->reset();
+  impl_->checks->reset();
   impl_->schedulers.clear();
   impl_->loaders.clear();
   impl_->keeper->free_memory();

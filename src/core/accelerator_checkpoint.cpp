@@ -12,9 +12,19 @@
 
 namespace accelerate {
 
+void Accelerator::Impl::before_save(const SaveOptions& save) {
+  checks->before_save("save_state");
+  if (save.gradients.value_or(false) && updates && updates->holds_unscaled()) {
+    throw UsageError({.what = "gradients that were unscaled cannot be saved: load_state() would "
+                              "treat them as scaled",
+                      .where = "save_state",
+                      .hint = "save before they are clipped or unscaled, or after step()"});
+  }
+  window->restore_gradients();
+}
+
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
-  window->restore_gradients();
   for (const PreparedOptimizer& prepared : optimizers->live()) prepared.agree_groups();
   TrainingState training{.models = models->entries,
                          .optimizers = optimizers->live(),
@@ -22,6 +32,10 @@ TrainingState Accelerator::Impl::training_state() {
                          .window = &window->counter(),
                          .weights = &window->weights(),
                          .trigger = &trigger,
+                         .begin_replacing =
+                             [checks = checks](const std::filesystem::path& directory) {
+                               checks->set_loading(directory.string());
+                             },
                          .gradients_replaced =
                              [this] {
                                ++loads;
@@ -47,13 +61,13 @@ SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveO
   impl_->streams->separate();  // a checkpoint holds the streams that the loop draws from
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "save_state");
-    if (options.gradients.value_or(false) && impl_->updates && impl_->updates->holds_unscaled()) {
-      throw UsageError({.what = "gradients that were unscaled cannot be saved: load_state() would "
-                                "treat them as scaled",
-                        .where = "save_state",
-                        .hint = "save before they are clipped or unscaled, or after step()"});
-    }
-    return impl_->keeper->save(impl_->training_state(), dir, options);
+    // What is wrong on one rank is thrown on all: the others would wait for it.
+    TrainingState training;
+    checkpoint::agree(*impl_->communicator, checkpoint::caught([&] {
+      impl_->before_save(options);
+      training = impl_->training_state();
+    }));
+    return impl_->keeper->save(training, dir, options);
   });
 }
 
@@ -61,8 +75,13 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
                                               const LoadOptions& options) {
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "load_state");
-    const auto loaded = impl_->keeper->load(impl_->training_state(), dir, options);
-    if (!loaded.empty()) impl_->streams->set_separate();
+    TrainingState training;
+    checkpoint::agree(*impl_->communicator,
+                      checkpoint::caught([&] { training = impl_->training_state(); }));
+    const auto loaded = impl_->keeper->load(training, dir, options);
+    if (loaded.empty()) return loaded;
+    impl_->streams->set_separate();
+    impl_->checks->set_loaded();
     return loaded;
   });
 }

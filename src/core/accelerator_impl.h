@@ -19,6 +19,7 @@
 #include "core/replica_watch.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
+#include "core/training_checks.h"
 
 namespace accelerate {
 
@@ -43,6 +44,7 @@ struct Accelerator::Impl {
 
   PrecisionPolicy precision;
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
+  std::shared_ptr<TrainingChecks> checks = std::make_shared<TrainingChecks>();
   std::shared_ptr<PreparedOptimizers> optimizers;
   std::shared_ptr<GradientWindow> window;
   Trigger trigger;
@@ -51,6 +53,9 @@ struct Accelerator::Impl {
 
   // What a checkpoint is made of at the moment.
   TrainingState training_state();
+  // Throws UsageError if the gradients are not fit to be saved. Puts those back that a window
+  // needs.
+  void before_save(const SaveOptions& options);
 
   bool prepared(const std::shared_ptr<ModelStrategy>& strategy) const {
     return std::ranges::any_of(models->entries,
@@ -64,15 +69,24 @@ struct Accelerator::Impl {
                       .hint = "clip and unscale where sync_gradients() is true"});
   }
 
-  // Of their own optimizers alone: the gradients of others may not be there yet.
+  // Prepares `optimizer` for an update by gradients that are not scaled.
+  void unscale(torch::optim::Optimizer& optimizer) {
+    updates->unscale(optimizer);
+    checks->own_steps().forget(optimizer);
+  }
+  // After a backward pass: which gradients must wait for their step.
+  void note_unfinished_gradients();
+
+  // Only for optimizers this accelerator prepared: the gradients of others may not be there yet.
   void unscale_gradients_of(at::TensorList parameters, const char* where) {
     if (!updates) return;
     require_complete_gradients(where);
+    checks->before_update(where);
     bool found = false;
     for (const PreparedOptimizer& prepared : optimizers->live()) {
       if (!has_any_of(prepared.optimizer(), parameters)) continue;
       found = true;
-      updates->unscale(prepared.optimizer());
+      unscale(prepared.optimizer());
     }
     if (found) return;
     throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",

@@ -83,6 +83,9 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
+    strategy->set_before_each_forward([checks = impl_->checks, state = impl_->state] {
+      detail::stamped(state, [&] { checks->before_call("forward"); });
+    });
     entries.push_back({module, strategy, impl_->models->prepared++});
     return strategy;
   });
@@ -112,18 +115,22 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
           },
       .accumulates = [window = impl_->window] { return window->steps() > 1; },
       .begin_zero_grad =
-          [window = impl_->window, updates = impl_->updates,
-           models = impl_->models](const torch::optim::Optimizer& emptied) {
+          [window = impl_->window, updates = impl_->updates, models = impl_->models,
+           checks = impl_->checks](const torch::optim::Optimizer& emptied) {
+            checks->before_update("zero_grad");
             const std::vector<at::Tensor> parameters = parameters_of(emptied);
             if (!window->drop(parameters)) return false;
+            checks->own_steps().forget(emptied);
             if (updates) updates->discard(emptied);
             models->drop_gradients(parameters);
             return true;
           },
       .stepped =
-          [window = impl_->window](const torch::optim::Optimizer& stepped) {
+          [window = impl_->window, checks = impl_->checks](const torch::optim::Optimizer& stepped) {
             window->used(parameters_of(stepped));
-          }};
+            checks->own_steps().forget(stepped);
+          },
+      .before_step = [checks = impl_->checks] { checks->before_update("step"); }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
                                                          const std::function<void()>& update) {

@@ -119,10 +119,25 @@ std::vector<at::Tensor> Accelerator::trained_parameters() const {
   return all;
 }
 
+void Accelerator::Impl::note_unfinished_gradients() {
+  std::vector<const torch::optim::Optimizer*> waiting;
+  if (updates || !window->sync_gradients()) {
+    for (const PreparedOptimizer& prepared : optimizers->live()) {
+      if (updates && updates->holds_unscaled(prepared.optimizer())) continue;
+      waiting.push_back(&prepared.optimizer());
+    }
+  }
+  checks->own_steps().note(waiting,
+                           updates ? GradientStage::kScaled : GradientStage::kAccumulating);
+}
+
 detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
-  return [window = window, updates = updates, optimizers = optimizers, models = models](
-             const std::vector<at::Tensor>& parameters, bool set_to_none) {
+  return [window = window, updates = updates, optimizers = optimizers, models = models,
+          checks = checks,
+          state = state](const std::vector<at::Tensor>& parameters, bool set_to_none) {
+    detail::stamped(state, [&] { checks->before_update("zero_grad"); });
     if (!window->drop(parameters)) return;
+    checks->own_steps().forget(parameters);
     if (updates) {
       for (const PreparedOptimizer& prepared : optimizers->live()) {
         updates->discard_if_within(prepared.optimizer(), parameters);
@@ -149,6 +164,7 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
                         .where = "accumulate",
                         .hint = "name the models that prepare() returned, or none"});
     }
+    impl_->checks->before_call("accumulate");
     impl_->streams->separate();
     const auto batch = impl_->passes->current();
     impl_->window->begin_micro_batch(batch && batch->is_last);
@@ -174,6 +190,7 @@ int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window-
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->stamped([&] {
+    impl_->checks->before_update("backward");
     const auto inputs = inputs_of(options.only);
     const auto models = reached_by(impl_->models->entries, inputs);
     if (inputs && num_processes() > 1) require_whole_models(models, *inputs);
@@ -214,6 +231,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
       for (const auto& model : models) model.strategy->after_backward();
     });
     impl_->window->after_pass();
+    impl_->note_unfinished_gradients();
     if (unscaled.changed()) {
       throw UsageError({.what = "a loss was added to gradients that were already unscaled",
                         .where = "backward",
@@ -252,8 +270,9 @@ void Accelerator::unscale_gradients() {
   if (!impl_->updates) return;
   impl_->stamped([&] {
     impl_->require_complete_gradients("unscale_gradients");
+    impl_->checks->before_update("unscale_gradients");
     for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
-      impl_->updates->unscale(prepared.optimizer());
+      impl_->unscale(prepared.optimizer());
     }
   });
 }
@@ -267,7 +286,8 @@ void Accelerator::unscale_gradients(const PreparedOptimizer& optimizer) {
     }
     if (!impl_->updates) return;
     impl_->require_complete_gradients("unscale_gradients");
-    impl_->updates->unscale(optimizer.optimizer());
+    impl_->checks->before_update("unscale_gradients");
+    impl_->unscale(optimizer.optimizer());
   });
 }
 

@@ -56,6 +56,9 @@ class ScaledUpdates {
                          const std::vector<at::Tensor>& parameters);
   // Whether unscaled gradients wait for their step.
   bool holds_unscaled() const { return !unscaled_.empty(); }
+  bool holds_unscaled(const torch::optim::Optimizer& optimizer) const {
+    return unscaled_.contains(&optimizer);
+  }
   // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
   GradientMarks unscaled_gradients() const;
   // No optimizer waits for its step any more.

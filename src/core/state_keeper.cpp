@@ -303,7 +303,8 @@ std::filesystem::path StateKeeper::load(const TrainingState& training,
       *ranks_, group(),
       {.candidates =
            [&] { return checkpoint::load_candidates(directory, series_folder(), options); },
-       .parts = [&](const auto& folder) { return parts_to_load(training, folder); }},
+       .parts = [&](const auto& folder) { return parts_to_load(training, folder); },
+       .begin = training.begin_replacing},
       options);
   if (!loaded) return {};
   if (state_.is_main_process()) {

@@ -1,6 +1,7 @@
 // What a checkpoint is made of.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -26,6 +27,9 @@ struct TrainingState {
   detail::AccumulationWindow* window = nullptr;
   WindowWeights* weights = nullptr;
   Trigger* trigger = nullptr;
+  // To be called before anything is replaced that cannot be put back; where a load ends after that
+  // with an error, training must not go on.
+  std::function<void(const std::filesystem::path& directory)> begin_replacing{};
   // To be called when gradients, the window and the scale were replaced by loaded ones.
   std::function<void()> gradients_replaced{};
   bool buffers_differ = false;  // ranks do not take over the buffers of rank 0

@@ -118,6 +118,7 @@ at::Tensor FlatAdamW::gradient_norm() const {
 }
 
 at::Tensor FlatAdamW::step(LossClosure closure) {
+  ++step_calls_;
   at::Tensor loss;
   if (closure) {
     const at::AutoGradMode with_gradients(true);

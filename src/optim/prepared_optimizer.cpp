@@ -137,6 +137,7 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::mo
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
   impl_->agree_groups();
+  if (impl_->surroundings.before_step) impl_->stamped(impl_->surroundings.before_step);
   if (!closure && !impl_->gradients_are_complete()) return {};
   return impl_->stamped([&] {
     at::Tensor loss = impl_->update(std::move(closure));

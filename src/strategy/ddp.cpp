@@ -106,6 +106,7 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   // serves all evaluation that follows.
   void before_forward() override {
     require_usable("forward");
+    run_before_each_forward();
     require_no_local_pass("forward");
     reducer_->keep_accumulators();
     run_before_next_forward();

@@ -8,7 +8,7 @@ namespace accelerate {
 // A model whose gradients nobody else has a part in.
 class LocalModel final : public ModelStrategy {
  public:
-  void before_forward() override {}
+  void before_forward() override { run_before_each_forward(); }
   void before_backward(const at::Tensor&) override {}
   void after_backward() override {}
   void set_gradient_sync(bool on) override { gradient_sync_ = on; }

@@ -87,6 +87,74 @@ TEST_F(StateUndo, FlatParametersAndTheirOptimizerAreGivenBackTheirValues) {
   });
 }
 
+// Breaks a parameter when the load cannot be taken back any more.
+struct Breaking {
+  std::shared_ptr<Mlp> net;
+  bool breaks = false;
+  StateDict state_dict() const { return {{"value", 1}}; }
+  void load_state_dict(const StateDict&) const {
+    if (breaks) net->second->weight.set_data(torch::zeros({1}));
+  }
+};
+
+TEST_F(StateUndo, ALoadThatFailsHalfwayEndsTheTrainingUntilAnotherSucceeds) {
+  run(2, [&](const Rank& rank) {
+    AcceleratorOptions options = on_cpu();
+    options.gradient_accumulation.steps = 2;
+    Accelerator accelerator(options);
+    torch::manual_seed(1);
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    Breaking breaking{.net = net};
+    accelerator.register_for_checkpointing(breaking);
+    const StepData data = host_data_of_step(1, 16);
+    auto [model, optimizer, loader] = accelerator.prepare(
+        net, sgd, data_loader(TensorDataset(data.input, data.target), {.batch_size = 2}));
+    const auto micro_batch = [&, &model = model, &optimizer = optimizer] {
+      const auto scope = accelerator.accumulate(model);
+      const StepData own = data_of_step(rank.rank, 2);
+      accelerator.backward(loss_of(model(own.input), own.target));
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    micro_batch();
+    micro_batch();
+    accelerator.save_state(folder / "state");
+    micro_batch();  // its gradients wait for the next
+    const at::Tensor weight = net->second->weight.detach().clone();
+    breaking.breaks = rank.rank == 1;
+    EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
+                AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("could not be applied")));
+    const auto refused = [&](const char* where, const std::function<void()>& call) {
+      EXPECT_THAT(usage_error(call),
+                  AllOf(HasSubstr("load_state() failed halfway: some objects have the state of " +
+                                  (folder / "state").string()),
+                        HasSubstr(std::string("at   ") + where),
+                        HasSubstr("load a checkpoint again, or end the program")));
+    };
+    refused("forward", [&, &model = model] { model(ones({2, 6})); });
+    refused("backward", [&] { accelerator.backward(net->first->bias.sum()); });
+    refused("step", [&, &optimizer = optimizer] { optimizer.step(); });
+    refused("zero_grad", [&, &optimizer = optimizer] { optimizer.zero_grad(); });
+    refused("accumulate", [&] { const auto scope = accelerator.accumulate(); });
+    refused("loader: next batch", [&, &loader = loader] {
+      for (auto& batch : loader) (void)batch;
+    });
+    refused("save_state", [&] { accelerator.save_state(folder / "other"); });
+
+    breaking.breaks = false;
+    net->second->weight.set_data(weight);
+    accelerator.load_state(folder / "state");
+    EXPECT_TRUE(accelerator.sync_gradients());
+    for (const at::Tensor& parameter : net->parameters()) {
+      EXPECT_FALSE(parameter.grad().defined());
+    }
+    micro_batch();
+    micro_batch();
+    EXPECT_EQ(optimizer.step_count(), 2);
+  });
+}
+
 TEST_F(StateUndo, ANumberThatHasNoNextIsFoundBeforeAnythingChanges) {
   run(2, [&](const Rank& rank) {
     const ProjectOptions project{.project_dir = folder.path(), .automatic_checkpoint_naming = true};

@@ -1,0 +1,79 @@
+#include "optim/step_trace.h"
+
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include "accelerate/flat_parameters.h"
+
+namespace accelerate {
+namespace {
+
+using torch::optim::Optimizer;
+
+// Null where the optimizer keeps nothing for the parameter yet.
+template <class State>
+const State* kept_for(const Optimizer& optimizer, const at::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  return found == optimizer.state().end() ? nullptr
+                                          : dynamic_cast<const State*>(found->second.get());
+}
+
+template <class State>
+int64_t updates_of(const Optimizer& optimizer, const at::Tensor& parameter) {
+  const State* state = kept_for<State>(optimizer, parameter);
+  return state == nullptr ? 0 : state->step();
+}
+
+template <class Type>
+bool is_a(const Optimizer& optimizer) {
+  return dynamic_cast<const Type*>(&optimizer) != nullptr;
+}
+
+// Of the group that has the parameter.
+bool keeps_momentum(const torch::optim::SGD& sgd, const at::Tensor& parameter) {
+  for (const auto& group : sgd.param_groups()) {
+    for (const at::Tensor& own : group.params()) {
+      if (!own.is_same(parameter)) continue;
+      return static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() != 0;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<StepTrace> StepTrace::of(const Optimizer& optimizer, const at::Tensor& parameter) {
+  StepTrace trace;
+  if (const auto* flat = dynamic_cast<const FlatAdamW*>(&optimizer)) {
+    trace.count_ = flat->step_calls();
+  } else if (is_a<torch::optim::AdamW>(optimizer)) {
+    trace.count_ = updates_of<torch::optim::AdamWParamState>(optimizer, parameter);
+  } else if (is_a<torch::optim::Adam>(optimizer)) {
+    trace.count_ = updates_of<torch::optim::AdamParamState>(optimizer, parameter);
+  } else if (is_a<torch::optim::Adagrad>(optimizer)) {
+    trace.count_ = updates_of<torch::optim::AdagradParamState>(optimizer, parameter);
+  } else if (is_a<torch::optim::RMSprop>(optimizer)) {
+    trace.count_ = updates_of<torch::optim::RMSpropParamState>(optimizer, parameter);
+  } else if (is_a<torch::optim::LBFGS>(optimizer)) {
+    // One state for all parameters, with the first of them.
+    const at::Tensor& first = optimizer.param_groups().front().params().front();
+    const auto* state = kept_for<torch::optim::LBFGSParamState>(optimizer, first);
+    trace.count_ = state == nullptr ? 0 : state->n_iter();
+  } else if (const auto* sgd = dynamic_cast<const torch::optim::SGD*>(&optimizer);
+             sgd != nullptr && keeps_momentum(*sgd, parameter)) {
+    const auto* state = kept_for<torch::optim::SGDParamState>(optimizer, parameter);
+    if (state != nullptr && state->momentum_buffer().defined()) {
+      trace.momentum_ = state->momentum_buffer().unsafeGetTensorImpl();
+      trace.version_ = state->momentum_buffer()._version();
+    }
+  } else {
+    return std::nullopt;
+  }
+  return trace;
+}
+
+}  // namespace accelerate

@@ -1,0 +1,335 @@
+// Steps of the optimizer that was given to prepare(), with gradients that no step may use yet.
+#include <accelerate/flat_parameters.h>
+
+#include <limits>
+#include <map>
+
+#include "multiproc/accumulation.h"
+#include "multiproc/state_folder.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct OwnStepsOn : AccumulationOn {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OwnStepsOn, testing::Values(1, 2),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+constexpr const char* kScaledStep =
+    "the optimizer that was given to prepare() was stepped itself, with gradients that are still "
+    "multiplied by the scale of the loss";
+constexpr const char* kEarlyStep =
+    "the optimizer that was given to prepare() was stepped itself, with gradients that still "
+    "accumulate";
+
+AcceleratorOptions scaled(double scale = 1024) {
+  AcceleratorOptions options = on_cpu();
+  options.mixed_precision = "fp16";
+  options.grad_scaler.init_scale = scale;
+  return options;
+}
+
+const std::vector<std::string>& optimizer_names() {
+  static const std::vector<std::string> names{"sgd",   "decay",   "momentum", "adam",
+                                              "adamw", "adagrad", "rmsprop"};
+  return names;
+}
+
+std::shared_ptr<torch::optim::Optimizer> optimizer_named(const std::string& name,
+                                                         const std::vector<at::Tensor>& of) {
+  namespace optim = torch::optim;
+  if (name == "decay") {
+    return std::make_shared<optim::SGD>(of, optim::SGDOptions(0.1).weight_decay(0.3));
+  }
+  if (name == "momentum") {
+    return std::make_shared<optim::SGD>(of, optim::SGDOptions(0.1).momentum(0.9));
+  }
+  if (name == "adam") return std::make_shared<optim::Adam>(of, 0.1);
+  if (name == "adamw") return std::make_shared<optim::AdamW>(of, 0.1);
+  if (name == "adagrad") return std::make_shared<optim::Adagrad>(of, 0.1);
+  if (name == "rmsprop") return std::make_shared<optim::RMSprop>(of, 0.1);
+  return std::make_shared<optim::SGD>(of, 0.1);
+}
+
+// A prepared model and optimizer, beside what they were made of.
+struct Prepared {
+  explicit Prepared(const AcceleratorOptions& options, const std::string& name = "sgd")
+      : accelerator(options),
+        net(fresh_net()),
+        own(optimizer_named(name, net->parameters())),
+        model(accelerator.prepare(net)),
+        optimizer(accelerator.prepare(own)) {}
+
+  void backward(double factor = 1) {
+    const StepData data = data_of_step(1, 2);
+    accelerator.backward(loss_of(model(data.input), data.target) * factor);
+  }
+  void step() {
+    backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+
+  Accelerator accelerator;
+  std::shared_ptr<Mlp> net;
+  std::shared_ptr<torch::optim::Optimizer> own;
+  PreparedModel<Mlp> model;
+  PreparedOptimizer optimizer;
+};
+
+TEST_P(OwnStepsOn, OneByScaledGradientsIsRefusedAtTheNextPreparedCall) {
+  const StateFolder folder;
+  const std::filesystem::path unused = folder / "unused";
+  run_ranks([&](const Rank& rank) {
+    const std::map<std::string, std::function<void(Prepared&)>> calls{
+        {"step", [](Prepared& it) { it.optimizer.step(); }},
+        {"zero_grad", [](Prepared& it) { it.optimizer.zero_grad(); }},
+        {"zero_grad ", [](Prepared& it) { it.model.zero_grad(); }},
+        {"backward", [](Prepared& it) { it.backward(); }},
+        {"clip_grad_norm_",
+         [](Prepared& it) { it.accelerator.clip_grad_norm_(it.model.parameters(), 1); }},
+        {"save_state", [&](Prepared& it) { it.accelerator.save_state(unused); }}};
+    for (const std::string& name : optimizer_names()) {
+      for (const auto& [called, call] : calls) {
+        Prepared it(scaled(), name);
+        it.step();  // as it should be
+        it.backward();
+        it.own->step();
+        if (called == "backward") it.own->zero_grad();  // the gradients themselves are gone
+        // All ranks of a save throw the error of the first.
+        const int refusing = called == "save_state" ? 0 : rank.rank;
+        // A forward pass sees most of them.
+        const bool by_forward = called == "backward" && name != "sgd" && name != "decay";
+        EXPECT_THAT(
+            usage_error([&, &call = call] { call(it); }),
+            AllOf(
+                HasSubstr(kScaledStep), HasSubstr("[rank " + std::to_string(refusing) + " of "),
+                HasSubstr("at   " + (by_forward ? "forward" : called.substr(0, called.find(' ')))),
+                HasSubstr("call step() of what prepare() returned")))
+            << name << ", " << called;
+      }
+    }
+    EXPECT_FALSE(std::filesystem::exists(unused));
+  });
+}
+
+TEST_P(OwnStepsOn, OneInsideOfAWindowIsRefusedInTheNextMicroBatch) {
+  run_ranks([](const Rank&) {
+    for (const std::string& name : optimizer_names()) {
+      for (const bool zeroes : {false, true}) {
+        Prepared it(accumulating({.steps = 3}), name);
+        int micro_batches = 0;
+        EXPECT_THAT(usage_error([&] {
+                      for (int i = 0; i < 3; ++i) {
+                        const auto micro_batch = it.accelerator.accumulate(it.model);
+                        ++micro_batches;
+                        it.backward();
+                        it.own->step();
+                        if (zeroes) it.own->zero_grad();
+                      }
+                    }),
+                    HasSubstr(kEarlyStep))
+            << name;
+        EXPECT_LE(micro_batches, 2) << name;
+      }
+    }
+  });
+}
+
+TEST_P(OwnStepsOn, OneAfterTheLastBatchIsRefusedAtTheEndOfThePass) {
+  run_ranks([](const Rank& rank) {
+    for (const std::string name : {"sgd", "adamw"}) {
+      Prepared it(scaled(), name);
+      const StepData data = host_data_of_step(1, 2 * rank.world_size);
+      auto loader = it.accelerator.prepare(
+          data_loader(TensorDataset(data.input, data.target), {.batch_size = 2}));
+      int batches = 0;
+      EXPECT_THAT(usage_error([&] {
+                    for (auto& batch : loader) {
+                      it.accelerator.backward(loss_of(it.model(batch.data), batch.target));
+                      it.own->step();
+                      ++batches;
+                    }
+                  }),
+                  HasSubstr(kScaledStep));
+      EXPECT_EQ(batches, 1);
+    }
+  });
+}
+
+// One number alone, and one that overflows.
+TEST_P(OwnStepsOn, OneOfASingleParameterIsSeenToo) {
+  run_ranks([](const Rank&) {
+    for (const double factor : {1.0, std::numeric_limits<double>::infinity()}) {
+      Accelerator accelerator(scaled());
+      auto net =
+          std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(1, 1).bias(false));
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      accelerator.backward(model(ones({1, 1})).sum() * factor);
+      sgd.step();
+      EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.step(); }),
+                  HasSubstr(kScaledStep));
+    }
+  });
+}
+
+TEST_F(Ranks, AnOwnStepOfFlatParametersIsSeen) {
+  run(1, [](const Rank&) {
+    Accelerator accelerator(scaled());
+    auto net = fresh_net();
+    auto adamw = std::make_shared<FlatAdamW>(std::make_shared<FlatParameters>(*net));
+    auto model = accelerator.prepare(net);
+    auto optimizer = accelerator.prepare(adamw);
+    accelerator.backward(model(ones({2, 6})).sum());
+    adamw->step();
+    EXPECT_THAT(usage_error([&] { optimizer.step(); }), HasSubstr(kScaledStep));
+  });
+}
+
+// Trains three updates of two micro-batches; `change` runs between each backward pass and its step.
+template <class Change>
+std::vector<double> trained(const AcceleratorOptions& options, const std::string& name,
+                            Change change) {
+  Prepared it(options, name);
+  for (int update = 0; update < 3; ++update) {
+    for (int64_t i = 0; i < it.accelerator.gradient_accumulation_steps(); ++i) {
+      const auto micro_batch = it.accelerator.accumulate(it.model);
+      it.backward();
+      change(it);
+      it.optimizer.step();
+      change(it);
+      it.optimizer.zero_grad();
+      change(it);
+    }
+  }
+  return flat(it.net->parameters());
+}
+
+std::vector<AcceleratorOptions> watched() {
+  AcceleratorOptions both = scaled();
+  both.gradient_accumulation.steps = 2;
+  return {scaled(), accumulating({.steps = 2}), both};
+}
+
+// Each by the parameters and by their .data(), which leaves no trace.
+TEST_P(OwnStepsOn, ChangesByTheUserStayLegal) {
+  run_ranks([](const Rank&) {
+    for (const AcceleratorOptions& options : watched()) {
+      for (const std::string& name : optimizer_names()) {
+        for (const bool in_the_open : {false, true}) {
+          trained(options, name, [&](Prepared& it) {
+            const torch::NoGradGuard no_grad;
+            for (at::Tensor& parameter : it.net->parameters()) {
+              at::Tensor values = in_the_open ? parameter : parameter.data();
+              values.clamp_(-0.3, 0.3);
+              values.mul_(0.999);
+              // Up the gradient, as a search for sharp minima goes.
+              if (parameter.grad().defined()) values.add_(parameter.grad(), 1e-5);
+            }
+          });
+        }
+      }
+    }
+  });
+}
+
+// Evaluation with other weights, which are put in place and taken away again.
+TEST_P(OwnStepsOn, WeightsMayBeExchangedForAWhile) {
+  run_ranks([](const Rank&) {
+    for (const AcceleratorOptions& options : watched()) {
+      const auto nothing = [](Prepared&) {};
+      const auto expected = trained(options, "sgd", nothing);
+      EXPECT_EQ(trained(options, "sgd",
+                        [](Prepared& it) {
+                          const torch::NoGradGuard no_grad;
+                          std::vector<at::Tensor> own;
+                          for (const at::Tensor& parameter : it.net->parameters()) {
+                            own.push_back(parameter.clone());
+                            parameter.data().mul_(0.9);
+                          }
+                          (void)it.model(ones({2, 6}));
+                          for (size_t i = 0; i < own.size(); ++i) {
+                            it.net->parameters()[i].data().copy_(own[i]);
+                          }
+                        }),
+                expected);
+    }
+  });
+}
+
+TEST_P(OwnStepsOn, WeightsMayBeLoadedInsideOfAWindow) {
+  const StateFolder folder;
+  run_ranks([&](const Rank& rank) {
+    const std::string file = (folder / "net.pt").string();
+    if (rank.rank == 0) torch::save(fresh_net(), file);
+    for (const AcceleratorOptions& options : watched()) {
+      Accelerator(options).wait_for_everyone();
+      for (const std::string& name : optimizer_names()) {
+        trained(options, name, [&](Prepared& it) {
+          if (!it.accelerator.sync_gradients()) torch::load(it.net, file);
+        });
+      }
+    }
+  });
+}
+
+TEST_P(OwnStepsOn, StepsOfTheConvertedOptimizerAreThoseOfThePreparedOne) {
+  run_ranks([](const Rank&) {
+    for (const AcceleratorOptions& options : watched()) {
+      for (const std::string& name : optimizer_names()) {
+        Prepared it(options, name);
+        torch::optim::Optimizer& converted = it.optimizer;
+        for (int i = 0; i < 6; ++i) {
+          const auto micro_batch = it.accelerator.accumulate(it.model);
+          it.backward();
+          converted.step();
+          converted.zero_grad();
+        }
+        EXPECT_EQ(it.optimizer.step_count(), 6 / it.accelerator.gradient_accumulation_steps());
+      }
+    }
+  });
+}
+
+TEST_P(OwnStepsOn, UpdatesThatOverflowAreSkippedAsEver) {
+  run_ranks([](const Rank&) {
+    for (const std::string& name : optimizer_names()) {
+      Prepared it(scaled(), name);
+      for (const double factor : {1.0, std::numeric_limits<double>::infinity(), 1.0}) {
+        it.backward(factor);
+        (void)it.optimizer.step_count();
+        it.optimizer.step();
+        it.backward();  // for its gradients alone
+        it.optimizer.zero_grad();
+      }
+      EXPECT_EQ(it.optimizer.step_count(), 2) << name;
+    }
+  });
+}
+
+// Gradients that are whole and unscaled are those that a step of its own expects.
+TEST_P(OwnStepsOn, OneByFinishedGradientsIsTheUsersAffair) {
+  run_ranks([](const Rank& rank) {
+    for (const std::string& name : optimizer_names()) {
+      Prepared it(scaled(), name);
+      it.backward();
+      it.accelerator.unscale_gradients(it.optimizer);
+      it.own->step();
+      it.optimizer.zero_grad();
+      it.step();
+      if (rank.world_size > 1) continue;
+      it.backward();
+      it.optimizer.zero_grad();
+      loss_of(it.net->forward(ones({2, 6})), ones({2, 3})).backward();  // bypasses the scale
+      it.own->step();
+      it.own->zero_grad();
+      it.step();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test
