@@ -11,6 +11,7 @@
 #include "base/printable_text.h"
 #include "cli/wizard_input.h"
 #include "cli/wizard_terminal.h"
+#include "config/value.h"
 
 namespace accelerate::cli {
 
@@ -70,8 +71,10 @@ class LinePrompter : public Prompter {
       print_to_person("Number or name [" + std::to_string(preset) + "]: ");
       const std::string answer = read_line(input_);
       if (answer.empty()) return preset;
+      const std::optional<bool> truth = config::truth_of(answer);  // y is as good as yes
       for (size_t i = 0; i < options.size(); ++i) {
-        if (answer == std::to_string(i) || answer == options[i]) return i;
+        const bool is_meant = truth && options[i] == (*truth ? "yes" : "no");
+        if (answer == std::to_string(i) || answer == options[i] || is_meant) return i;
       }
       print_to_person("'" + answer + "' is not one of the choices.\n");
     }

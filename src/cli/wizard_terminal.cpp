@@ -1,6 +1,7 @@
 #include "cli/wizard_terminal.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +33,16 @@ std::string menu(const std::vector<std::string>& options, size_t chosen) {
 // Back over that many lines, which are gone then.
 std::string erased(size_t lines) { return "\x1b[" + std::to_string(lines) + "A\x1b[J"; }
 
-size_t moved(size_t chosen, const KeyPress& press, size_t count) {
+// The option that a letter stands for, where y or n answers the question.
+std::optional<size_t> answered(const std::string& letter, const std::vector<std::string>& options) {
+  if (letter != "y" && letter != "n") return std::nullopt;
+  const auto found = std::find(options.begin(), options.end(), letter == "y" ? "yes" : "no");
+  if (found == options.end()) return std::nullopt;
+  return static_cast<size_t>(found - options.begin());
+}
+
+size_t moved(size_t chosen, const KeyPress& press, const std::vector<std::string>& options) {
+  const size_t count = options.size();
   switch (press.key) {
     case Key::kUp:
       return chosen == 0 ? count - 1 : chosen - 1;
@@ -49,7 +59,7 @@ size_t moved(size_t chosen, const KeyPress& press, size_t count) {
         const auto digit = static_cast<size_t>(press.text[0] - '0');
         return digit < count ? digit : chosen;
       }
-      return chosen;
+      return answered(press.text, options).value_or(chosen);
     default:
       return chosen;
   }
@@ -150,7 +160,7 @@ size_t choose_in_terminal(const WizardInput& input, const std::string& question,
       print_to_person(erased(lines + 1));
       throw WentBack();
     }
-    chosen = moved(chosen, press, options.size());
+    chosen = moved(chosen, press, options);
     print_to_person("\x1b[" + std::to_string(lines) + "A" + menu(options, chosen));
   }
   print_to_person(erased(lines) + "  " + options[chosen] + "\n");

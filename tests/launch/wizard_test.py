@@ -120,6 +120,16 @@ class InATerminal(ProgramTest):
         terminal.type(CTRL_C)
         self.assertEqual(terminal.wait(), 130)
 
+    def test_y_and_n_answer_a_question(self):
+        file = self.write("c.yaml", "distributed_type: 'NO'\n")
+        for keys, answer in (("y" + ENTER, FIRST), ("yn" + ENTER, "was not changed")):
+            terminal = Terminal(self.folder, "config", "--config_file", str(file))
+            terminal.expect("Replace it?")
+            terminal.type(keys)
+            terminal.expect(answer)
+            terminal.type(CTRL_C)
+            terminal.wait()
+
     def test_escape_leaves_and_writes_nothing(self):
         for way in (ESC, DOWN + ENTER + ESC):
             terminal = Terminal(self.folder, "config")
@@ -269,6 +279,13 @@ class ThroughPipes(ProgramTest):
         result = self.run_program("config", input="7\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("'7' is not one of the choices.\n", result.stdout)
+
+    def test_y_is_as_good_as_yes(self):
+        file = self.write("c.yaml", "distributed_type: 'NO'\nmixed_precision: fp16\n")
+        result = self.run_program("config", "--config_file", file, input="y\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("mixed_precision: bf16\n", file.read_text())
+        self.assertIn("was not changed\n", self.run_program("config", "--config_file", file, input="N\n").stdout)
 
     def test_an_input_that_ends_early_leaves_nothing(self):
         result = self.run_program("config", input="1\n2\n")
