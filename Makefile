@@ -12,7 +12,7 @@ LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 # Targets share build folders.
 .NOTPARALLEL:
 .PHONY: help quickstart transformers deps build test test-full test-fuzz test-interop test-packages test-sanitizers \
-        test-gcc test-single test-tidy bench fuzz lint times format install clean
+        test-gcc test-single test-analyzer bench fuzz lint times format install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -51,7 +51,7 @@ lint: release-build ## check format, include directions, names, headers and sour
 	@ctest --preset release-lint -j $(TEST_JOBS)
 
 # The long groups: docs/testing.md says what each holds and when it was last green.
-test-full: test lint test-tidy test-fuzz test-interop test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
+test-full: test lint test-analyzer test-fuzz test-interop test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
 
 test-fuzz: release-build ## fuzz every reader of files for a minute each
 	@scripts/run_group.sh fuzz_long
@@ -63,8 +63,8 @@ test-packages: release-build ## build the packages, install them in clean places
 	@scripts/setup.sh packages
 	@scripts/run_group.sh packages
 
-test-tidy: release-build ## clang-tidy and clang's analyzer over every file of src
-	@scripts/run_group.sh tidy
+test-analyzer: release-build ## clang's analyzer over every file of src
+	@scripts/run_group.sh analyzer
 
 test-sanitizers: ## the default tests with the address, undefined-behaviour and thread sanitizers
 	@$(MAKE) test PRESET=asan-ubsan

@@ -16,17 +16,24 @@ def sources_of(file: Path):
     return [Path(source) for source in UNITY_INCLUDE.findall(file.read_text())]
 
 
-def load(build: Path):
-    """Returns {source: list of (words of its command, folder to run it in)}, without the compiler launcher. Sources of a
-    unity build have the command of their batch, with their own name in it."""
-    commands = {}
+def units(build: Path):
+    """Yields (file, words of its command, folder to run it in) of each file that is compiled, a source or a batch of them,
+    without the compiler launcher."""
     for entry in json.loads((build / "compile_commands.json").read_text()):
         words = shlex.split(entry["command"])
         # The launcher is `cmake -E env NAME=value... ccache`: the compiler is the first word that ends in g++ or clang++.
         start = next(i for i, word in enumerate(words) if "++" in Path(word).name)
-        for source in sources_of(Path(entry["file"])):
-            command = [str(source) if word == entry["file"] else word for word in words[start:]]
-            commands.setdefault(source, []).append((command, Path(entry["directory"])))
+        yield Path(entry["file"]), words[start:], Path(entry["directory"])
+
+
+def load(build: Path):
+    """Returns {source: list of (words of its command, folder to run it in)}. Sources of a unity build have the command of
+    their batch, with their own name in it."""
+    commands = {}
+    for file, words, folder in units(build):
+        for source in sources_of(file):
+            command = [str(source) if word == str(file) else word for word in words]
+            commands.setdefault(source, []).append((command, folder))
     return commands
 
 

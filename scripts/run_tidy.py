@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the library with the checks of .clang-tidy.
 
-usage: run_tidy.py build-folder [--all]
+usage: run_tidy.py build-folder [--analyzer]
 
-Reads the files of src that do not see libtorch, seconds each; with --all every file of src, half a minute each, and with
-clang's analyzer as well.
+Reads the sources of src as the build compiles them, in batches and with their precompiled headers. With --analyzer it runs
+clang's analyzer instead, which follows the functions of one file at a time: half a minute for each source of src.
 """
 
 import argparse
@@ -28,39 +28,61 @@ def find_tidy():
     sys.exit("clang-tidy is missing: run 'make deps'")
 
 
+def of_src(sources):
+    return bool(sources) and all(source.is_relative_to(ROOT / "src") for source in sources)
+
+
+def entry(file, words, folder):
+    return {"file": str(file), "directory": str(folder), "arguments": words}
+
+
+def batches(build):
+    """What the build compiles of src, but for the copies that fuzzers have of it. A batch that several targets compile is
+    read once."""
+    found = {}
+    for file, words, folder in compile_database.units(build):
+        sources = compile_database.sources_of(file)
+        if of_src(sources) and not file.is_relative_to(build / "tests"):
+            command = [word for word in compile_database.checked_only(words) if word != "-fsyntax-only"]
+            found.setdefault(tuple(sources), entry(file, command, folder))
+    return list(found.values())
+
+
+def single_sources(build):
+    """Every source of src. One that is compiled both with and without libtorch is read without: that is the faster way."""
+    found = []
+    for source, variants in compile_database.load(build).items():
+        if of_src([source]):
+            words, folder = min(variants, key=lambda variant: compile_database.uses_torch(variant[0]))
+            found.append(entry(source, [*compile_database.without_output(words), "-c", str(source)], folder))
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=Path)
-    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--analyzer", action="store_true")
     arguments = parser.parse_args()
     tidy = find_tidy()
 
-    # A file that is compiled both with and without libtorch is read without: that is the faster way.
-    database = []
-    for source, variants in compile_database.load(arguments.build.resolve()).items():
-        if not source.is_relative_to(ROOT / "src"):
-            continue
-        words, folder = min(variants, key=lambda variant: compile_database.uses_torch(variant[0]))
-        if compile_database.uses_torch(words) and not arguments.all:
-            continue
-        command = [*compile_database.without_output(words), "-c", str(source)]
-        database.append({"file": str(source), "directory": str(folder), "arguments": command})
+    build = arguments.build.resolve()
+    database = single_sources(build) if arguments.analyzer else batches(build)
     if not database:
         sys.exit("no source was found to check")
-    folder = arguments.build.resolve() / "tidy"
+    folder = build / "tidy"
     folder.mkdir(exist_ok=True)
     (folder / "compile_commands.json").write_text(json.dumps(database, indent=1))
 
     command = [tidy, "--quiet", "-p", folder]
-    if arguments.all:
-        command.append(f"--checks={ANALYZER}")
+    if arguments.analyzer:
+        command.append(f"--checks=-*,{ANALYZER}")
 
-    failed = failures_of(
-        [Check(str(Path(entry["file"]).relative_to(ROOT)), [*command, entry["file"]]) for entry in database]
-    )
+    # The folder of a batch names its target.
+    names = [str(Path(unit["file"]).relative_to(ROOT)).replace("CMakeFiles/", "") for unit in database]
+    failed = failures_of([Check(name, [*command, unit["file"]]) for name, unit in zip(names, database)])
     if failed:
-        sys.exit(f"clang-tidy objects to {failed} of {len(database)} files")
-    print(f"clang-tidy has nothing against {len(database)} files")
+        sys.exit(f"clang-tidy objects to {failed} of {len(database)} files and batches")
+    print(f"clang-tidy has nothing against {len(database)} files and batches")
 
 
 if __name__ == "__main__":
