@@ -34,11 +34,12 @@ class Loader {
   using Value = BatchValue;
   using Iterator = LoaderIterator<Value>;
 
-  // NOLINTNEXTLINE(google-explicit-constructor): a handle of the same loader
+  // NOLINTBEGIN(google-explicit-constructor): a handle of the same loader
   template <class Source, class Collate>
   requires std::is_same_v<typename DataLoader<Source, Collate>::Value, Value> Loader(
       DataLoader<Source, Collate> loader)
       : erased_(std::make_shared<Erased<DataLoader<Source, Collate>>>(std::move(loader))) {}
+  // NOLINTEND(google-explicit-constructor)
   Loader(const Loader&) = default;
   Loader& operator=(const Loader&) = default;
 

@@ -70,22 +70,22 @@ class FamilyOf final : public OptimizerFamily {
 
 template <class Fields>
 const OptimizerFamily* family_of_type() {
-  static const FamilyOf<Fields> kFamily;
-  return &kFamily;
+  static const FamilyOf<Fields> family;
+  return &family;
 }
 
 }  // namespace
 
 const OptimizerFamily* find_optimizer_family(const torch::optim::Optimizer& optimizer) {
-  static const std::unordered_map<std::type_index, const OptimizerFamily*> kFamilies{
+  static const std::unordered_map<std::type_index, const OptimizerFamily*> families{
       {typeid(torch::optim::SGD), family_of_type<SgdFields>()},
       {typeid(torch::optim::Adam), family_of_type<AdamFields>()},
       {typeid(torch::optim::AdamW), family_of_type<AdamWFields>()},
       {typeid(torch::optim::Adagrad), family_of_type<AdagradFields>()},
       {typeid(torch::optim::RMSprop), family_of_type<RmspropFields>()},
       {typeid(torch::optim::LBFGS), family_of_type<LbfgsFields>()}};
-  const auto found = kFamilies.find(typeid(optimizer));
-  return found == kFamilies.end() ? nullptr : found->second;
+  const auto found = families.find(typeid(optimizer));
+  return found == families.end() ? nullptr : found->second;
 }
 
 }  // namespace accelerate

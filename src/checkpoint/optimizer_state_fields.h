@@ -35,10 +35,10 @@ struct SgdFields {
   }
 };
 
-template <class Options_, class State_, bool kDecoupled>
+template <class OwnOptions, class OwnState, bool kDecoupled>
 struct AdamLikeFields {
-  using Options = Options_;
-  using State = State_;
+  using Options = OwnOptions;
+  using State = OwnState;
   static constexpr const char* kName = kDecoupled ? "AdamW" : "Adam";
   static constexpr bool kNeedsAllStates = false;
 

@@ -94,8 +94,8 @@ class ModelFile {
 
  private:
   static const LoadModelOptions& options() {
-    static const LoadModelOptions kOptions;  // strictness is a matter of the reader
-    return kOptions;
+    static const LoadModelOptions defaults;  // strictness is a matter of the reader
+    return defaults;
   }
 
   std::string names_problem() const {

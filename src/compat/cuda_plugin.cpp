@@ -68,7 +68,7 @@ std::unique_ptr<at::CUDAHooksInterface> load_cuda_hooks(at::CUDAHooksArgs args) 
 
 // A program that links libtorch_cuda itself has the right answer already, or gets it: libtorch_cuda
 // registers with the higher priority.
-[[maybe_unused]] const bool hooks_are_registered = [] {
+[[maybe_unused]] const bool kHooksAreRegistered = [] {
   auto* registry = at::CUDAHooksRegistry();
   if (!registry->Has(kHooksName)) {
     registry->Register(kHooksName, load_cuda_hooks, c10::REGISTRY_FALLBACK);

@@ -14,16 +14,20 @@ bool flag(const EnvironmentLookup& lookup, const char* name) {
   return text && !text->empty() && parse_flag(name, *text);
 }
 
+std::optional<c10::Device> parsed_device(const std::string& name) {
+  try {
+    return c10::Device(name);
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
+}
+
 c10::Device choose_device(const EnvironmentLookup& lookup, int gpu_count, int local_rank,
                           const ProcessStateOptions& options) {
   const bool cpu = options.cpu || flag(lookup, "ACCELERATE_USE_CPU");
   const auto named = lookup("ACCELERATE_TORCH_DEVICE");
   if (named && !named->empty()) {
-    std::optional<c10::Device> device;
-    try {
-      device = c10::Device(*named);
-    } catch (const std::exception&) {  // reported below, with the variable's name
-    }
+    const auto device = parsed_device(*named);
     if (cpu && device && !device->is_cpu()) {
       throw ConfigError({.what = "ACCELERATE_TORCH_DEVICE=" + *named + " contradicts " +
                                  (options.cpu ? "the option cpu" : "ACCELERATE_USE_CPU"),

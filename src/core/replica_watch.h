@@ -14,8 +14,9 @@ namespace accelerate {
 // Of one accelerator with several ranks. Called by the thread of the training.
 class ReplicaWatch {
  public:
-  ReplicaWatch(std::shared_ptr<Communicator> ranks, std::shared_ptr<detail::PreparedModels> models)
-      : ranks_(std::move(ranks)), models_(std::move(models)) {}
+  ReplicaWatch(const std::shared_ptr<Communicator>& ranks,
+               std::shared_ptr<detail::PreparedModels> models)
+      : ranks_(ranks), models_(std::move(models)) {}
 
   // Throws UsageError if a backward pass bypassed the accelerator. Not collective.
   void require_no_local_pass(const char* where) const;

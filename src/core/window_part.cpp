@@ -268,7 +268,7 @@ class WindowPart final : public checkpoint::StatePart {
 
   static void set_gradients(torch::nn::Module& module, const Tensors& gradients) {
     for (auto& item : module.named_parameters()) {
-      at::Tensor parameter = item.value();
+      const at::Tensor& parameter = item.value();
       const auto found = gradients.find(item.key());
       if (found == gradients.end()) {
         parameter.mutable_grad().reset();

@@ -18,7 +18,7 @@ bool is_over(const Scheduler& scheduler) {
 
 PreparedScheduler::PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
                                      PreparedSchedulerOptions options)
-    : scheduler_(std::move(scheduler)), surroundings_(std::move(surroundings)), options_(options) {
+    : scheduler_(scheduler), surroundings_(std::move(surroundings)), options_(options) {
   if (!surroundings_.is_main_process || !surroundings_.says_pace) return;
   if (surroundings_.num_processes == 1) return;
   if (scheduler_.needs_metric() || !options_.step_with_optimizer) return;

@@ -70,7 +70,7 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
   } else if constexpr (detail::is_prepared<Object>) {
     return Object(std::forward<T>(object));
   } else if constexpr (detail::is_pass_through<Object>) {
-    return static_cast<decltype(object.object)>(std::move(object).object);
+    return static_cast<decltype(object.object)>(std::forward<T>(object).object);
   } else {
     return static_cast<T&&>(object);  // was refused above
   }

@@ -77,7 +77,7 @@ int64_t PretrainedModel::resize_token_embeddings(int64_t count, const ResizeOpti
   const bool tied = head_is_tied(*this, names);
   const auto parameters = named_parameters();
   for (const std::string& name : names) {
-    at::Tensor parameter = parameters[name];
+    const at::Tensor& parameter = parameters[name];
     const int64_t kept = std::min(parameter.size(0), wanted);
     if (parameter.size(0) == wanted) continue;
     std::vector<int64_t> shape = parameter.sizes().vec();

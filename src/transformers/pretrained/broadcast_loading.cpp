@@ -58,16 +58,16 @@ json outcome_of(const std::function<json()>& work, std::exception_ptr& own) {
 }
 
 void throw_outcome(const json& outcome, int rank, int world_size) {
-  ErrorInfo info{.what = outcome.at("what").get<std::string>(),
-                 .where = outcome.at("where").get<std::string>(),
-                 .hint = outcome.at("hint").get<std::string>()};
+  const ErrorInfo info{.what = outcome.at("what").get<std::string>(),
+                       .where = outcome.at("where").get<std::string>(),
+                       .hint = outcome.at("hint").get<std::string>()};
   const auto thrown = [&](auto error) {
     error.set_rank(rank, world_size);
     throw std::move(error);
   };
-  if (outcome.at("kind") == "data") thrown(DataError(std::move(info)));
-  if (outcome.at("kind") == "usage") thrown(UsageError(std::move(info)));
-  thrown(CheckpointError(std::move(info)));
+  if (outcome.at("kind") == "data") thrown(DataError(info));
+  if (outcome.at("kind") == "usage") thrown(UsageError(info));
+  thrown(CheckpointError(info));
 }
 
 // A text that came from the files of one rank need not be UTF-8 in all its names.

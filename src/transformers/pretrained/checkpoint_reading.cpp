@@ -183,7 +183,7 @@ void settle_parameters(PretrainedModel& model, at::ScalarType dtype, c10::Device
     parameter.set_data(
         at::empty(parameter.sizes(), parameter.options().dtype(wanted).device(device)));
   }
-  for (at::Tensor buffer : model.buffers()) {
+  for (const at::Tensor& buffer : model.buffers()) {
     if (!is_on(buffer, device)) buffer.set_data(buffer.to(device));
   }
 }

@@ -37,10 +37,10 @@ std::vector<TokenizerKind> make_kinds() {
 }  // namespace
 
 const TokenizerKind* find_tokenizer_kind(std::string_view class_name, std::string_view model_type) {
-  static const std::vector<TokenizerKind> kKinds = make_kinds();
+  static const std::vector<TokenizerKind> kinds = make_kinds();
   constexpr std::string_view kFast = "Fast";
   if (class_name.ends_with(kFast)) class_name.remove_suffix(kFast.size());
-  for (const TokenizerKind& kind : kKinds) {
+  for (const TokenizerKind& kind : kinds) {
     if (!class_name.empty() ? kind.class_name == class_name
                             : !model_type.empty() && kind.model_type == model_type) {
       return &kind;

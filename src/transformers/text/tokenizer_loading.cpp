@@ -16,9 +16,14 @@ namespace {
 using nlohmann::json;
 using tokenizers::JsonFields;
 
+bool is_empty_text(const json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
+
 // What a token is written as: its text, or an object with that and how it is looked for.
 AddedToken read_token(const json& value, const std::string& where) {
-  if (value == "" || (value.is_object() && value.value("content", json()) == "")) {
+  if (is_empty_text(value) ||
+      (value.is_object() && is_empty_text(value.value("content", json())))) {
     throw DataError({.what = "a token without a text", .where = where});
   }
   if (value.is_string()) {
