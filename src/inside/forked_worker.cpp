@@ -41,6 +41,8 @@ WorkerReport run(const detail::WorkerBody& body, int threads) {
     at::set_num_threads(threads);
     return WorkerReport::of_result(body());
   } catch (...) {
+    // Others may fail because of this one before its report is written; it ends by itself now.
+    ::signal(SIGTERM, SIG_IGN);
     return WorkerReport::of_exception(std::current_exception());
   }
 }
@@ -101,6 +103,11 @@ void ForkedWorker::be_worker(const WorkerStart& start, const std::vector<char*>&
   } catch (...) {
     _exit(kReportIsLost);
   }
+}
+
+bool ForkedWorker::only_lost_a_peer() const {
+  const auto report = report_.read();
+  return report && report->kind == WorkerReport::Kind::kException && report->lost_peer;
 }
 
 ForkedWorker::~ForkedWorker() {

@@ -41,6 +41,9 @@ class ForkedWorker {
   bool has_ended() const { return wait_status_.has_value(); }
   // Whether its function returned. Only after collect().
   bool has_succeeded() const { return report_.holds_result(); }
+  // Whether its function ended because the connection to another worker broke. Only after
+  // collect().
+  bool only_lost_a_peer() const;
   bool was_stopped() const { return stopped_; }
   // As waitpid() gives it. Only after collect().
   int wait_status() const { return *wait_status_; }

@@ -110,8 +110,13 @@ void stop_all(const Workers& workers, int signal) {
   for (const auto& worker : workers) worker->stop(signal);
 }
 
+// How long a worker may take to end after others noticed that it fails: a stopped one would not say
+// what went wrong.
+constexpr auto kTimeToNameTheCause = std::chrono::seconds(5);
+
 // Blocks until all workers have ended; stops them once one has failed.
 void supervise(const Workers& workers, std::chrono::milliseconds grace) {
+  std::optional<Clock::time_point> stop_at;
   std::optional<Clock::time_point> kill_at;
   bool killed = false;
   bool caller_is_gone = false;
@@ -120,10 +125,13 @@ void supervise(const Workers& workers, std::chrono::milliseconds grace) {
     const bool all_ended =
         std::all_of(workers.begin(), workers.end(), [](auto& w) { return w->has_ended(); });
     if (all_ended) return;
-    const bool one_failed = std::any_of(workers.begin(), workers.end(), [](auto& w) {
-      return w->has_ended() && !w->has_succeeded();
-    });
-    if (one_failed && !kill_at) {
+    for (const auto& worker : workers) {
+      if (!worker->has_ended() || worker->has_succeeded()) continue;
+      const auto now = Clock::now();
+      const auto wanted = worker->only_lost_a_peer() ? now + kTimeToNameTheCause : now;
+      stop_at = std::min(stop_at.value_or(wanted), wanted);
+    }
+    if (stop_at && Clock::now() >= *stop_at && !kill_at) {
       stop_all(workers, SIGTERM);
       kill_at = Clock::now() + grace;
     }
@@ -131,7 +139,7 @@ void supervise(const Workers& workers, std::chrono::milliseconds grace) {
       stop_all(workers, SIGKILL);
       killed = true;
     }
-    wait_for_news(killed ? std::nullopt : kill_at, caller_is_gone);
+    wait_for_news(killed ? std::nullopt : (kill_at ? kill_at : stop_at), caller_is_gone);
   }
 }
 

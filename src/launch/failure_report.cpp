@@ -151,21 +151,6 @@ std::string_view without_rank(std::string_view error) {
   return error.starts_with("[rank ") && end != error.npos ? error.substr(end + 2) : error;
 }
 
-// Whether a worker failed because another one had.
-bool only_lost_a_peer(const WorkerEnd& end) {
-  constexpr std::array<std::string_view, 6> kWords = {
-      "CommError",   "Connection closed by peer", "Connection reset by peer",
-      "Broken pipe", "DistNetworkError",          "DistBackendError"};
-  const auto says = [&](std::string_view word) {
-    return end.exception.find(word) != std::string::npos ||
-           end.error.find(word) != std::string::npos ||
-           std::any_of(end.last_lines.begin(), end.last_lines.end(), [&](const std::string& line) {
-             return line.find(word) != std::string::npos;
-           });
-  };
-  return std::any_of(kWords.begin(), kWords.end(), says);
-}
-
 // Whether launchers on the machines have said all that there is to say, through ssh or srun. What
 // these cannot do themselves, or could not start, nobody has told.
 bool is_told_already(const LaunchOutcome& outcome) {
@@ -229,6 +214,20 @@ std::string describe_duration(std::chrono::milliseconds duration) {
     std::snprintf(text, sizeof text, "%lld h %02lld min", seconds / 3600, seconds / 60 % 60);
   }
   return text;
+}
+
+bool only_lost_a_peer(const WorkerEnd& end) {
+  constexpr std::array<std::string_view, 6> kWords = {
+      "CommError",   "Connection closed by peer", "Connection reset by peer",
+      "Broken pipe", "DistNetworkError",          "DistBackendError"};
+  const auto says = [&](std::string_view word) {
+    return end.exception.find(word) != std::string::npos ||
+           end.error.find(word) != std::string::npos ||
+           std::any_of(end.last_lines.begin(), end.last_lines.end(), [&](const std::string& line) {
+             return line.find(word) != std::string::npos;
+           });
+  };
+  return std::any_of(kWords.begin(), kWords.end(), says);
 }
 
 const WorkerEnd* LaunchOutcome::first_failure() const {

@@ -18,6 +18,10 @@ std::string failure_report(const LaunchOutcome& outcome);
 std::string failure_cause(const LaunchOutcome& outcome);
 std::string failure_consequences(const LaunchOutcome& outcome);
 
+// Whether `end`, a failure, speaks of a connection to another worker that broke: then that one
+// most likely failed before.
+bool only_lost_a_peer(const WorkerEnd& end);
+
 // The cause in one or two lines, for machines that are not the main one.
 std::string failure_summary(const LaunchOutcome& outcome);
 

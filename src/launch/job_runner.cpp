@@ -309,11 +309,15 @@ void JobRunner::reap_children() {
 }
 
 void JobRunner::report_ends() {
-  if (!group_ || group_->ends().size() == reported_ends_) return;
+  if (!group_) return;
+  // A group that still runs after a failure waits for its cause.
+  const bool has_news = group_->ends().size() != reported_ends_;
+  const bool knows_cause = group_->is_stopping() || group_->all_ended();
+  if (!has_news && (reported_failure_ || !knows_cause)) return;
   reported_ends_ = group_->ends().size();
   const LaunchOutcome so_far{.ends = group_->ends()};
   const WorkerEnd* failed = so_far.first_failure();
-  if (failed != nullptr && !reported_failure_) {
+  if (failed != nullptr && !reported_failure_ && knows_cause) {
     reported_failure_ = true;
     control_.report({.kind = Event::Kind::kFailed, .attempt = attempt_, .ends = {*failed}});
   }

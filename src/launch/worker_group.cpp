@@ -12,10 +12,15 @@
 #include "accelerate/errors.h"
 #include "base/error_channel.h"
 #include "launch/core_shares.h"
+#include "launch/failure_report.h"
 #include "launch/machine.h"
 
 namespace accelerate::launch {
 namespace {
+
+// How long a worker may take to end after others noticed that it fails: on a busy machine its
+// peers may be faster, and a stopped worker would not say what went wrong.
+constexpr auto kTimeToNameTheCause = std::chrono::seconds(5);
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
@@ -211,10 +216,14 @@ void WorkerGroup::handle_descriptors(const pollfd* fds, size_t count) {
 bool WorkerGroup::all_ended() const { return ends_.size() == workers_.size(); }
 
 std::optional<Clock::time_point> WorkerGroup::deadline() const {
+  if (state_ == State::kRunning) return stop_at_;
   return state_ == State::kStopping && !all_ended() ? std::optional(kill_at_) : std::nullopt;
 }
 
 void WorkerGroup::handle_time() {
+  if (state_ == State::kRunning && stop_at_ && Clock::now() >= *stop_at_) {
+    stop(SIGTERM, plan_.failure_grace, Audience::kAll);
+  }
   if (state_ == State::kStopping && Clock::now() >= kill_at_) kill_all();
 }
 
@@ -249,10 +258,16 @@ void WorkerGroup::record_end(Worker& worker) {
 }
 
 void WorkerGroup::stop_after_failure() {
-  const bool failed = std::any_of(ends_.begin(), ends_.end(), [](const WorkerEnd& end) {
-    return end.fate == WorkerFate::kFailed;
+  const auto failed = [](const WorkerEnd& end) { return end.fate == WorkerFate::kFailed; };
+  if (std::none_of(ends_.begin(), ends_.end(), failed)) return;
+  const bool cause_is_known = std::any_of(ends_.begin(), ends_.end(), [&](const WorkerEnd& end) {
+    return failed(end) && !only_lost_a_peer(end);
   });
-  if (failed) stop(SIGTERM, plan_.failure_grace, Audience::kAll);
+  if (cause_is_known) {
+    stop(SIGTERM, plan_.failure_grace, Audience::kAll);
+  } else if (!stop_at_) {
+    stop_at_ = Clock::now() + kTimeToNameTheCause;
+  }
 }
 
 WorkerFate WorkerGroup::fate_of(const Worker& worker, int wait_status) const {

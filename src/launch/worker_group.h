@@ -42,14 +42,15 @@ class WorkerGroup {
   // The event loop polls what this adds and hands it back.
   void add_descriptors(std::vector<pollfd>& fds) const;
   void handle_descriptors(const pollfd* fds, size_t count);
-  // Kills what has had its time to stop.
+  // Stops the others if the cause of a failure has not shown, kills what has had its time to stop.
   void handle_time();
   std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
   // The child `pid`, a zombie, is taken if it is one of the workers.
   bool reap(pid_t pid);
-  // Asks the others to stop if one has failed. Call it when all that had ended were reaped: which
-  // of them was first, the kernel does not tell.
+  // Asks the others to stop if one has failed; some seconds later if it has only lost another,
+  // which is about to say why. Call it when all that had ended were reaped: which of them was
+  // first, the kernel does not tell.
   void stop_after_failure();
 
   // Asks all workers to stop, by `signal`, and kills them after `grace`. Only the first call
@@ -92,6 +93,8 @@ class WorkerGroup {
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
   State state_ = State::kRunning;
   bool stop_was_ordered_ = false;  // by a signal, which workers may answer in their own way
+  // While running: when the others are stopped whose failure is a consequence of one to come.
+  std::optional<std::chrono::steady_clock::time_point> stop_at_{};
   std::chrono::steady_clock::time_point stop_began_;
   std::chrono::steady_clock::time_point kill_at_;
   std::chrono::milliseconds grace_{0};

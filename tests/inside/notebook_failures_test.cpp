@@ -113,6 +113,28 @@ TEST(NotebookFailure, TheFirstOfSeveralExceptionsIsTold) {
   EXPECT_THAT(error.message(), EndsWith("Cause: cause"));
 }
 
+// Destroyed after the accelerator: its peers notice, it has yet to tell.
+struct SlowEnd {
+  std::chrono::seconds time;
+  ~SlowEnd() { std::this_thread::sleep_for(time); }
+};
+
+TEST(NotebookFailure, AWorkerThatEndsAfterThoseThatItFailedStillNamesTheCause) {
+  const WorkerError error = error_of_workers([] {
+    notebook_launcher(
+        [] {
+          const SlowEnd slow{std::chrono::seconds(failing_rank() == 2 ? 1 : 0)};
+          Accelerator accelerator({.cpu = true});
+          accelerator.wait_for_everyone();
+          if (accelerator.process_index() == 2) throw std::runtime_error("the cause");
+          accelerator.wait_for_everyone();
+        },
+        {.num_processes = 3, .cpu = true});
+  });
+  EXPECT_EQ(error.rank(), 2);
+  EXPECT_THAT(error.message(), EndsWith("the cause"));
+}
+
 TEST(NotebookFailure, AKilledWorkerIsReportedWithItsSignal) {
   const WorkerError error = error_of_workers([] {
     notebook_launcher(

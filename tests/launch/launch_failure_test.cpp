@@ -162,6 +162,15 @@ TEST_F(Launcher, AnErrorOfOneRankIsPrintedOnceAndWithoutTheRuinsOfOthers) {
   }
 }
 
+TEST_F(Launcher, ARankThatEndsAfterThoseThatItFailedStillNamesTheCause) {
+  const RunResult result =
+      run({"launch", "--cpu", "--num_processes", "3", RANK_PROGRAM, "refuse", "1", "1000"});
+  EXPECT_EQ(result.exit_code, 70);
+  EXPECT_THAT(result.err, ContainsRegex("error: rank 1 of 3 on [^ ]+ exited with status 70 "));
+  EXPECT_THAT(result.err, HasSubstr("the data have 3 columns"));
+  EXPECT_THAT(result.err, Not(HasSubstr("CommError")));
+}
+
 TEST_F(Launcher, WithoutALauncherTheErrorIsOnStandardErrorAlone) {
   const RunResult result = run({RANK_PROGRAM, "refuse"}, {.as_is = true});
   EXPECT_EQ(result.exit_code, 70);

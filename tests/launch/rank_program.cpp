@@ -4,8 +4,9 @@
 //   rank_program steps N [FAIL]       N collectives in a row, 20 ms apart, after "step 0" is
 //   printed;
 //                                     FAIL is RANK:STEP:RESTART: throws there in that attempt
-//   rank_program refuse [RANK]        every rank, or RANK alone, throws a UsageError out of
-//                                     accelerate::run() after a collective
+//   rank_program refuse [RANK [MS]]   every rank, or RANK alone, throws a UsageError out of
+//                                     accelerate::run() after a collective; RANK takes MS
+//                                     milliseconds from where its peers notice to its end
 //   rank_program steps N --resume DIR [FAIL]  the same, going on after a restart where DIR says
 #include <ATen/ATen.h>
 #include <accelerate/accelerator.h>
@@ -77,7 +78,13 @@ void run_steps(accelerate::Accelerator& accelerator, int steps, const std::strin
   std::printf("rank %d ended at step %d\n", accelerator.process_index(), step);
 }
 
-void refuse(const std::string& who) {
+struct SlowEnd {
+  std::chrono::milliseconds time;
+  ~SlowEnd() { std::this_thread::sleep_for(time); }
+};
+
+void refuse(const std::string& who, std::chrono::milliseconds time_to_end) {
+  const SlowEnd slow{time_to_end};  // it goes after the accelerator
   accelerate::Accelerator accelerator(options());
   sum_over_ranks(accelerator);
   if (!who.empty() && std::to_string(accelerator.process_index()) != who) {
@@ -97,7 +104,8 @@ void refuse(const std::string& who) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "refuse") == 0) {
-    return accelerate::run([&] { refuse(argc > 2 ? argv[2] : ""); });
+    const std::chrono::milliseconds time_to_end(argc > 3 ? std::stoi(argv[3]) : 0);
+    return accelerate::run([&] { refuse(argc > 2 ? argv[2] : "", time_to_end); });
   }
   const std::string action = argc > 1 ? argv[1] : "sum";
   accelerate::Accelerator accelerator(options());

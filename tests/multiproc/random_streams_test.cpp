@@ -99,6 +99,19 @@ TEST_F(RandomStreams, ACallBeforeTheNextForwardPassIsMadeOnce) {
   });
 }
 
+TEST_F(RandomStreams, ACallBeforeEachForwardPassIsMadeEveryTimeOnAnyNumberOfRanks) {
+  for (const int ranks : {1, 2}) {
+    run(ranks, [](const Rank&) {
+      Accelerator accelerator(on_cpu());
+      auto model = accelerator.prepare(std::make_shared<Mlp>());
+      int calls = 0;
+      model.strategy()->set_before_each_forward([&] { ++calls; });
+      for (int pass = 0; pass < 3; ++pass) (void)model(ones({2, 6}));
+      EXPECT_EQ(calls, 3);
+    });
+  }
+}
+
 TEST_F(RandomStreams, GoOnAfterAResume) {
   run(2, [&](const Rank&) {
     const auto rest_of_pass = [&](bool resumes, int64_t saved_after) {

@@ -182,10 +182,12 @@ TEST_F(FlatTest, AnOverflowLeavesEverythingAsItWas) {
   flat.step();
   EXPECT_TRUE(torch::equal(parameters->values(), before));
   EXPECT_EQ(flat.steps(), 0);
+  EXPECT_EQ(flat.step_calls(), 1);
   found_inf.zero_();
   parameters->gradient().fill_(1);
   flat.step();
   EXPECT_EQ(flat.steps(), 1);
+  EXPECT_EQ(flat.step_calls(), 2);
   EXPECT_FALSE(torch::equal(parameters->values(), before));
 }
 
