@@ -151,7 +151,9 @@ struct OneWeight {
       counts.push_back(prepared.step_count());
     }
     EXPECT_EQ(replayed.fallback_reason(), "");
-    if (captured) EXPECT_EQ(replayed.replays(), 13);
+    if (captured) {
+      EXPECT_EQ(replayed.replays(), 13);
+    }
   }
 
   Accelerator accelerator;

@@ -59,7 +59,9 @@ TEST(Message, DamagedLinesAreReadOrRefusedButDoNoHarm) {
       }
     }
     const auto message = Message::decode(damaged);
-    if (message) EXPECT_EQ(Message::decode(message->encode())->encode(), message->encode());
+    if (message) {
+      EXPECT_EQ(Message::decode(message->encode())->encode(), message->encode());
+    }
   }
 }
 

@@ -23,7 +23,9 @@ struct DispatchFailures : Ranks {
       EXPECT_THAT(error, HasSubstr("[rank " + std::to_string(rank.rank) + " of " +
                                    std::to_string(rank.world_size) + "]"));
       for (const std::string& text : says) EXPECT_THAT(error, HasSubstr(text));
-      if (rank.rank != 0) EXPECT_THAT(error, HasSubstr("rank 0, which reads for all ranks"));
+      if (rank.rank != 0) {
+        EXPECT_THAT(error, HasSubstr("rank 0, which reads for all ranks"));
+      }
       const auto sound = accelerator.prepare(data_loader(Integers{6}, {.batch_size = 1}));
       EXPECT_THAT(real_samples(sound, accelerator), ElementsAreArray(integers_below(6)));
     });

@@ -31,7 +31,9 @@ struct JoinTold : Ranks {
     });
     EXPECT_THAT(text, HasSubstr(what));
     EXPECT_THAT(text, HasSubstr("[rank " + std::to_string(rank.rank) + " of 3]"));
-    if (rank.rank != 1) EXPECT_THAT(text, HasSubstr("on rank 1: "));
+    if (rank.rank != 1) {
+      EXPECT_THAT(text, HasSubstr("on rank 1: "));
+    }
     accelerator.join_uneven_inputs(
         [&] {
           for (int step = 0; step < rank.rank; ++step) {

@@ -63,7 +63,9 @@ TEST_P(LoaderOn, RanksDrawTheSameNumbersOnceAPassHasBegun) {
     const at::Tensor of_rank_zero = torch::rand({4}, test_device());
     torch::manual_seed(rank.rank);
     for (const auto& batch : loader) {
-      if (batch.info().index == 0) EXPECT_TRUE(torch::rand({4}, test_device()).equal(of_rank_zero));
+      if (batch.info().index == 0) {
+        EXPECT_TRUE(torch::rand({4}, test_device()).equal(of_rank_zero));
+      }
     }
     // Without it the ranks' generators are left alone.
     Accelerator silent = sharding_accelerator(sharing());

@@ -99,7 +99,9 @@ void expect_same(const V& actual, const V& expected) {
     SCOPED_TRACE("at `" + path.str() + '`');
     if constexpr (std::is_same_v<T, at::Tensor>) {
       ASSERT_EQ(part.defined(), other.defined());
-      if (part.defined()) ASSERT_TRUE(same(part, other));
+      if (part.defined()) {
+        ASSERT_TRUE(same(part, other));
+      }
     } else if constexpr (detail::HasShape<T>) {
       ASSERT_EQ(NestedTraits<T>::shape(part), NestedTraits<T>::shape(other));
     } else if constexpr (detail::kKindOf<T> != NestedKind::kStructure) {

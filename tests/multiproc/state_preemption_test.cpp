@@ -31,7 +31,9 @@ TEST_F(Preemption, WithoutSignalsNobodyIsAsked) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(on_cpu());
     // Not collective then: one rank alone may ask.
-    if (rank.rank == 0) EXPECT_FALSE(accelerator.should_checkpoint_and_exit());
+    if (rank.rank == 0) {
+      EXPECT_FALSE(accelerator.should_checkpoint_and_exit());
+    }
   });
 }
 

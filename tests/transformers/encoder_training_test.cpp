@@ -122,7 +122,9 @@ TEST_F(EncoderTraining, RunsInBfloat16Autocast) {
     for (int step = 0; step < 5; ++step) {
       const auto output = model(inputs);
       EXPECT_EQ(output.logits.scalar_type(), at::kFloat);
-      if (step == 0) EXPECT_NEAR(output.loss.template item<double>(), exact, 0.05);
+      if (step == 0) {
+        EXPECT_NEAR(output.loss.template item<double>(), exact, 0.05);
+      }
       loss = output.loss.template item<double>();
       accelerator.backward(output.loss);
       optimizer.step();

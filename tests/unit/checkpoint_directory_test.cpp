@@ -74,10 +74,14 @@ TEST_F(CheckpointDirectoryTest, AFolderThatMayNotBeLookedIntoHidesNoOther) {
   std::filesystem::permissions(folder(), std::filesystem::perms::all);
   constexpr uid_t kNobody = 65534;
   const bool is_root = geteuid() == 0;  // who may look into everything
-  if (is_root) ASSERT_EQ(seteuid(kNobody), 0);
+  if (is_root) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
   const std::vector<CheckpointEntry> entries = list_checkpoints(folder());
   const auto newest = newest_complete(folder());
-  if (is_root) ASSERT_EQ(seteuid(0), 0);
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
   for (const char* name : {"lost+found", "checkpoint_2"}) {
     std::filesystem::permissions(folder() / name, std::filesystem::perms::all);
   }
@@ -96,9 +100,13 @@ TEST_F(CheckpointDirectoryTest, WhoMayNotReadIsToldToLookAtReading) {
   std::filesystem::permissions(folder(), std::filesystem::perms::all);
   constexpr uid_t kNobody = 65534;
   const bool is_root = geteuid() == 0;  // who may read everything
-  if (is_root) ASSERT_EQ(seteuid(kNobody), 0);
+  if (is_root) {
+    ASSERT_EQ(seteuid(kNobody), 0);
+  }
   const auto error = checkpoint_error([&] { CheckpointDirectory(folder() / "best"); });
-  if (is_root) ASSERT_EQ(seteuid(0), 0);
+  if (is_root) {
+    ASSERT_EQ(seteuid(0), 0);
+  }
   EXPECT_EQ(error.message(), "the file cannot be opened: Permission denied");
   EXPECT_EQ(error.where(), manifest.string());
   EXPECT_EQ(error.hint(), "check the permissions of the file and of the folders that contain it");

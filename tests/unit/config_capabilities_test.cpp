@@ -191,7 +191,9 @@ TEST(Capabilities, EveryRowNamesASettingThatThereIsAndTheVariableOfThatSetting) 
     }
     const Setting* setting = find_setting(row.setting);
     ASSERT_NE(setting, nullptr) << row.setting;
-    if (!variable_of(*setting).empty()) EXPECT_EQ(variable_of(*setting), row.variable);
+    if (!variable_of(*setting).empty()) {
+      EXPECT_EQ(variable_of(*setting), row.variable);
+    }
   }
 }
 

@@ -275,7 +275,9 @@ TEST_F(FlatTest, AClonedStateBringsBackWhatChanceHasRounded) {
     flat.flat()->gradient().fill_(0.01);
     flat.step();
     const at::Tensor before = flat.flat()->values().clone();
-    if (masters) EXPECT_FALSE(torch::equal(before, flat.flat()->masters().to(at::kBFloat16)));
+    if (masters) {
+      EXPECT_FALSE(torch::equal(before, flat.flat()->masters().to(at::kBFloat16)));
+    }
     const StateDict state = cloned(flat.state_dict());
     flat.step();
     EXPECT_FALSE(torch::equal(flat.flat()->values(), before));

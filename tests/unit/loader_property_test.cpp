@@ -21,7 +21,9 @@ void expect_honest_infos(const Seen& batches, int64_t epoch) {
     const at::Tensor mask = info.valid_mask();
     ASSERT_EQ(mask.sizes(), at::IntArrayRef({info.size}));
     ASSERT_EQ(mask.sum().item<int64_t>(), info.valid);
-    if (info.valid > 0) ASSERT_TRUE(mask.narrow(0, 0, info.valid).all().item<bool>());
+    if (info.valid > 0) {
+      ASSERT_TRUE(mask.narrow(0, 0, info.valid).all().item<bool>());
+    }
   }
 }
 
@@ -190,8 +192,12 @@ void expect_divisible_rounds(const LoaderCase& c, const Seen& rounds) {
     ASSERT_EQ(round.info.size % c.ranks, 0) << round;
     // The repeats are as few as they can be.
     ASSERT_LT(round.info.size - round.info.valid, c.ranks) << round;
-    if (!varies && !round.info.is_last) ASSERT_EQ(round.info.size, stride) << round;
-    if (c.drop_last && !varies) ASSERT_EQ(round.info.size, round.info.valid) << round;
+    if (!varies && !round.info.is_last) {
+      ASSERT_EQ(round.info.size, stride) << round;
+    }
+    if (c.drop_last && !varies) {
+      ASSERT_EQ(round.info.size, round.info.valid) << round;
+    }
   }
 }
 

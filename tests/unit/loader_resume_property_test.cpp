@@ -158,7 +158,9 @@ TEST(AnyResume, KeepsThePromisesOfAPass) {
           ASSERT_EQ(batches[k].info.epoch, c.epoch);
         }
         if (rank == 0) rounds = batches.size();
-        if (c.drop_last || c.evens_out(c.other_ranks)) ASSERT_EQ(batches.size(), rounds);
+        if (c.drop_last || c.evens_out(c.other_ranks)) {
+          ASSERT_EQ(batches.size(), rounds);
+        }
         ASSERT_EQ(loader.epoch(), c.epoch + 1);
       }
     });
