@@ -103,8 +103,9 @@ std::string text_of_failure(const std::exception_ptr& error) {
 
 // Collective. Throws CommError where another rank has failed and this one has not.
 void throw_failure_of_others(Communicator& ranks, const std::exception_ptr& own) {
-  constexpr const char* kFailed = "!";
-  const auto all = ranks.all_gather_bytes(own ? kFailed + text_of_failure(own) : std::string());
+  std::string outcome;  // empty: all went well
+  if (own) outcome.append("!").append(text_of_failure(own));
+  const auto all = ranks.all_gather_bytes(outcome);
   if (own) return;
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].empty()) continue;
