@@ -224,22 +224,36 @@ config::WorkerKind worker_kind(const LaunchPlan& plan) {
 }
 
 // Throws ConfigError where this build or this machine lacks what is asked for.
-void refuse_what_is_missing(const Settings& settings, const LaunchPlan& plan) {
-  const config::WorkerKind workers = worker_kind(plan);
+void refuse_what_is_missing(const Settings& settings, config::WorkerKind workers) {
   config::refuse_missing_capability(settings, workers);
-  if (workers == config::WorkerKind::kNative) {
-    config::refuse_inherited_variables(
-        [](const std::string& name) { return environment_variable(name.c_str()); });
+  config::refuse_inherited_variables(environment_variable, settings, workers);
+  refuse_missing_gpus(settings, launcher_kind(settings));
+}
+
+// What that throws, as a sentence; "" if it throws nothing.
+std::string refusal_of_run(const Settings& settings, config::WorkerKind workers) {
+  try {
+    refuse_what_is_missing(settings, workers);
+  } catch (const ConfigError& refusal) {
+    const bool is_named = refusal.message().find(refusal.where()) != std::string::npos;
+    return refusal.message() + (is_named ? "" : " (" + refusal.where() + ")");
   }
-  refuse_missing_gpus(settings, plan);
+  return "";
 }
 
 // What a dry run says of a plan that would not be started.
-std::string note_on_refusal(const Settings& settings, const LaunchPlan& plan) {
-  const config::CapabilityRow* row = config::missing_capability(settings, worker_kind(plan));
-  if (row == nullptr) return "";
-  return "without --dry_run this is refused: " + config::refusal_of(*row, settings) + " (" +
-         config::place_of(settings[row->setting].source) + ")";
+std::string note_on_dry_run(const Settings& settings, const LaunchPlan& plan) {
+  const std::string refusal = refusal_of_run(settings, worker_kind(plan));
+  return refusal.empty() ? "" : "without --dry_run this is refused: " + refusal;
+}
+
+// What --explain says of settings that cannot run. Which program they are for may be open.
+std::string note_on_settings(const Settings& settings) {
+  if (const std::string any = refusal_of_run(settings, config::WorkerKind::kPython); !any.empty()) {
+    return "with these settings nothing is started: " + any;
+  }
+  const std::string native = refusal_of_run(settings, config::WorkerKind::kNative);
+  return native.empty() ? "" : "with these settings no native program is started: " + native;
 }
 
 int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) {
@@ -261,7 +275,10 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
       print(stdout, name + ": no setting has this variable; it is passed on to the workers\n");
     }
   }
-  if (settings.is_on("explain") && !settings.is_on("dry_run")) return 0;
+  if (settings.is_on("explain") && !settings.is_on("dry_run")) {
+    tell(note_on_settings(settings));
+    return 0;
+  }
   if (arguments.program.empty()) {
     throw UsageError({.what = "accelerate launch needs a program to run",
                       .hint = "accelerate launch --num_processes 2 ./train"});
@@ -269,9 +286,10 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   LaunchPlan plan = make_launch_plan(settings, arguments);
   plan.repeat_last_lines = repeat_last_lines;
   const bool is_dry = settings.is_on("dry_run");
-  if (!is_dry) refuse_what_is_missing(settings, plan);  // before anything is said of a run
+  if (!is_dry)
+    refuse_what_is_missing(settings, worker_kind(plan));  // before anything is said of a run
   tell(overruled);
-  if (is_dry) tell(note_on_refusal(settings, plan));
+  if (is_dry) tell(note_on_dry_run(settings, plan));
   for (const std::string& note : launch_notes(settings, plan)) tell(note);
   if (!is_dry) return launch::run_job(plan);
   print(stdout, dry_run_text(plan));

@@ -52,15 +52,15 @@ std::string note_on_gpus(const Settings& settings, int present, int visible) {
 namespace {
 
 // GPUs of other machines are not known here.
-std::string missing_gpus(const Settings& settings, const launch::LaunchPlan& plan) {
-  if (plan.launcher != launch::LauncherKind::kLocal) return "";
+std::string missing_gpus(const Settings& settings, launch::LauncherKind launcher) {
+  if (launcher != launch::LauncherKind::kLocal) return "";
   return note_on_gpus(settings, launch::present_gpus(), launch::visible_gpus());
 }
 
 }  // namespace
 
-void refuse_missing_gpus(const Settings& settings, const launch::LaunchPlan& plan) {
-  const std::string what = missing_gpus(settings, plan);
+void refuse_missing_gpus(const Settings& settings, launch::LauncherKind launcher) {
+  const std::string what = missing_gpus(settings, launcher);
   if (what.empty() || !settings.is_on("multi_gpu")) return;
   throw ConfigError({.what = what,
                      .where = config::place_of(settings["multi_gpu"].source),
@@ -76,7 +76,7 @@ std::vector<std::string> launch_notes(const Settings& settings, const launch::La
     notes.push_back(slots);
   }
   // With multi_gpu it is refused.
-  if (const std::string gpus = missing_gpus(settings, plan);
+  if (const std::string gpus = missing_gpus(settings, plan.launcher);
       !gpus.empty() && !settings.is_on("multi_gpu")) {
     notes.push_back(gpus + ": workers that find no GPU run on the CPU");
   }

@@ -17,7 +17,7 @@ std::vector<std::string> launch_notes(const config::Settings& settings,
 
 // Throws ConfigError where several GPUs of this machine are asked for and there are none. To be
 // called where workers would start.
-void refuse_missing_gpus(const config::Settings& settings, const launch::LaunchPlan& plan);
+void refuse_missing_gpus(const config::Settings& settings, launch::LauncherKind launcher);
 
 // What both say for a machine whose driver shows `present` GPUs, of which this process may see
 // `visible`; "" where nothing is wrong.

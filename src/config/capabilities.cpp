@@ -1,20 +1,15 @@
 #include "config/capabilities.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
+#include "config/capability_variables.h"
 #include "config/schema.h"
 #include "config/settings.h"
 
 namespace accelerate::config {
 namespace {
-
-bool is_same_word(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](unsigned char x, unsigned char y) {
-    return std::tolower(x) == std::tolower(y);
-  });
-}
 
 // A file's distributed_type counts unless a flag or a variable chose another way: what the file
 // would have switched on then has another source.
@@ -24,8 +19,7 @@ bool is_overruled(const Settings& settings, const CapabilityRow& row) {
 }
 
 bool is_value_of_row(const CapabilityRow& row, std::string_view text) {
-  return std::any_of(row.values.begin(), row.values.end(),
-                     [&](std::string_view value) { return is_same_word(value, text); });
+  return std::find(row.values.begin(), row.values.end(), text) != row.values.end();
 }
 
 bool is_asked_for(const Settings& settings, const CapabilityRow& row) {
@@ -38,13 +32,6 @@ bool is_asked_for(const Settings& settings, const CapabilityRow& row) {
 bool is_variable_of_setting(const CapabilityRow& row) {
   const Setting* setting = row.setting.empty() ? nullptr : find_setting(row.setting);
   return setting != nullptr && variable_of(*setting) == row.variable;
-}
-
-// Files from before version 0.27 of the Python library call XLA TPU.
-bool is_asked_by_old_file(const CapabilityRow& row, const Settings& settings) {
-  const SettingValue& type = settings["distributed_type"];
-  return row.capability == Capability::kTpu && is_same_word(type.text.value_or(""), "TPU") &&
-         settings[row.setting].source.where == type.source.where;
 }
 
 }  // namespace
@@ -98,8 +85,10 @@ const CapabilityRow* missing_capability(const Settings& settings, WorkerKind wor
 std::string refusal_of(const CapabilityRow& row, const Settings& settings) {
   std::string name(row.name);
   if (name.empty()) name = std::string(row.setting) + " " + settings.text(row.setting);
-  if (is_asked_by_old_file(row, settings)) {
-    name += " (distributed_type TPU, which is called XLA since version 0.27 of the Python library)";
+  // Files from before version 0.27 of the Python library call XLA TPU.
+  if (const std::string& older = settings[row.setting].source.older_name; !older.empty()) {
+    name += " (distributed_type " + printable_text(older) +
+            ", which is called XLA since version 0.27 of the Python library)";
   }
   return name + " is not part of this build";
 }
@@ -113,19 +102,12 @@ void refuse_missing_capability(const Settings& settings, WorkerKind workers,
                      .hint = std::string(row->hint)});
 }
 
-void refuse_inherited_variables(
-    const std::function<std::optional<std::string>(const std::string& name)>& variable,
-    std::span<const CapabilityRow> rows) {
+void refuse_inherited_variables(const VariableLookup& lookup, const Settings& settings,
+                                WorkerKind workers, std::span<const CapabilityRow> rows) {
   for (const CapabilityRow& row : rows) {
-    if (row.is_in_this_build || row.variable.empty() || is_variable_of_setting(row)) continue;
-    const std::string name(row.variable);
-    const std::string text = variable(name).value_or("");
-    const bool is_asked =
-        row.values.empty() ? truth_of(text).value_or(false) : is_value_of_row(row, text);
-    if (!is_asked) continue;
-    throw ConfigError({.what = std::string(row.name) + " is not part of this build",
-                       .where = "environment variable " + name,
-                       .hint = std::string(row.hint)});
+    if (workers == WorkerKind::kPython && row.is_left_to_python) continue;
+    if (is_variable_of_setting(row)) continue;
+    refuse_variable_of(row, lookup, settings.is_on("cpu"));
   }
 }
 

@@ -33,11 +33,11 @@ struct CapabilityRow {
   Capability capability{};
   bool is_in_this_build = false;
   std::string_view name{};  // as messages call it; "": the setting and its value
-  // The setting that asks for it: by one of `values`, in any case, or by being switched on where
-  // there are none. "": only the variable does.
+  // The setting that asks for it: by one of `values`, or by being switched on where there are none.
+  // "": only the variable does.
   std::string_view setting{};
   std::span<const std::string_view> values{};
-  // The variable that asks a process for it, in the same way; "": none does.
+  // The variable that asks a process for it, in the same way but in any case; "": none does.
   std::string_view variable{};
   // Workers that run Python are told of it and do it themselves.
   bool is_left_to_python = true;
@@ -155,11 +155,14 @@ std::string refusal_of(const CapabilityRow& row, const Settings& settings);
 void refuse_missing_capability(const Settings& settings, WorkerKind workers,
                                std::span<const CapabilityRow> rows = kCapabilities);
 
-// Throws ConfigError that names the variable of this process that asks native workers, who inherit
-// it, for what they cannot have. Variables of settings count among the settings, where a flag may
-// overrule them.
-void refuse_inherited_variables(
-    const std::function<std::optional<std::string>(const std::string& name)>& variable,
-    std::span<const CapabilityRow> rows = kCapabilities);
+// A variable of a process; nothing where it is not set.
+using VariableLookup = std::function<std::optional<std::string>(const char* name)>;
+
+// Throws ConfigError that names the variable of this process that asks workers of that kind, who
+// inherit it, for what they cannot have. Variables of settings count among the settings, where a
+// flag may overrule them.
+void refuse_inherited_variables(const VariableLookup& lookup, const Settings& settings,
+                                WorkerKind workers,
+                                std::span<const CapabilityRow> rows = kCapabilities);
 
 }  // namespace accelerate::config

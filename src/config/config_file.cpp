@@ -1,6 +1,7 @@
 #include "config/config_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <utility>
 
 #include "accelerate/errors.h"
@@ -66,6 +67,36 @@ void refuse_unknown_keys(const FileNode& document, bool sagemaker,
   }
 }
 
+void spell_choice(FileNode& node, const Setting* setting) {
+  if (setting == nullptr || setting->kind != Kind::kChoice) return;
+  const auto choice = canonical_choice(*setting, node.text);
+  if (node.kind != FileNode::Kind::kScalar || !choice) return;
+  const bool differs_by_case = std::equal(
+      choice->begin(), choice->end(), node.text.begin(), node.text.end(),
+      [](unsigned char a, unsigned char b) { return std::toupper(a) == std::toupper(b); });
+  if (!differs_by_case) node.older_name = node.text;
+  const bool is_upper = setting->spelling == Spelling::kUpper;
+  node.text = is_upper ? spelled_value(*setting, *choice) : *choice;
+}
+
+// Spells choices as Python's library writes them, so that nobody else has to know that files may
+// say them in any case. What is not a choice is refused by the reader.
+void spell_choices(FileNode& document) {
+  for (FileEntry& entry : document.entries) {
+    if (entry.key == "compute_environment") spell_choice(entry.value, find_setting(entry.key));
+  }
+  const bool sagemaker = names_sagemaker(document);
+  for (FileEntry& entry : document.entries) {
+    const bool is_older_key =
+        std::find(std::begin(kOlderKeys), std::end(kOlderKeys), entry.key) != std::end(kOlderKeys);
+    spell_choice(entry.value,
+                 is_older_key ? find_setting(entry.key) : find_file_key("", entry.key, sagemaker));
+    for (FileEntry& inner : entry.value.entries) {
+      spell_choice(inner.value, find_file_key(entry.key, inner.key, sagemaker));
+    }
+  }
+}
+
 // Walks over a document and checks every value in it.
 class Reader {
  public:
@@ -105,8 +136,10 @@ class Reader {
       return;
     }
     const Source source{SourceKind::kFile, file_.place(entry.line)};
-    file_.values.push_back(
-        {.setting = setting, .text = checked_value(*setting, *text, source), .line = entry.line});
+    file_.values.push_back({.setting = setting,
+                            .text = checked_value(*setting, *text, source),
+                            .line = entry.line,
+                            .older_name = entry.value.older_name});
   }
 
   // A scalar, or the scalars of a list with commas between.
@@ -138,7 +171,6 @@ bool is_word_of_truth(const std::string& text) {
 FileNode rewritten(const FileNode& node, const Setting* setting) {
   FileNode result = node;
   if (setting == nullptr || node.kind != FileNode::Kind::kScalar) return result;
-  if (const auto name = todays_name(*setting, node.text)) result.text = *name;
   if (node.is_string) return result;
   const bool is_name = setting->kind == Kind::kText || setting->kind == Kind::kChoice ||
                        setting->kind == Kind::kPath;
@@ -195,6 +227,7 @@ FileNode upgraded_document(FileNode document, const std::filesystem::path& path)
 ConfigFile interpret_config(FileNode document, const std::filesystem::path& path) {
   ConfigFile file;
   file.path = path;
+  spell_choices(document);
   if (document.kind == FileNode::Kind::kMap) {
     refuse_unknown_keys(document, names_sagemaker(document), path);
   }

@@ -17,11 +17,12 @@ struct FileValue {
   const Setting* setting = nullptr;
   std::string text{};
   int line = 0;
+  std::string older_name{};  // what the file says in place of `text`, if that is out of date
 };
 
 struct ConfigFile {
   std::filesystem::path path{};
-  FileNode document{};                      // with today's keys
+  FileNode document{};                      // with today's keys and choices
   bool is_sagemaker = false;                // for Amazon's service, not for this machine
   std::vector<FileValue> values{};          // in the order of the file; null values are left out
   std::optional<int> asks_for_processes{};  // line that says: num_processes must come from a flag

@@ -14,9 +14,10 @@ struct FileNode {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;
-  std::string text{};      // of a scalar
-  bool is_string = false;  // quoted: a string whatever it looks like
-  int line = 0;            // from 1; 0 where it comes from no file
+  std::string text{};        // of a scalar
+  std::string older_name{};  // what the file says in place of `text`, if that is out of date
+  bool is_string = false;    // quoted: a string whatever it looks like
+  int line = 0;              // from 1; 0 where it comes from no file
   std::vector<FileNode> items{};
   std::vector<FileEntry> entries;  // in the order of the file
 

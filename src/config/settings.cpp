@@ -1,7 +1,6 @@
 #include "config/settings.h"
 
 #include <algorithm>
-#include <cctype>
 #include <stdexcept>
 #include <utility>
 
@@ -14,14 +13,12 @@ namespace {
 constexpr const char* kParadigms[] = {"cpu",           "multi_gpu", "tpu",
                                       "use_deepspeed", "use_fsdp",  "use_megatron_lm"};
 
-// What a file's distributed_type, written in any case, switches on.
-const char* paradigm_of(std::string distributed_type) {
-  std::transform(distributed_type.begin(), distributed_type.end(), distributed_type.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+// What a file's distributed_type switches on.
+const char* paradigm_of(std::string_view distributed_type) {
   if (distributed_type == "DEEPSPEED") return "use_deepspeed";
   if (distributed_type == "FSDP") return "use_fsdp";
   if (distributed_type == "MEGATRON_LM") return "use_megatron_lm";
-  if (distributed_type == "XLA" || distributed_type == "TPU") return "tpu";
+  if (distributed_type == "XLA") return "tpu";
   if (distributed_type == "MULTI_CPU") return "cpu";
   if (distributed_type.starts_with("MULTI_")) return "multi_gpu";
   return nullptr;
@@ -29,7 +26,8 @@ const char* paradigm_of(std::string distributed_type) {
 
 void apply_file(const ConfigFile& file, Settings& settings) {
   for (const FileValue& value : file.values) {
-    settings.set(*value.setting, value.text, {SourceKind::kFile, file.place(value.line)});
+    settings.set(*value.setting, value.text,
+                 {SourceKind::kFile, file.place(value.line), value.older_name});
     if (value.setting->file_key.starts_with("deepspeed_config.")) {
       const size_t dot = value.setting->file_key.find('.');
       settings.deepspeed_fields.emplace_back(value.setting->file_key.substr(dot + 1));

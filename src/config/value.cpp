@@ -172,7 +172,7 @@ std::string allowed_choices(const Setting& setting) {
 }
 
 std::string checked_choice(const Setting& setting, std::string_view text, const Source& source) {
-  if (is_one_of(text, setting.choices) || todays_name(setting, text)) return std::string(text);
+  if (auto choice = canonical_choice(setting, text)) return *std::move(choice);
   const bool takes_truth = is_one_of("true", setting.choices);
   if (const auto truth = truth_of(text); truth && takes_truth) return *truth ? "true" : "false";
   if (std::string hint = hint_on_other_word(setting, text); !hint.empty()) {
@@ -210,8 +210,12 @@ std::string place_of(const Source& source) {
   return source.where;
 }
 
-std::optional<std::string> todays_name(const Setting& setting, std::string_view text) {
-  if (setting.name == "distributed_type" && lower(text) == "tpu") return "XLA";
+std::optional<std::string> canonical_choice(const Setting& setting, std::string_view text) {
+  const std::string word = lower(text);
+  for (const std::string_view choice : setting.choices) {
+    if (lower(choice) == word) return std::string(choice);
+  }
+  if (setting.name == "distributed_type" && word == "tpu") return "XLA";
   return std::nullopt;
 }
 

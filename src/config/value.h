@@ -19,14 +19,15 @@ enum class SourceKind { kFlag, kVariable, kFile, kDetected, kPreset };
 struct Source {
   SourceKind kind = SourceKind::kPreset;
   std::string where{};
+  std::string older_name{};  // how a file of an older version spells the value: TPU for XLA
 };
 
 // As errors name it: "environment variable ACCELERATE_USE_CPU", "--cpu", "c.yaml:7".
 std::string place_of(const Source& source);
 
-// What a choice is called today that files of older versions call `text`; nothing if it was never
-// called so.
-std::optional<std::string> todays_name(const Setting& setting, std::string_view text);
+// The choice of `setting` that `text` names, in any case or by a name of older versions, as the
+// schema spells it; nothing for another text.
+std::optional<std::string> canonical_choice(const Setting& setting, std::string_view text);
 
 // Whether this build lacks that choice of a setting that has a flag: mixed_precision fp8, say.
 bool is_missing_choice(const Setting& setting, std::string_view choice);
@@ -41,10 +42,10 @@ std::optional<double> decimal_number(std::string_view text);  // finite
 // Whether `text` names GPUs: 0,1 or GPU-5ef..., the way CUDA_VISIBLE_DEVICES does.
 bool is_gpu_list(std::string_view text);
 
-// `text` as `setting` writes it: true or false for every word that means it, whole numbers in
-// digits; the folder of the user for the ~ that a path begins with; other numbers, names and lists
-// as they were given. Throws ConfigError that names `source`, what is allowed and, for a mistyped
-// name, the nearest right one.
+// `text` as `setting` writes it: true or false for every word that means it, choices as the schema
+// spells them, whole numbers in digits; the folder of the user for the ~ that a path begins with;
+// other numbers, names and lists as they were given. Throws ConfigError that names `source`, what
+// is allowed and, for a mistyped name, the nearest right one.
 std::string checked_value(const Setting& setting, std::string_view text, const Source& source);
 
 // As a variable of a worker holds it. Python's launcher hands on what was typed as it was typed,

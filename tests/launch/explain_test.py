@@ -286,6 +286,41 @@ class NotInThisBuild(ProgramTest):
             result = self.run_program("launch", "--cpu", "true", environment={name: value})
             self.assertEqual((result.returncode, result.stderr), (0, ""))
 
+        python = self.write("python.py", "print('ran')\n")
+        result = self.run_program("launch", python, environment={"PJRT_DEVICE": "TPU"})
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        result = self.run_program("launch", "--cpu", "true", environment={"PJRT_DEVICE": "TPU"})
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertIn(
+            "error: ACCELERATE_USE_TPU='maybe' is neither yes nor no\n",
+            self.run_program("launch", "true", environment={"ACCELERATE_USE_TPU": "maybe"}).stderr,
+        )
+
+    def test_dry_runs_and_tables_say_all_that_would_be_refused(self):
+        tpu = {"PJRT_DEVICE": "TPU"}
+        refusal = "training on TPUs is not part of this build (environment variable PJRT_DEVICE)\n"
+        dry = self.run_program("launch", "--dry_run", "true", environment=tpu)
+        self.assertEqual(
+            (dry.returncode, dry.stderr), (0, "accelerate launch: without --dry_run this is refused: " + refusal)
+        )
+        table = self.run_program("launch", "--explain", environment=tpu)
+        self.assertEqual(
+            (table.returncode, table.stderr), (0, "accelerate launch: with these settings nothing is started: " + refusal)
+        )
+        native = self.run_program("launch", "--use_fsdp", "--explain").stderr
+        self.assertEqual(
+            native,
+            "accelerate launch: with these settings no native program is started: "
+            "FSDP is not part of this build (--use_fsdp)\n",
+        )
+        hidden = {"CUDA_VISIBLE_DEVICES": ""}
+        dry = self.run_program("launch", "--multi_gpu", "--dry_run", "true", environment=hidden)
+        self.assertEqual(dry.returncode, 0, dry.stderr)
+        self.assertRegex(
+            dry.stderr,
+            r"^accelerate launch: without --dry_run this is refused: .* although --multi_gpu asks for some\n$",
+        )
+
     def test_nobody_is_told_to_try_it(self):
         refused = self.run_program("launch", "--mixed_precision", "fp88", "true").stderr
         self.assertEqual(

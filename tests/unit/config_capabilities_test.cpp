@@ -121,13 +121,12 @@ TEST(Capabilities, TypesCountInAnyCase) {
 }
 
 std::string inherited(const std::string& name, const std::string& text,
-                      std::span<const CapabilityRow> rows = kCapabilities) {
+                      std::span<const CapabilityRow> rows = kCapabilities, const Wish& wish = {},
+                      WorkerKind workers = WorkerKind::kNative) {
   try {
     refuse_inherited_variables(
-        [&](const std::string& asked) {
-          return asked == name ? std::optional(text) : std::nullopt;
-        },
-        rows);
+        [&](const char* asked) { return asked == name ? std::optional(text) : std::nullopt; },
+        wished(wish), workers, rows);
   } catch (const ConfigError& error) {
     return error.message() + " | " + error.where() + " | " + error.hint();
   }
@@ -154,12 +153,30 @@ TEST(Capabilities, VariablesThatNoSettingHasAreRefusedToo) {
   EXPECT_EQ(inherited("PJRT_DEVICE", "TPU", rows), "runs");
 }
 
+TEST(Capabilities, VariablesOfTpusAreRefusedForPythonTooAndTheCpuOverrulesThem) {
+  const auto in_python = [](const std::string& name, const std::string& text) {
+    return inherited(name, text, kCapabilities, {}, WorkerKind::kPython);
+  };
+  EXPECT_NE(in_python("PJRT_DEVICE", "TPU"), "runs");
+  EXPECT_EQ(in_python("ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE", "data_parallel"), "runs");
+  const Wish cpu = {.flags = {{"--cpu", "true"}}};
+  EXPECT_EQ(inherited("PJRT_DEVICE", "TPU", kCapabilities, cpu), "runs");
+  EXPECT_NE(inherited("ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE", "data_parallel", kCapabilities, cpu),
+            "runs");
+}
+
+TEST(Capabilities, AVariableThatIsNeitherYesNorNoIsRefusedBeforeWorkersReadIt) {
+  EXPECT_EQ(inherited("ACCELERATE_USE_TPU", "maybe"),
+            "ACCELERATE_USE_TPU='maybe' is neither yes nor no | environment variable "
+            "ACCELERATE_USE_TPU | use true or false");
+}
+
 TEST(Capabilities, GroupsAndChoicesAreMarkedUntilTheirRowIsFlipped) {
   EXPECT_NE(missing_for(Group::kFsdp), nullptr);
   EXPECT_EQ(missing_for(Group::kMachines), nullptr);
   EXPECT_EQ(missing_for(Group::kDynamo), nullptr);
   const Setting& precision = *find_setting("mixed_precision");
-  EXPECT_NE(missing_for(precision, "FP8"), nullptr);
+  EXPECT_NE(missing_for(precision, "fp8"), nullptr);
   EXPECT_EQ(missing_for(precision, "bf16"), nullptr);
   auto rows = kCapabilities;
   for (CapabilityRow& row : rows) row.is_in_this_build = true;

@@ -151,6 +151,27 @@ TEST(ConfigFiles, NamesThatLookLikeTruthsAreQuotedWhenRewritten) {
   EXPECT_THAT(text, HasSubstr("gpu_ids: '0'\n"));
 }
 
+TEST(ConfigFiles, ChoicesCountInAnyCaseAndAreRewrittenAsTheSchemaSpellsThem) {
+  const ConfigFile none = read("distributed_type: 'no'\n");
+  EXPECT_EQ(value_of(none, "distributed_type"), "NO@1");
+  EXPECT_EQ(value_of(none, "num_processes"), "1@1");  // not one for each GPU
+  const std::string text = yaml_text(complete_document(
+      read("compute_environment: local_machine\ndistributed_type: fsdp\nmixed_precision: BF16\n"
+           "fsdp_config: {fsdp_sharding_strategy: full_shard}\n"
+           "dynamo_config: {dynamo_backend: inductor}\n")));
+  EXPECT_THAT(text, HasSubstr("compute_environment: LOCAL_MACHINE\n"));
+  EXPECT_THAT(text, HasSubstr("distributed_type: FSDP\n"));
+  EXPECT_THAT(text, HasSubstr("mixed_precision: bf16\n"));
+  EXPECT_THAT(text, HasSubstr("fsdp_sharding_strategy: FULL_SHARD\n"));
+  EXPECT_THAT(text, HasSubstr("dynamo_backend: INDUCTOR\n"));  // as Python's library writes it
+  EXPECT_TRUE(read("compute_environment: amazon_sagemaker\ndistributed_type: 'no'\n"
+                   "ec2_instance_type: ml.p3.2xlarge\n")
+                  .is_sagemaker);
+  const std::string older =
+      yaml_text(complete_document(read("distributed_type: 'no'\ndynamo_backend: 'no'\n")));
+  EXPECT_EQ(older.find("dynamo"), std::string::npos);
+}
+
 TEST(ConfigFiles, RetiredKeysAreReadAndLeftOutWhenRewritten) {
   const ConfigFile file = read(
       "distributed_type: MULTI_CPU\nipex_config: {ipex: true}\nmpirun_config: {mpirun_ccl: '1'}\n");

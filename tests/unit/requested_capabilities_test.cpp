@@ -49,6 +49,11 @@ TEST(Accelerator, RefusesTheDevicesThatVariablesOfXlaName) {
     EXPECT_EQ(refusal_of<ConfigError>(),
               "training on TPUs is not part of this build | environment variable PJRT_DEVICE");
   }
+  {
+    const SetVariable set("PJRT_DEVICE", "TPU");
+    const SetVariable use_cpu("ACCELERATE_USE_CPU", "True");  // accelerate launch --cpu
+    EXPECT_EQ(refusal_of<ConfigError>(), "accepted");
+  }
   const SetVariable cpu("PJRT_DEVICE", "CPU");
   const SetVariable precision("XLA_USE_BF16", "1");  // how an XLA device would compute
   EXPECT_EQ(refusal_of<ConfigError>(), "accepted");
