@@ -69,7 +69,7 @@ def main():
     database = single_sources(build) if arguments.analyzer else batches(build)
     if not database:
         sys.exit("no source was found to check")
-    folder = build / "tidy"
+    folder = build / ("analyzer" if arguments.analyzer else "tidy")  # both may run at once
     folder.mkdir(exist_ok=True)
     (folder / "compile_commands.json").write_text(json.dumps(database, indent=1))
 

@@ -24,6 +24,10 @@ WORKER = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 @unittest.skipIf(MISSING, f"this Python has no accelerate: {MISSING}")
+# What our launcher tells the workers about itself.
+LAUNCHERS_OWN = ("ACCELERATE_SUPERVISED_BY", "ACCELERATE_ERROR_FD")
+
+
 class Interop(ProgramTest):
     ANSWERS = {
         "one process": "0\nbf16\n",
@@ -104,7 +108,7 @@ class Interop(ProgramTest):
             {
                 name: value
                 for name, value in json.loads(text).items()
-                if name.startswith("ACCELERATE_") and name != "ACCELERATE_SUPERVISED_BY"  # our launcher's own mark
+                if name.startswith("ACCELERATE_") and name not in LAUNCHERS_OWN
             }
             for text in (theirs.stdout, ours.stdout)
         )
