@@ -48,12 +48,13 @@ class CastHook final : public c10d::CommHookInterface {
     at::Tensor original = bucket.getBuffer();
     at::Tensor cast = original.to(dtype_);
     bucket.setBuffer(cast);
-    // Not `this`: where a pass is refused while buckets are under way, the reducer and its hook may
-    // be gone before they arrive.
+    // Neither `this` nor the inner hook: where a pass is refused while buckets are under way, the
+    // reducer and its hooks may be gone before they arrive; and the inner one keeps the group,
+    // whose destructor joins the very thread that this may run on.
     return inner_->runHook(bucket)->then(
-        [inner = inner_, original](c10::ivalue::Future& done) -> c10::IValue {
+        [original](c10::ivalue::Future& done) -> c10::IValue {
           const at::NoGradGuard in_callback;
-          original.copy_(inner->parseHookResult(done.value()));
+          original.copy_(c10d::detail::parseCppCommHookResult(done.value()));
           return original;
         },
         c10::TensorType::get());
@@ -63,7 +64,7 @@ class CastHook final : public c10d::CommHookInterface {
   }
 
  private:
-  std::shared_ptr<c10d::CommHookInterface> inner_;
+  std::unique_ptr<c10d::CommHookInterface> inner_;
   at::ScalarType dtype_;
 };
 

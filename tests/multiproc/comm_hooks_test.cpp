@@ -444,6 +444,7 @@ TEST_F(CommHooks, BucketsThatAreUnderWayOutliveTheirHook) {
     for (const char* hook : {"fp16", "bf16"}) {
       Group group;
       Group signal;
+      const auto users = comm::process_group_of(group.comm).use_count();
       {
         // Large enough for a bucket of their own each, from the second pass on.
         const at::Tensor large = torch::ones({300'000});
@@ -454,7 +455,12 @@ TEST_F(CommHooks, BucketsThatAreUnderWayOutliveTheirHook) {
         if (rank.rank == 1) signal.comm.barrier();  // the other one has gone by then
         replica.begin_pass();
       }
-      if (rank.rank == 0) signal.comm.barrier();
+      if (rank.rank == 0) {
+        // A bucket that arrives on a thread of the group must not be the last to hold it: its
+        // destructor joins that thread.
+        EXPECT_EQ(comm::process_group_of(group.comm).use_count(), users);
+        signal.comm.barrier();
+      }
       signal.comm.barrier();
     }
   });
