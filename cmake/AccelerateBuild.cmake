@@ -34,7 +34,7 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # Where it inlines std::string and std::optional, g++ 12 sees overlaps, overflows and unset values that are not there:
-  # gcc.gnu.org/PR105651 and PR105562 among others, mended in 13. clang and the sanitizers look for the real ones.
+  # gcc.gnu.org/PR105651 and PR105562 among others, mended in 13. Real overflows are what AddressSanitizer finds.
   add_compile_options(-Wno-restrict -Wno-stringop-overflow -Wno-maybe-uninitialized)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

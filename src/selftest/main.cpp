@@ -31,7 +31,8 @@ int run_all(const Arguments& arguments) {
     }
   }
   if (state.is_main_process()) {
-    std::cout << (arguments.json ? to_json(state, results) : "\n" + ticks.summary(results)) << '\n'
+    if (!arguments.json) std::cout << '\n';
+    std::cout << (arguments.json ? to_json(state, results) : ticks.summary(results)) << '\n'
               << std::flush;
   }
   // A launcher stops the others as soon as one has left with a status of failure: not before the
