@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "accelerate/errors.h"
+#include "base/time_to_name_the_cause.h"
 #include "launch/orphan_reaper.h"
 
 namespace accelerate::inside {
@@ -109,10 +110,6 @@ void collect_ended(const Workers& workers) {
 void stop_all(const Workers& workers, int signal) {
   for (const auto& worker : workers) worker->stop(signal);
 }
-
-// How long a worker may take to end after others noticed that it fails: a stopped one would not say
-// what went wrong.
-constexpr auto kTimeToNameTheCause = std::chrono::seconds(5);
 
 // Blocks until all workers have ended; stops them once one has failed.
 void supervise(const Workers& workers, std::chrono::milliseconds grace) {

@@ -11,16 +11,13 @@
 
 #include "accelerate/errors.h"
 #include "base/error_channel.h"
+#include "base/time_to_name_the_cause.h"
 #include "launch/core_shares.h"
 #include "launch/failure_report.h"
 #include "launch/machine.h"
 
 namespace accelerate::launch {
 namespace {
-
-// How long a worker may take to end after others noticed that it fails: on a busy machine its
-// peers may be faster, and a stopped worker would not say what went wrong.
-constexpr auto kTimeToNameTheCause = std::chrono::seconds(5);
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;

@@ -6,9 +6,11 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "inside/processes.h"
 #include "inside/shared_numbers.h"
@@ -113,20 +115,34 @@ TEST(NotebookFailure, TheFirstOfSeveralExceptionsIsTold) {
   EXPECT_THAT(error.message(), EndsWith("Cause: cause"));
 }
 
-// Destroyed after the accelerator: its peers notice, it has yet to tell.
-struct SlowEnd {
-  std::chrono::seconds time;
-  ~SlowEnd() { std::this_thread::sleep_for(time); }
+// Destroyed after the accelerator, by which the others notice that this worker fails: waits until
+// one of them has ended and was collected.
+struct EndAfterAPeer {
+  std::vector<pid_t> peers{};
+
+  ~EndAfterAPeer() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto is_alive = [](pid_t pid) { return kill(pid, 0) == 0; };
+    while (!peers.empty() && std::all_of(peers.begin(), peers.end(), is_alive) &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
 };
 
 TEST(NotebookFailure, AWorkerThatEndsAfterThoseThatItFailedStillNamesTheCause) {
   const WorkerError error = error_of_workers([] {
+    SharedNumbers pids;
     notebook_launcher(
-        [] {
-          const SlowEnd slow{std::chrono::seconds(failing_rank() == 2 ? 1 : 0)};
+        [&] {
+          EndAfterAPeer end;
           Accelerator accelerator({.cpu = true});
+          pids[static_cast<size_t>(accelerator.process_index())] = getpid();
           accelerator.wait_for_everyone();
-          if (accelerator.process_index() == 2) throw std::runtime_error("the cause");
+          if (accelerator.process_index() == 2) {
+            end.peers = {pids[0], pids[1]};
+            throw std::runtime_error("the cause");
+          }
           accelerator.wait_for_everyone();
         },
         {.num_processes = 3, .cpu = true});

@@ -164,7 +164,7 @@ TEST_F(Launcher, AnErrorOfOneRankIsPrintedOnceAndWithoutTheRuinsOfOthers) {
 
 TEST_F(Launcher, ARankThatEndsAfterThoseThatItFailedStillNamesTheCause) {
   const RunResult result =
-      run({"launch", "--cpu", "--num_processes", "3", RANK_PROGRAM, "refuse", "1", "1000"});
+      run({"launch", "--cpu", "--num_processes", "3", RANK_PROGRAM, "refuse", "1", "after_a_peer"});
   EXPECT_EQ(result.exit_code, 70);
   EXPECT_THAT(result.err, ContainsRegex("error: rank 1 of 3 on [^ ]+ exited with status 70 "));
   EXPECT_THAT(result.err, HasSubstr("the data have 3 columns"));

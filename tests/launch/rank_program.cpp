@@ -11,7 +11,10 @@
 #include <ATen/ATen.h>
 #include <accelerate/accelerator.h>
 #include <accelerate/run.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +23,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "support/numeric_names.h"
 
@@ -78,15 +82,32 @@ void run_steps(accelerate::Accelerator& accelerator, int steps, const std::strin
   std::printf("rank %d ended at step %d\n", accelerator.process_index(), step);
 }
 
-struct SlowEnd {
-  std::chrono::milliseconds time;
-  ~SlowEnd() { std::this_thread::sleep_for(time); }
+// Destroyed after the accelerator, by which the others notice that this rank fails: waits until one
+// of them has ended and was collected.
+struct EndAfterAPeer {
+  std::vector<pid_t> peers{};
+
+  ~EndAfterAPeer() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const auto is_alive = [](pid_t pid) { return kill(pid, 0) == 0; };
+    while (!peers.empty() && std::all_of(peers.begin(), peers.end(), is_alive) &&
+           std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
 };
 
-void refuse(const std::string& who, std::chrono::milliseconds time_to_end) {
-  const SlowEnd slow{time_to_end};  // it goes after the accelerator
+void refuse(const std::string& who, bool ends_after_a_peer) {
+  EndAfterAPeer end;
   accelerate::Accelerator accelerator(options());
-  sum_over_ranks(accelerator);
+  const at::Tensor pids =
+      accelerator.gather(at::full({1}, static_cast<int64_t>(getpid()), at::kLong));
+  if (ends_after_a_peer && std::to_string(accelerator.process_index()) == who) {
+    for (int64_t rank = 0; rank < pids.numel(); ++rank) {
+      const auto pid = static_cast<pid_t>(pids[rank].item<int64_t>());
+      if (pid != getpid()) end.peers.push_back(pid);
+    }
+  }
   if (!who.empty() && std::to_string(accelerator.process_index()) != who) {
     std::printf("waiting\n");
     std::fflush(stdout);
@@ -104,8 +125,8 @@ void refuse(const std::string& who, std::chrono::milliseconds time_to_end) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "refuse") == 0) {
-    const std::chrono::milliseconds time_to_end(argc > 3 ? std::stoi(argv[3]) : 0);
-    return accelerate::run([&] { refuse(argc > 2 ? argv[2] : "", time_to_end); });
+    const bool ends_after_a_peer = argc > 3 && std::strcmp(argv[3], "after_a_peer") == 0;
+    return accelerate::run([&] { refuse(argc > 2 ? argv[2] : "", ends_after_a_peer); });
   }
   const std::string action = argc > 1 ? argv[1] : "sum";
   accelerate::Accelerator accelerator(options());
