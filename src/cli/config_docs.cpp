@@ -88,7 +88,7 @@ std::string values_of(const Setting& setting) {
     case config::Kind::kInt:
       return "integer";
     case config::Kind::kFloat:
-      return setting.placeholder == "SECONDS" ? "seconds" : "number";
+      return setting.unit == config::Unit::kSeconds ? "seconds" : "number";
     case config::Kind::kPath:
       return "path";
     case config::Kind::kList:

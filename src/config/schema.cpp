@@ -88,6 +88,7 @@ std::string default_of(const Setting& setting) {
 std::string placeholder_of(const Setting& setting) {
   if (setting.kind == Kind::kSwitch) return "";
   if (!setting.placeholder.empty()) return std::string(setting.placeholder);
+  if (setting.unit == Unit::kSeconds) return "SECONDS";
   switch (setting.kind) {
     case Kind::kInt:
       return "N";

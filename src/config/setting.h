@@ -75,6 +75,9 @@ enum class Spelling {
   kTypedDigit,  // 1; True where a file says it
 };
 
+// What a number counts.
+enum class Unit { kNone, kSeconds };
+
 // Which kind of configuration file knows a key.
 enum class FileKind { kCluster, kSagemaker, kBoth, kRetired };
 
@@ -96,11 +99,12 @@ struct Setting {
   std::span<const std::string_view> words{};  // taken beside numbers, e.g. auto
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
+  Unit unit = Unit::kNone;
 
   bool has_flag = true;
   std::string_view short_flag{};     // "-m"
   std::string_view negative_flag{};  // the long flag that switches it off
-  std::string_view placeholder{};    // of its value in help; "": from `kind`
+  std::string_view placeholder{};    // of its value in help; "": from `unit` and `kind`
   bool is_secret = false;            // never printed
 
   // The key in a configuration file: "num_processes", or "fsdp_config.fsdp_version" inside a map.

@@ -53,11 +53,9 @@ std::string plain_number(double number) {
   return text;
 }
 
-bool is_time(const Setting& setting) { return setting.placeholder == "SECONDS"; }
-
 std::string allowed_numbers(const Setting& setting) {
   std::string text = setting.kind == Kind::kInt ? "a whole number" : "a number";
-  if (is_time(setting)) text += " of seconds";
+  if (setting.unit == Unit::kSeconds) text += " of seconds";
   const bool has_least = std::isfinite(setting.least);
   const bool has_most = std::isfinite(setting.most);
   if (has_least && has_most) {
@@ -88,7 +86,7 @@ struct TimeUnit {
   std::string_view name;
   double seconds;
 };
-constexpr std::array<TimeUnit, 17> kTimeUnits = {{{"ms", 0.001},
+constexpr std::array<TimeUnit, 19> kTimeUnits = {{{"ms", 0.001},
                                                   {"s", 1},
                                                   {"sec", 1},
                                                   {"secs", 1},
@@ -101,21 +99,25 @@ constexpr std::array<TimeUnit, 17> kTimeUnits = {{{"ms", 0.001},
                                                   {"minutes", 60},
                                                   {"h", 3600},
                                                   {"hr", 3600},
+                                                  {"hrs", 3600},
                                                   {"hour", 3600},
                                                   {"hours", 3600},
                                                   {"d", 86400},
-                                                  {"day", 86400}}};
+                                                  {"day", 86400},
+                                                  {"days", 86400}}};
 
-// "600 (10min in seconds)" for a time with a unit; "" for anything else.
+// "600, which is 10min" for a time with a unit that the setting may have; "" for anything else.
 std::string hint_on_time(const Setting& setting, std::string_view text) {
-  if (!is_time(setting)) return "";
+  if (setting.unit != Unit::kSeconds) return "";
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   std::string_view unit = text.substr(digits);
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   const auto number = decimal_number(text.substr(0, digits));
   for (const TimeUnit& known : kTimeUnits) {
     if (!number || known.name != lower(unit)) continue;
-    return plain_number(*number * known.seconds) + ", which is " + printable_text(text);
+    const double seconds = *number * known.seconds;
+    if (seconds < setting.least || seconds > setting.most) return "";
+    return plain_number(seconds) + ", which is " + printable_text(text);
   }
   return "";
 }

@@ -7,6 +7,7 @@
 #include "config/nearest_name.h"
 #include "config/schema.h"
 #include "config/value.h"
+#include "launch/launch_plan.h"
 
 namespace accelerate::config {
 namespace {
@@ -139,8 +140,38 @@ TEST(Values, RefusalsNameThePlaceTheLimitsAndTheNearestName) {
               HasSubstr("a whole number not below 1, or auto"));
 }
 
-TEST(Values, ChoicesAreTakenInAnyCase) {
-  EXPECT_EQ(value_refusal("dynamo_backend", "INDUCTOR", {}), "taken");
+TEST(Values, ATimeWithAUnitIsRefusedWithTheSecondsThatItIs) {
+  const auto hint_on = [](const char* name, const std::string& text) {
+    const std::string refusal = value_refusal(name, text, {});
+    return refusal.substr(refusal.rfind("| ") + 2);
+  };
+  EXPECT_EQ(hint_on("collective_timeout", "10min"), "600, which is 10min");
+  EXPECT_EQ(hint_on("collective_timeout", "1.5 hrs"), "5400, which is 1.5 hrs");
+  EXPECT_EQ(hint_on("collective_timeout", "2 days"), "172800, which is 2 days");
+  EXPECT_EQ(hint_on("grace_period", "2 days"), "");  // more than it may be
+  EXPECT_EQ(hint_on("monitor_interval", "0ms"), "");
+  EXPECT_EQ(hint_on("collective_timeout", "soon"), "");
+  EXPECT_EQ(hint_on("num_processes", "2s"), "");
+}
+
+TEST(Schema, DefaultsAreThoseOfTheLauncher) {
+  const launch::LaunchPlan plan;
+  const auto seconds = [](std::chrono::milliseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  EXPECT_EQ(decimal_number(*find_setting("monitor_interval")->preset),
+            seconds(plan.monitor_interval));
+  EXPECT_EQ(find_setting("grace_period")->decided,
+            std::to_string(plan.failure_grace / std::chrono::seconds(1)) + " after a failure, " +
+                std::to_string(plan.signal_grace / std::chrono::seconds(1)) +
+                " after a signal to the launcher");
+  EXPECT_EQ(whole_number(*find_setting("num_machines")->fallback), plan.num_machines);
+  EXPECT_EQ(whole_number(*find_setting("machine_rank")->fallback), plan.machine_rank);
+}
+
+TEST(Values, ChoicesAreTakenInAnyCaseAndSpelledAsTheSchemaDoes) {
+  EXPECT_EQ(checked_value(*find_setting("dynamo_backend"), "INDUCTOR", {}), "inductor");
+  EXPECT_EQ(checked_value(*find_setting("distributed_type"), "multi_gpu", {}), "MULTI_GPU");
   EXPECT_EQ(spelled_value(*find_setting("dynamo_backend"), "inductor"), "INDUCTOR");
   EXPECT_EQ(spelled_value(*find_setting("mixed_precision"), "BF16"), "bf16");
 }
