@@ -84,35 +84,26 @@ void GradientReducer::watch_first_pass() {
   }
 }
 
-bool GradientReducer::has_moved() const {
-  if (memory_.size() != params_.size()) return true;
-  for (size_t index = 0; index < params_.size(); ++index) {
-    const auto& storage = params_[index].unsafeGetTensorImpl()->unsafe_storage();
-    if (storage.unsafeGetStorageImpl() != memory_[index]._unsafe_get_target()) return true;
-  }
-  return false;
+bool GradientReducer::has_own_accumulator(size_t index) const {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(params_[index]);
+  if (meta == nullptr) return false;
+  // By their owners, which neither locks the weak pointer nor counts a reference.
+  const std::weak_ptr<torch::autograd::Node>& present = meta->grad_accumulator_;
+  const std::shared_ptr<torch::autograd::Node>& own = grad_accumulators_[index];
+  return !present.owner_before(own) && !own.owner_before(present);
 }
 
 void GradientReducer::keep_accumulators() {
-  if (!has_moved()) return;
-  memory_.clear();
   for (size_t index = 0; index < params_.size(); ++index) {
-    if (torch::autograd::impl::try_get_grad_accumulator(params_[index]) ==
-        grad_accumulators_[index]) {
-      continue;
-    }
+    if (has_own_accumulator(index)) continue;
     torch::autograd::impl::set_grad_accumulator(params_[index], grad_accumulators_[index]);
-  }
-  for (const at::Tensor& parameter : params_) {
-    memory_.push_back(parameter.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl());
   }
 }
 
 std::optional<size_t> GradientReducer::replaced_accumulator() const {
-  if (!has_moved()) return std::nullopt;
   for (size_t index = 0; index < params_.size(); ++index) {
-    const auto node = torch::autograd::impl::try_get_grad_accumulator(params_[index]);
-    if (node != nullptr && node != grad_accumulators_[index]) return index;
+    if (has_own_accumulator(index)) continue;
+    if (torch::autograd::impl::try_get_grad_accumulator(params_[index]) != nullptr) return index;
   }
   return std::nullopt;
 }

@@ -62,8 +62,6 @@ class GradientReducer final : public c10d::Reducer {
   void keep_accumulators();
   // A parameter that a forward pass has given a new node, so that its gradients bypass the reducer.
   std::optional<size_t> replaced_accumulator() const;
-  // Both look at the nodes only if some parameter has other memory than at the last
-  // keep_accumulators(), as set_() gives it: they are called several times in each step.
 
   // Whether parameter `index` gets a gradient in a pass over `graph`.
   bool is_reached(size_t index, const GraphNodes& graph) const {
@@ -110,8 +108,10 @@ class GradientReducer final : public c10d::Reducer {
 
   struct Watch;
 
-  // Whether some parameter has other memory than memory_ says.
-  bool has_moved() const;
+  // Whether the gradients of parameter `index` go through the node that this reducer hooks into.
+  // Cheap: asked for every parameter, several times in each step. Its memory would not tell, since
+  // set_() takes the node away even where the parameter gets back the memory that it had.
+  bool has_own_accumulator(size_t index) const;
   // The parameters in the order that the first pass has shown.
   std::vector<size_t> end_watch();
   // Lets the next arm() make buckets in that order.
@@ -122,8 +122,6 @@ class GradientReducer final : public c10d::Reducer {
 
   std::shared_ptr<Watch> watch_;               // until the first pass of a static graph is over
   std::vector<std::uintptr_t> listener_keys_;  // of its hooks, by parameter; empty without one
-  // Of the parameters, when all had their nodes. Weak: no other memory gets the same address.
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> memory_;
   double scale_ = 1.0;        // what this rank's gradients are multiplied by, where is_weighted_
   bool is_weighted_ = false;  // has its own way to sum up; it cannot be taken away again
 };

@@ -467,6 +467,34 @@ TEST_F(Replicas, WeightsThatAreLoadedTwiceInARowAreTrainedTogether) {
   });
 }
 
+// Evaluation with other weights that set_() puts in place and takes away again: the parameters get
+// back the memory that they had, but not the nodes that their gradients go through.
+TEST_F(Replicas, WeightsThatAreExchangedAndPutBackAreTrainedTogether) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    for (const bool by_others : {true, false, true}) {
+      half.train();
+      {
+        const torch::NoGradGuard no_grad;
+        std::vector<at::Tensor> backup;
+        for (at::Tensor& parameter : half.net->parameters()) {
+          backup.push_back(parameter.detach());
+          parameter.set_(by_others ? torch::ones_like(parameter) : parameter.detach());
+        }
+        (void)half.net->forward(ones({2, 6}));
+        for (size_t i = 0; i < backup.size(); ++i) half.net->parameters()[i].set_(backup[i]);
+      }
+      half.accelerator.backward((*half.model)(ones({2, 6}) * (1 + rank.rank)).sum());
+      for (const at::Tensor& parameter : half.net->parameters()) {
+        at::Tensor mean = parameter.grad().clone();
+        half.accelerator.communicator().all_reduce(mean, ReduceOp::kMean);
+        EXPECT_TRUE(parameter.grad().equal(mean)) << by_others;
+      }
+      half.optimizer->zero_grad();
+    }
+  });
+}
+
 TEST_F(Replicas, AForwardPassOfLoadedWeightsThatBypassesTheModelIsRefused) {
   const StateFolder folder;
   run(2, [&](const Rank& rank) {
