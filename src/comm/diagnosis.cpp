@@ -117,6 +117,9 @@ Diagnosis Diagnosis::decode(const std::string& text) {
   const size_t end = text.find('\n');
   if (end == std::string::npos) return {.what = text, .hint = kSeeItsMessage};
   const size_t last = text.find('\n', end + 1);
+  if (last == std::string::npos) {
+    return {.what = text.substr(0, end), .hint = text.substr(end + 1)};
+  }
   return {.what = text.substr(0, end),
           .hint = text.substr(end + 1, last - end - 1),
           .misused = text.substr(last + 1)};

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "comm/activity.h"
+#include "comm/diagnosis.h"
 #include "comm/rendezvous.h"
 #include "multiproc/group.h"
 
@@ -33,6 +34,18 @@ constexpr minutes kTimeout{10};
 constexpr seconds kSoon{10};
 // Short, for the tests that wait for it.
 constexpr seconds kShort{3};
+
+TEST(Diagnosis, IsReadAsItWasWrittenAndAlsoWithoutItsLastPart) {
+  const comm::Diagnosis whole{.what = "it broke", .hint = "mend it", .misused = "backward"};
+  const auto read = comm::Diagnosis::decode(whole.encode());
+  EXPECT_EQ(read.what, "it broke");
+  EXPECT_EQ(read.hint, "mend it");
+  EXPECT_EQ(read.misused, "backward");
+  const auto cut = comm::Diagnosis::decode("it broke\nmend it");
+  EXPECT_EQ(cut.what, "it broke");
+  EXPECT_EQ(cut.hint, "mend it");
+  EXPECT_EQ(cut.misused, "");
+}
 
 ProcessGroupOptions with_timeout(std::chrono::milliseconds timeout) {
   return {
