@@ -117,9 +117,11 @@ const CudaPlugin* cuda_plugin() {
   return plugin;
 }
 
+void warn_if_gpus_unusable() { (void)cuda_plugin(); }
+
 int gpu_count() {
   const int count = gpu_count(opened_plugin());
-  (void)cuda_plugin();  // says why there are none
+  warn_if_gpus_unusable();
   return count;
 }
 

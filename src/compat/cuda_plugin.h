@@ -79,6 +79,8 @@ int gpu_count(const OpenedCudaPlugin& opened);
 // on the first call and keeps it for the life of the process; libtorch's first question about CUDA
 // does so too. Logs a warning where a driver is present but the library cannot be used.
 const CudaPlugin* cuda_plugin();
+// Loads it, for the sake of that warning.
+void warn_if_gpus_unusable();
 
 // The number of GPUs that this process can see, for a caller who means to use them. Loads the
 // plug-in as cuda_plugin() does, but throws ConfigError if it is of the wrong version: falling back

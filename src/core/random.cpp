@@ -14,8 +14,7 @@ uint64_t set_seed(uint64_t seed, const SeedOptions& options) {
         options.rank ? *options.rank : RankEnvironment::read(environment_variable).rank;
     seed += static_cast<uint64_t>(rank);
   }
-  // Says why GPUs are not seeded where they cannot be used.
-  [[maybe_unused]] const compat::CudaPlugin* loaded = compat::cuda_plugin();
+  compat::warn_if_gpus_unusable();  // they are not seeded then
   at::manual_seed(seed);
   if (options.deterministic) {
     auto& context = at::globalContext();
