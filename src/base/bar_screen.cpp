@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/terminal_width.h"
+
 namespace accelerate {
 namespace {
 
@@ -22,13 +24,6 @@ void write_to(std::FILE* stream, std::string_view text) {
 
 }  // namespace
 
-bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
-int columns_of(std::string_view text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(),
-                                        [](char byte) { return !continues_character(byte); }));
-}
-
 BarScreen& BarScreen::instance() {
   static auto* screen = new BarScreen();  // never destroyed: logs come until the very end
   return *screen;
@@ -42,7 +37,7 @@ BarScreen::Handle BarScreen::open() {
 void BarScreen::draw(Handle bar, std::string text) {
   const std::lock_guard lock(mutex_);
   const int place = place_of(bar);
-  const int columns = columns_of(text);
+  const auto columns = static_cast<int>(columns_of_text(text));
   const auto leftover = static_cast<size_t>(std::max(0, bar->columns - columns));
   write_to(stderr, std::string(static_cast<size_t>(place), '\n') + "\r" + text +
                        std::string(leftover, ' ') + lines_up(place));

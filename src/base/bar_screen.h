@@ -44,9 +44,4 @@ class BarScreen {
 // The bars of this process stay below `text`, which ends with a line break.
 void write_above_bars(std::FILE* stream, std::string_view text);
 
-// Whether a byte of UTF-8 text belongs to the character of the byte before it.
-bool continues_character(char byte);
-// Characters of UTF-8 text, each taken as one column.
-int columns_of(std::string_view text);
-
 }  // namespace accelerate

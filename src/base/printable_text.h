@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/terminal_width.h"
+
 namespace accelerate {
 
 // `text` with a question mark for each control character, which could steer a terminal, and cut off
@@ -13,8 +15,7 @@ namespace accelerate {
 inline std::string printable_text(std::string_view text, size_t limit = 300) {
   const bool is_long = text.size() > limit;
   if (is_long) {
-    const auto continues = [&] { return (static_cast<unsigned char>(text[limit]) & 0xc0) == 0x80; };
-    while (limit > 0 && continues()) --limit;
+    while (limit > 0 && continues_character(text[limit])) --limit;
     text = text.substr(0, limit);
   }
   std::string result(text);

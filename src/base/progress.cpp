@@ -1,6 +1,5 @@
 #include "accelerate/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "base/terminal_width.h"
 
 namespace accelerate::detail {
 namespace {
@@ -24,12 +24,10 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kRedrawInterval{100};
 constexpr int kSmallestBar = 4;
 
-std::string cut_to(std::string text, int columns) {
-  int seen = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (!continues_character(text[i]) && seen++ == columns) return text.substr(0, i);
-  }
-  return text;
+int columns_of(std::string_view text) { return static_cast<int>(columns_of_text(text)); }
+
+std::string cut_to(const std::string& text, int columns) {
+  return first_columns(text, static_cast<size_t>(std::max(0, columns)));
 }
 
 // A line break inside the bar would leave pieces of it behind at each redraw.
@@ -66,8 +64,8 @@ bool draws_on_terminal(const std::ostream* stream) {
 
 // The terminal first: it knows when its window changed, COLUMNS only how wide it once was.
 int terminal_columns() {
-  winsize size{};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const size_t known = columns_of_terminal(STDERR_FILENO);
+  if (known > 0) return static_cast<int>(known);
   const int given = std::atoi(environment_variable("COLUMNS").value_or("").c_str());
   return given > 0 ? given : 80;
 }

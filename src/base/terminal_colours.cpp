@@ -1,12 +1,12 @@
 #include "base/terminal_colours.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 
 #include "base/environment.h"
+#include "base/terminal_width.h"
 
 namespace accelerate {
 namespace {
@@ -44,36 +44,13 @@ bool has_label(std::string_view line) {
   return line.starts_with("error: ") || line.starts_with("  at   ") || line.starts_with("  try  ");
 }
 
-size_t columns_of_text(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
-}
-
 std::string wrapped_message(std::string_view line, size_t columns) {
   if (columns_of_text(line) <= columns || line.starts_with("    | ")) return std::string(line);
   const size_t blanks = std::min(line.find_first_not_of(' '), line.size());
   const size_t begin = has_label(line) ? kLabelColumns : blanks;
   const size_t indent = has_label(line) ? kLabelColumns : blanks + 2;
-  std::string result(line.substr(0, begin));
-  std::string_view rest = line.substr(begin);
-  size_t used = begin;
-  bool begins_line = true;
-  while (!rest.empty()) {
-    const std::string_view word = rest.substr(0, rest.find(' '));
-    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
-    const size_t width = columns_of_text(word);
-    if (!begins_line && used + 1 + width > columns) {
-      result += "\n" + std::string(indent, ' ');
-      used = indent;
-      begins_line = true;
-    }
-    if (!begins_line) result += ' ';
-    result += word;
-    used += width + (begins_line ? 0 : 1);
-    begins_line = false;
-  }
-  return result;
+  return std::string(line.substr(0, begin)) +
+         words_in_lines(line.substr(begin), begin, columns, indent);
 }
 
 // "Usage: accelerate env", "Output:", "DTYPE  LARGEST LAYER".
@@ -114,10 +91,8 @@ std::string wrapped_messages(std::string_view text, size_t columns) {
 }
 
 std::string fitted_messages(std::string_view text, int fd) {
-  winsize size{};
-  const bool is_known = isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0;
-  if (!is_known || size.ws_col < kNarrowTerminal) return std::string(text);
-  return wrapped_messages(text, size.ws_col);
+  const size_t columns = columns_of_terminal(fd);
+  return columns < kNarrowTerminal ? std::string(text) : wrapped_messages(text, columns);
 }
 
 std::string coloured_messages(std::string_view text, bool is_on) {

@@ -1,7 +1,9 @@
 #include "cli/launch_help.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "base/terminal_width.h"
 #include "cli/print_output.h"
 #include "cli/setting_text.h"
 #include "config/capabilities.h"
@@ -50,30 +52,12 @@ std::string flags_column(const Setting& setting) {
 
 // Breaks `text` at blanks and line ends; continuation lines begin at the column.
 std::string in_column(const std::string& text, size_t begin, size_t column) {
-  std::string out;
-  size_t at = begin;
-  const auto next_line = [&] {
-    out += "\n" + std::string(column, ' ');
-    at = column;
-  };
-  if (at + 1 > column) {
-    next_line();
-  } else {
-    out += std::string(column - at, ' ');
-    at = column;
-  }
-  size_t position = 0;
-  while (position < text.size()) {
-    const size_t end = std::min(text.find_first_of(" \n", position), text.size());
-    const std::string word = text.substr(position, end - position);
-    if (at > column && at + 1 + word.size() > kHelpWidth) next_line();
-    if (at > column) {
-      out += " ";
-      ++at;
-    }
-    out += word;
-    at += word.size();
-    if (end < text.size() && text[end] == '\n') next_line();
+  const std::string next_line = "\n" + std::string(column, ' ');
+  std::string out = begin + 1 > column ? next_line : std::string(column - begin, ' ');
+  for (size_t position = 0; position < text.size();) {
+    const size_t end = std::min(text.find('\n', position), text.size());
+    out += words_in_lines(text.substr(position, end - position), column, kHelpWidth, column);
+    if (end < text.size()) out += next_line;
     position = end + 1;
   }
   return out + "\n";

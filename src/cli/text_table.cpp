@@ -4,18 +4,9 @@
 #include <array>
 #include <cstdio>
 
+#include "base/terminal_width.h"
+
 namespace accelerate::cli {
-namespace {
-
-// Characters, not bytes: names may be any UTF-8.
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
-}
-
-}  // namespace
-
 TextTable::TextTable(std::vector<Align> columns, size_t indent)
     : columns_(std::move(columns)), indent_(indent) {}
 
@@ -24,13 +15,14 @@ void TextTable::add(std::vector<std::string> row) { rows_.push_back(std::move(ro
 std::string TextTable::text() const {
   std::vector<size_t> widths(columns_.size(), 0);
   for (const auto& row : rows_) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], columns_of_text(row[i]));
   }
   std::string text;
   for (const auto& row : rows_) {
     std::string line(indent_, ' ');
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - width_of(row[i]), ' ');
+      const std::string padding(widths[i] - columns_of_text(row[i]), ' ');
       line += columns_[i] == Align::kLeft ? row[i] + padding : padding + row[i];
       line += "  ";
     }

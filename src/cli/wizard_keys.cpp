@@ -1,11 +1,11 @@
 #include "cli/wizard_keys.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <limits>
 #include <optional>
 
+#include "base/terminal_width.h"
 #include "cli/wizard_prompter.h"
 
 namespace accelerate::cli {
@@ -104,18 +104,8 @@ RawTerminal::~RawTerminal() {
 }
 
 size_t terminal_columns() {
-  winsize size{};
-  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col >= kNarrowest;
-  return is_known ? size.ws_col : std::numeric_limits<int>::max();
-}
-
-std::string first_letters(const std::string& text, size_t count) {
-  size_t letters = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool begins_letter = (static_cast<unsigned char>(text[i]) & 0xc0) != 0x80;
-    if (begins_letter && ++letters > count) return text.substr(0, i);
-  }
-  return text;
+  const size_t columns = columns_of_terminal(STDOUT_FILENO);
+  return columns >= kNarrowest ? columns : std::numeric_limits<int>::max();
 }
 
 }  // namespace accelerate::cli

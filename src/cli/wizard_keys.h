@@ -57,7 +57,4 @@ class RawTerminal {
 // The columns of the terminal at descriptor 1; a large number where they are not known.
 size_t terminal_columns();
 
-// The first characters of a text in UTF-8.
-std::string first_letters(const std::string& text, size_t count);
-
 }  // namespace accelerate::cli

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/terminal_width.h"
 #include "cli/wizard_keys.h"
 #include "cli/wizard_prompter.h"
 
@@ -24,10 +25,10 @@ std::string menu(const std::vector<std::string>& options, size_t chosen) {
   for (size_t i = 0; i < options.size(); ++i) {
     const bool is_chosen = i == chosen;
     text += "\r\x1b[K" + std::string(is_chosen ? "\x1b[1m> " : "  ") +
-            first_letters(std::to_string(i) + "  " + options[i], width) +
+            first_columns(std::to_string(i) + "  " + options[i], width) +
             (is_chosen ? "\x1b[0m" : "") + "\n";
   }
-  return text + "\r\x1b[K" + dimmed(first_letters(std::string("  ") + kMenuKeys, width)) + "\n";
+  return text + "\r\x1b[K" + dimmed(first_columns(std::string("  ") + kMenuKeys, width)) + "\n";
 }
 
 // Back over that many lines, which are gone then.
@@ -177,7 +178,7 @@ std::string edit_line_in_terminal(const WizardInput& input, const std::string& q
   const std::string before = is_long ? "" : prompt;
   // The keys stand below the line, and the cursor goes back up.
   print_to_person((is_long ? prompt + "\n" : "") + before + "\n" +
-                  dimmed(first_letters(std::string("  ") + kLineKeys, width - 1)) + "\x1b[A\r");
+                  dimmed(first_columns(std::string("  ") + kLineKeys, width - 1)) + "\x1b[A\r");
   const auto leave = [&](const std::string& shown) {
     print_to_person("\r\x1b[J" + before + shown + "\n");
   };

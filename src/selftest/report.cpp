@@ -1,6 +1,5 @@
 #include "selftest/report.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "base/terminal_width.h"
 
 namespace accelerate::selftest {
 namespace {
@@ -43,27 +44,6 @@ std::string indented(std::string text, size_t depth) {
     text.insert(at + 1, depth, ' ');
   }
   return text;
-}
-
-// `text` in lines of `width` characters that begin at a column, the first where it stands. A longer
-// word stays whole.
-std::string in_lines(const std::string& text, size_t width, size_t column) {
-  std::string result;
-  size_t used = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    const auto letters = static_cast<size_t>(std::count_if(word.begin(), word.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    }));
-    const bool begins_line = used > 0 && used + 1 + letters > width;
-    if (begins_line) result += "\n" + std::string(column, ' ');
-    if (used > 0 && !begins_line) result += ' ';
-    used = used == 0 || begins_line ? letters : used + 1 + letters;
-    result += word;
-    begin = end + 1;
-  }
-  return result;
 }
 
 const char* name_of(Status status) {
@@ -111,7 +91,8 @@ std::string TickList::lines(const CheckResult& result) {
     const std::string detail =
         (result.status == Status::kSkipped ? "skipped: " : "") + result.detail;
     const bool is_broken = columns_ >= kDetailColumn + kLeastDetail;
-    text += "  " + (is_broken ? in_lines(detail, columns_ - kDetailColumn, kDetailColumn) : detail);
+    text += "  " +
+            (is_broken ? words_in_lines(detail, kDetailColumn, columns_, kDetailColumn) : detail);
   }
   text += "\n";
   for (const CheckResult::Failure& failure : result.failures) {
@@ -165,8 +146,7 @@ bool all_passed(const std::vector<CheckResult>& results) {
 
 size_t columns_of(int fd) {
   if (std::getenv("OMPI_COMM_WORLD_RANK") != nullptr) return 0;
-  winsize size{};
-  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  return columns_of_terminal(fd);
 }
 
 bool wants_colours(int fd) {

@@ -10,6 +10,7 @@
 #include "base/fnv1a.h"
 #include "base/random_id.h"
 #include "base/terminal_colours.h"
+#include "base/terminal_width.h"
 #include "base/unique_fd.h"
 
 namespace accelerate {
@@ -36,6 +37,25 @@ TEST(RandomId, HasSixteenDigitsAndComesOnce) {
     EXPECT_EQ(id.find_first_not_of("0123456789abcdef"), std::string::npos) << id;
     EXPECT_TRUE(seen.insert(id).second) << id;
   }
+}
+
+TEST(TerminalWidth, CountsAndCutsCharacters) {
+  EXPECT_EQ(columns_of_text("größe ✓"), 7U);
+  EXPECT_EQ(first_columns("größe", 3), "grö");
+  EXPECT_EQ(first_columns("größe", 9), "größe");
+  EXPECT_EQ(first_columns("größe", 0), "");
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  EXPECT_EQ(columns_of_terminal(ends[1]), 0U);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+TEST(TerminalWidth, BreaksLinesBetweenWords) {
+  EXPECT_EQ(words_in_lines("one two three", 4, 11, 2), "one two\n  three");
+  EXPECT_EQ(words_in_lines("one two three", 5, 11, 2), "one\n  two three");
+  EXPECT_EQ(words_in_lines("unbreakable", 4, 6, 2), "unbreakable");
+  EXPECT_EQ(words_in_lines("a  b", 0, 80, 0), "a  b");  // columns of a table stay apart
 }
 
 TEST(Messages, LongLinesAreBrokenBetweenWordsAndGoOnUnderWhatTheySay) {
