@@ -72,6 +72,8 @@ FSDP, DeepSpeed, Megatron-LM, TPUs, meshes, fp8 and devices other than CPUs and 
 but `accelerate launch` and `accelerate test` refuse to start workers, and an `Accelerator` whose variables ask for them throws:
 nothing is silently trained in another way. Python programs are started, since Python's library supports most of these;
 TPUs are the exception.
+`--dry_run` and `--explain` say what would be refused. Variables that name TPUs (`PJRT_DEVICE=TPU`) are refused like `--tpu`,
+unless `--cpu` is given.
 
 ## Settings
 
