@@ -125,6 +125,7 @@ void Accelerator::write_model(const torch::nn::Module& module, const std::filesy
     Communicator& ranks = *impl_->communicator;
     const comm::Activity activity(ranks, "save_model");
     checkpoint::agree(ranks, checkpoint::caught_on_all(ranks, [&] {
+                        impl_->checks->before_save("save_model");
                         if (impl_->keeper->is_writer()) {
                           accelerate::save_model(module, folder, options);
                         }

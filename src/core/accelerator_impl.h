@@ -77,11 +77,12 @@ struct Accelerator::Impl {
   // After a backward pass: which gradients must wait for their step.
   void note_unfinished_gradients();
 
+  // Called before gradients are clipped or measured, scaled or not.
   // Only for optimizers this accelerator prepared: the gradients of others may not be there yet.
   void unscale_gradients_of(at::TensorList parameters, const char* where) {
+    checks->before_gradient_call(where);
     if (!updates) return;
     require_complete_gradients(where);
-    checks->before_update(where);
     bool found = false;
     for (const PreparedOptimizer& prepared : optimizers->live()) {
       if (!has_any_of(prepared.optimizer(), parameters)) continue;

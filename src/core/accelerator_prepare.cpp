@@ -117,9 +117,13 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
       .begin_zero_grad =
           [window = impl_->window, updates = impl_->updates, models = impl_->models,
            checks = impl_->checks](const torch::optim::Optimizer& emptied) {
-            checks->before_update("zero_grad");
             const std::vector<at::Tensor> parameters = parameters_of(emptied);
-            if (!window->drop(parameters)) return false;
+            if (window->keeps(parameters)) {
+              checks->before_call("zero_grad");
+              return false;
+            }
+            checks->before_gradient_call("zero_grad");
+            window->drop(parameters);
             checks->own_steps().forget(emptied);
             if (updates) updates->discard(emptied);
             models->drop_gradients(parameters);
@@ -130,7 +134,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
             window->used(parameters_of(stepped));
             checks->own_steps().forget(stepped);
           },
-      .before_step = [checks = impl_->checks] { checks->before_update("step"); }};
+      .before_step = [checks = impl_->checks] { checks->before_gradient_call("step"); }};
   if (impl_->updates) {
     surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
                                                          const std::function<void()>& update) {

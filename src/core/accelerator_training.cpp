@@ -135,8 +135,12 @@ detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
   return [window = window, updates = updates, optimizers = optimizers, models = models,
           checks = checks,
           state = state](const std::vector<at::Tensor>& parameters, bool set_to_none) {
-    detail::stamped(state, [&] { checks->before_update("zero_grad"); });
-    if (!window->drop(parameters)) return;
+    const bool keeps = window->keeps(parameters);
+    detail::stamped(state, [&] {
+      keeps ? checks->before_call("zero_grad") : checks->before_gradient_call("zero_grad");
+    });
+    if (keeps) return;
+    window->drop(parameters);
     checks->own_steps().forget(parameters);
     if (updates) {
       for (const PreparedOptimizer& prepared : optimizers->live()) {
@@ -149,7 +153,7 @@ detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
 }
 
 void Accelerator::finish_iteration() const {
-  if (impl_->updates) (void)impl_->updates->scaler();
+  if (impl_->updates) impl_->updates->finish_iteration();
 }
 
 void Accelerator::abandon_iteration() const {
@@ -190,7 +194,7 @@ int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window-
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->stamped([&] {
-    impl_->checks->before_update("backward");
+    impl_->checks->before_backward("backward");
     const auto inputs = inputs_of(options.only);
     const auto models = reached_by(impl_->models->entries, inputs);
     if (inputs && num_processes() > 1) require_whole_models(models, *inputs);
@@ -216,7 +220,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     at::Tensor counted = impl_->window->counted(loss, options.weight);
     GradientMarks unscaled;
     if (impl_->updates) {
-      impl_->optimizers->live();  // removes expired handles
+      impl_->optimizers->drop_expired();
       counted = impl_->updates->scale(counted);
       unscaled = impl_->updates->unscaled_gradients();
     }
@@ -270,7 +274,7 @@ void Accelerator::unscale_gradients() {
   if (!impl_->updates) return;
   impl_->stamped([&] {
     impl_->require_complete_gradients("unscale_gradients");
-    impl_->checks->before_update("unscale_gradients");
+    impl_->checks->before_gradient_call("unscale_gradients");
     for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
       impl_->unscale(prepared.optimizer());
     }
@@ -286,7 +290,7 @@ void Accelerator::unscale_gradients(const PreparedOptimizer& optimizer) {
     }
     if (!impl_->updates) return;
     impl_->require_complete_gradients("unscale_gradients");
-    impl_->checks->before_update("unscale_gradients");
+    impl_->checks->before_gradient_call("unscale_gradients");
     impl_->unscale(optimizer.optimizer());
   });
 }

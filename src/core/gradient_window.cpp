@@ -95,11 +95,9 @@ void GradientWindow::require_complete(const std::vector<at::Tensor>& parameters)
                "times 0"});
 }
 
-bool GradientWindow::drop(const std::vector<at::Tensor>& parameters) {
-  if (held_.holds(parameters)) return false;
+void GradientWindow::drop(const std::vector<at::Tensor>& parameters) {
   held_.dropped(parameters);
   if (in_micro_batch_ && !sync_gradients()) drops_at_beginning_ = true;
-  return true;
 }
 
 void GradientWindow::used(const std::vector<at::Tensor>& parameters) { held_.used(parameters); }

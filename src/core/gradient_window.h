@@ -48,9 +48,11 @@ class GradientWindow {
   // Throws UsageError if no loss of the micro-batch that ends the window has reached these
   // parameters, though those of its other ones have: what they left was not brought together.
   void require_complete(const std::vector<at::Tensor>& parameters) const;
-  // Whether zero_grad() may throw the gradients of these parameters away: not while they are of
-  // earlier micro-batches of the window and wait for their step. Notes that it does.
-  bool drop(const std::vector<at::Tensor>& parameters);
+  // Whether zero_grad() must leave the gradients of these parameters alone: they are of earlier
+  // micro-batches of the window and wait for their step.
+  bool keeps(const std::vector<at::Tensor>& parameters) const { return held_.holds(parameters); }
+  // zero_grad() throws gradients away that the window does not keep.
+  void drop(const std::vector<at::Tensor>& parameters);
   // A step has used the gradients of these parameters.
   void used(const std::vector<at::Tensor>& parameters);
   // Whether zero_grad() was seen to throw gradients away in a micro-batch that begins a window and

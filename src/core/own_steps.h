@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,14 +18,22 @@ namespace accelerate {
 // Why no step may use gradients yet.
 enum class GradientStage { kScaled, kAccumulating };
 
-// Detects that the optimizer which was given to prepare() was stepped itself, after a backward pass
-// whose gradients are still scaled or still accumulate. Most optimizers count their updates or keep
-// a momentum, which tells at no cost. SGD without momentum leaves no trace: there a few parameters
-// are compared with what its update would have made of them, so that other changes of parameters
-// stay legal. On a GPU that comparison is queued and read at the next one, without a wait. One
-// thread at a time.
+// Detects that step() was called on the optimizer given to prepare(), after a backward pass whose
+// gradients are still scaled or still being accumulated. Most optimizers count their updates or
+// keep a momentum, which tells at no cost. SGD without momentum leaves no trace: there a few
+// parameters are compared with what its update would have made of them, so that other changes of
+// parameters stay legal. On a GPU that comparison is queued, and read once the device has made it.
+// One thread at a time.
 class OwnSteps {
  public:
+  // Which queued comparisons to wait for. Those that were made are read in any case.
+  enum class Wait {
+    kNone,
+    kEarlierPasses,  // those from before the last note(): the device has long made them, unless it
+                     // is more than a pass behind
+    kAll
+  };
+
   // After a backward pass. `optimizers` are those whose gradients no step may use; those that have
   // none are passed over.
   void note(const std::vector<const torch::optim::Optimizer*>& optimizers, GradientStage stage);
@@ -39,13 +46,11 @@ class OwnSteps {
   // Whether there is nothing to look at.
   bool empty() const { return notes_.empty() && doubts_.empty(); }
 
-  // These throw UsageError if such a step was made. All optimizers that were noted are alive.
-  // `where` is what the user called. For calls that come often: reads traces alone.
-  void look(const char* where);
+  // These return the stage of gradients that such a step has used. All optimizers that were noted
+  // are alive. For calls that come often: reads traces alone.
+  std::optional<GradientStage> look() const;
   // Compares parameters too.
-  void compare(const char* where);
-  // The same, and waits for what a GPU has not told yet.
-  void compare_and_wait(const char* where);
+  std::optional<GradientStage> compare(Wait wait);
   // Whether this is the thread that runs the backward passes.
   bool is_of_this_thread() const { return noted_by_ == std::this_thread::get_id(); }
 
@@ -55,14 +60,27 @@ class OwnSteps {
     std::vector<at::Tensor> parameters{};
     std::vector<int64_t> versions{};
     std::vector<const void*> memory{};
+    // Before and after an update. On the host:
+    std::vector<double> values_before{};
+    std::vector<double> values_expected{};
+    // On a device:
     at::Tensor before{};
-    at::Tensor expected{};  // after an update
+    at::Tensor expected{};
+
+    bool is_on_host() const { return parameters[0].is_cpu(); }
+    // In the open, which an update by plain SGD in this place is not.
+    bool was_changed() const;
+    bool is_updated() const;
+    // The same on a device: float32, not 0 if so.
+    at::Tensor is_updated_on_device() const;
   };
   struct Note {
     const torch::optim::Optimizer* optimizer = nullptr;
     GradientStage stage = GradientStage::kScaled;
     at::Tensor parameter{};  // the first with a gradient
-    const void* gradient = nullptr;
+    // Weak: while this exists, no other gradient gets the same address.
+    c10::weak_intrusive_ptr<c10::TensorImpl> gradient;
+    int64_t gradient_version = 0;
     std::optional<StepTrace> trace{};
     std::optional<Sample> sample{};  // where there is no trace
   };
@@ -70,19 +88,17 @@ class OwnSteps {
   struct Doubt {
     compat::HostCopy is_step;
     GradientStage stage;
+    int64_t pass;
   };
 
   static std::optional<Sample> sample_of(const torch::optim::Optimizer& optimizer);
-  // Float32, not 0 if the values are those after an update; undefined if the parameters were
-  // changed in the open.
-  static at::Tensor is_updated(const Sample& sample);
   // Whether the gradient of a later pass has taken the place of the one that was noted.
   static bool is_outdated(const Note& note);
-  [[noreturn]] void refuse(GradientStage stage, const char* where);
-  void settle_doubts(const char* where);
+  std::optional<GradientStage> read_doubts(Wait wait);
 
   std::vector<Note> notes_;
   std::vector<Doubt> doubts_;
+  int64_t passes_ = 0;  // that were noted
   std::atomic<std::thread::id> noted_by_{};
 };
 

@@ -6,12 +6,16 @@
 
 namespace accelerate {
 
-const std::vector<PreparedOptimizer>& PreparedOptimizers::live() {
+void PreparedOptimizers::drop_expired() {
   std::erase_if(prepared_, [this](const PreparedOptimizer& prepared) {
     if (prepared.handles() > 1) return false;
     forget(prepared.optimizer());
     return true;
   });
+}
+
+const std::vector<PreparedOptimizer>& PreparedOptimizers::live() {
+  drop_expired();
   return prepared_;
 }
 

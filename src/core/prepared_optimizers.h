@@ -23,7 +23,9 @@ class PreparedOptimizers {
     prepared_.push_back(prepared);
     numbers_.emplace(&prepared.optimizer(), ++added_);
   }
-  // Valid until the next call.
+  // Drops those of which nobody else has a handle.
+  void drop_expired();
+  // What drop_expired() leaves; valid until the next call.
   const std::vector<PreparedOptimizer>& live();
   // Null if it was not prepared or was dropped; valid until the next call.
   const PreparedOptimizer* find(const torch::optim::Optimizer& optimizer);

@@ -163,7 +163,7 @@ void ScaledUpdates::reset() {
 }
 
 GradScaler& ScaledUpdates::scaler() {
-  if (unscaled_.empty()) end_iteration("scaler");
+  finish_iteration();
   return scaler_;
 }
 

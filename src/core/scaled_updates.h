@@ -66,6 +66,10 @@ class ScaledUpdates {
   // Forgets what was begun since the scale was last adapted: it was recorded and never made, or the
   // gradients and the scale were replaced by those of a checkpoint.
   void abandon();
+  // Ends the iteration, unless unscaled gradients wait for their step.
+  void finish_iteration() {
+    if (unscaled_.empty()) end_iteration("scaler");
+  }
   // With the scale that the next loss will have, unless unscaled gradients wait for their step.
   GradScaler& scaler();
 

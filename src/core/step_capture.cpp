@@ -114,6 +114,8 @@ class StepCapture::Impl {
   }
 
   Tensors run(const Tensors& inputs) {
+    // A replay calls no prepared object that would ask.
+    accelerator_.impl_->stamped([&] { accelerator_.impl_->checks->before_call("captured step"); });
     if (accelerator_.gradient_accumulation_steps() == 1) return run_micro_batch(inputs, 1);
     const auto window = accelerator_.accumulate();
     return run_micro_batch(inputs, place_in_window());
@@ -210,7 +212,7 @@ class StepCapture::Impl {
   std::optional<Recording> record(const Tensors& inputs) {
     Recording made{.inputs = places_for(inputs, accelerator_.device())};
     // Nothing of earlier steps may wait for its turn inside of the graph.
-    (void)accelerator_.optimizer_step_was_skipped();
+    if (accelerator_.impl_->updates) accelerator_.impl_->updates->settle();
     const Gradients before = gradients_now();
     const WindowGradients held = accelerator_.impl_->window->held_gradients();
     // What is recorded has not happened: the replays do it, and note it.

@@ -1,56 +1,81 @@
 #include "core/training_checks.h"
 
-#include "accelerate/errors.h"
-
 namespace accelerate {
 
-void TrainingChecks::require_whole(const char* where) const {
-  if (half_loaded_.empty()) return;
-  throw UsageError({.what = "load_state() failed halfway: some objects have the state of " +
-                            half_loaded_ + ", others do not",
-                    .where = where,
-                    .hint = "load a checkpoint again, or end the program"});
+void TrainingChecks::require_sound(const char* where) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!broken_) return;
+  ErrorInfo info = *broken_;
+  info.where = where;
+  throw UsageError(std::move(info));
+}
+
+void TrainingChecks::set_broken(std::optional<ErrorInfo> broken) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  broken_ = std::move(broken);
+}
+
+void TrainingChecks::refuse(GradientStage stage, const char* where) {
+  own_steps_.forget_all();
+  ErrorInfo info{
+      .what = std::string("step() was called on the optimizer given to prepare() while its "
+                          "gradients were still ") +
+              (stage == GradientStage::kScaled ? "multiplied by the scale of the loss"
+                                               : "being accumulated"),
+      .hint =
+          "call step() of what prepare() returned; the parameters have moved, so load a "
+          "checkpoint or begin again"};
+  set_broken(info);
+  info.where = where;
+  throw UsageError(std::move(info));
 }
 
 void TrainingChecks::drop_expired() {
   const auto optimizers = optimizers_.lock();
   if (!optimizers) return own_steps_.forget_all();  // the accelerator is gone
-  (void)optimizers->live();
+  optimizers->drop_expired();
 }
 
 void TrainingChecks::before_call(const char* where) {
-  require_whole(where);
+  require_sound(where);
   if (own_steps_.empty()) return;
   drop_expired();
-  own_steps_.look(where);
+  if (const auto stage = own_steps_.look()) refuse(*stage, where);
 }
 
-void TrainingChecks::before_update(const char* where) {
-  require_whole(where);
+void TrainingChecks::compare(const char* where, OwnSteps::Wait wait) {
+  require_sound(where);
   if (own_steps_.empty()) return;
   drop_expired();
-  own_steps_.compare(where);
+  if (const auto stage = own_steps_.compare(wait)) refuse(*stage, where);
 }
 
-void TrainingChecks::before_save(const char* where) {
-  require_whole(where);
-  if (own_steps_.empty()) return;
-  drop_expired();
-  own_steps_.compare_and_wait(where);
+void TrainingChecks::before_gradient_call(const char* where) {
+  compare(where, OwnSteps::Wait::kNone);
 }
+void TrainingChecks::before_backward(const char* where) {
+  compare(where, OwnSteps::Wait::kEarlierPasses);
+}
+void TrainingChecks::before_save(const char* where) { compare(where, OwnSteps::Wait::kAll); }
 
 void TrainingChecks::before_batch(const char* where) {
   if (own_steps_.is_of_this_thread()) return before_call(where);
-  require_whole(where);
+  require_sound(where);
 }
 
 void TrainingChecks::at_end_of_pass(const char* where) {
   if (own_steps_.is_of_this_thread()) return before_save(where);
-  require_whole(where);
+  require_sound(where);
+}
+
+void TrainingChecks::set_loading(const std::string& directory) {
+  set_broken(ErrorInfo{.what = "load_state() failed halfway: some objects have the state of " +
+                               directory + ", others do not",
+                       .hint = "load a checkpoint again, or end the program"});
 }
 
 void TrainingChecks::set_loaded() {
-  half_loaded_.clear();
+  set_broken(std::nullopt);
   own_steps_.forget_all();
 }
 

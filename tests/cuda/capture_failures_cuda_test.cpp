@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "cuda/lone_gpu.h"
+#include "multiproc/state_folder.h"
 
 namespace accelerate {
 namespace {
@@ -76,6 +77,44 @@ TEST_F(CaptureFailures, GradientsOfAStepThatCouldNotBeRecordedAreForgotten) {
       EXPECT_EQ(net->weight.grad().sum().item<float>(), 6.0F) << i;
     }
     EXPECT_NE(step.fallback_reason(), "");
+  });
+}
+
+// Takes a state, or fails where the load cannot be taken back any more.
+struct BreakingLoad {
+  torch::nn::Linear net{nullptr};
+  StateDict state_dict() const { return {{"value", 1}}; }
+  void load_state_dict(const StateDict&) {
+    net->weight.set_data(torch::zeros({1}, net->weight.device()));
+  }
+};
+
+TEST_F(CaptureFailures, NothingIsReplayedAfterALoadThatFailedHalfway) {
+  const test::StateFolder folder;
+  alone([&](const Rank&) {
+    REQUIRE_GPU();
+    Accelerator accelerator;
+    torch::nn::Linear net(3, 1);
+    torch::optim::AdamW adamw(net->parameters(), 1e-2);
+    auto [model, optimizer] = accelerator.prepare(net, adamw);
+    BreakingLoad breaking{.net = net};
+    accelerator.register_for_checkpointing(breaking);
+    auto step = accelerator.capture(
+        [&, &model = model, &optimizer = optimizer](const Tensors& in) -> Tensors {
+          const at::Tensor loss = model(in[0]).sum();
+          accelerator.backward(loss);
+          optimizer.step();
+          optimizer.zero_grad();
+          return {loss.detach()};
+        });
+    const Tensors batch{torch::ones({2, 3}, accelerator.device())};
+    for (int i = 0; i < 5; ++i) step(batch);
+    ASSERT_GT(step.replays(), 0);
+    accelerator.save_state(folder / "state");
+    const int64_t replays = step.replays();
+    EXPECT_THROW(accelerator.load_state(folder / "state"), CheckpointError);
+    EXPECT_THROW(step(batch), UsageError);
+    EXPECT_EQ(step.replays(), replays);
   });
 }
 

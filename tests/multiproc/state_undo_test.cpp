@@ -117,6 +117,11 @@ TEST_F(StateUndo, ALoadThatFailsHalfwayEndsTheTrainingUntilAnotherSucceeds) {
       optimizer.step();
       optimizer.zero_grad();
     };
+    int captured_calls = 0;
+    auto captured = accelerator.capture([&](const StepCapture::Tensors& in) {
+      ++captured_calls;
+      return in;
+    });
     micro_batch();
     micro_batch();
     accelerator.save_state(folder / "state");
@@ -141,6 +146,10 @@ TEST_F(StateUndo, ALoadThatFailsHalfwayEndsTheTrainingUntilAnotherSucceeds) {
       for (auto& batch : loader) (void)batch;
     });
     refused("save_state", [&] { accelerator.save_state(folder / "other"); });
+    refused("save_model",
+            [&, &model = model] { accelerator.save_model(model, folder / "weights"); });
+    refused("captured step", [&] { captured({}); });
+    EXPECT_EQ(captured_calls, 0);
 
     breaking.breaks = false;
     net->second->weight.set_data(weight);
