@@ -67,7 +67,10 @@ class ACCELERATE_EXPORT ModelStrategy {
   }
 
   // Before each forward pass. Collective where the strategy has something to exchange.
-  virtual void before_forward() = 0;
+  void before_forward() {
+    if (before_each_forward_) before_each_forward_();
+    begin_forward();
+  }
   // Right before and right after the backward pass of `loss`, in which this model may or may not
   // take part. Collective like the pass itself. Where after_backward() did not follow, because the
   // pass threw, the model is unusable: later passes are a UsageError.
@@ -119,10 +122,9 @@ class ACCELERATE_EXPORT ModelStrategy {
   virtual bool usable() const = 0;
 
  protected:
-  // For before_forward().
-  void run_before_each_forward() const {
-    if (before_each_forward_) before_each_forward_();
-  }
+  // What the strategy itself does before each forward pass.
+  virtual void begin_forward() = 0;
+  // For begin_forward().
   void run_before_next_forward() {
     if (before_next_forward_) std::exchange(before_next_forward_, nullptr)();
   }

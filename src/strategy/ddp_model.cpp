@@ -74,9 +74,8 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
 
   // Running statistics change in training only, so one broadcast after the last training pass
   // serves all evaluation that follows.
-  void before_forward() override {
+  void begin_forward() override {
     require_usable("forward");
-    run_before_each_forward();
     require_no_local_pass("forward");
     reducer_->keep_accumulators();
     run_before_next_forward();

@@ -8,7 +8,6 @@ namespace accelerate {
 // A model whose gradients nobody else has a part in.
 class LocalModel final : public ModelStrategy {
  public:
-  void before_forward() override { run_before_each_forward(); }
   void before_backward(const at::Tensor&) override {}
   void after_backward() override {}
   void set_gradient_sync(bool on) override { gradient_sync_ = on; }
@@ -17,6 +16,9 @@ class LocalModel final : public ModelStrategy {
   void require_synchronised(const at::Tensor&) const override {}
   void release() override {}
   bool usable() const override { return true; }
+
+ protected:
+  void begin_forward() override {}
 
  private:
   bool gradient_sync_ = true;
