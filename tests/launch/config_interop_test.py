@@ -22,12 +22,11 @@ else:
 # Prints the variables that a worker of the reference's launcher would see.
 WORKER = "import json, os; print(json.dumps(dict(os.environ)))"
 
-
-@unittest.skipIf(MISSING, f"this Python has no accelerate: {MISSING}")
 # What our launcher tells the workers about itself.
 LAUNCHERS_OWN = ("ACCELERATE_SUPERVISED_BY", "ACCELERATE_ERROR_FD")
 
 
+@unittest.skipIf(MISSING, f"this Python has no accelerate: {MISSING}")
 class Interop(ProgramTest):
     ANSWERS = {
         "one process": "0\nbf16\n",
