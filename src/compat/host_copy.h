@@ -12,8 +12,6 @@ namespace accelerate::compat {
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& scalar);
-  // Whether value() would not wait.
-  bool is_made() const { return !made_ || made_->query(); }
   // Waits until the copy is made, and for nothing that was queued after it.
   float value() const;
 

@@ -209,7 +209,7 @@ std::optional<GradientStage> OwnSteps::read_doubts(Wait wait) {
   std::optional<GradientStage> found;
   std::erase_if(doubts_, [&](const Doubt& doubt) {
     const bool waits = wait == Wait::kAll || (wait == Wait::kEarlierPasses && doubt.pass < passes_);
-    if (!waits && !doubt.is_step.is_made()) return false;
+    if (!waits) return false;
     if (!found && doubt.is_step.value() != 0) found = doubt.stage;
     return true;
   });

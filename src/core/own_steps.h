@@ -22,11 +22,12 @@ enum class GradientStage { kScaled, kAccumulating };
 // gradients are still scaled or still being accumulated. Most optimizers count their updates or
 // keep a momentum, which tells at no cost. SGD without momentum leaves no trace: there a few
 // parameters are compared with what its update would have made of them, so that other changes of
-// parameters stay legal. On a GPU that comparison is queued, and read once the device has made it.
-// One thread at a time.
+// parameters stay legal. On a GPU that comparison is queued and read a pass later, also where the
+// device has made it before: all ranks must find a step in the same call, or one of them would wait
+// for the others. One thread at a time.
 class OwnSteps {
  public:
-  // Which queued comparisons to wait for. Those that were made are read in any case.
+  // Which queued comparisons to read. Waits for those that the device has not made yet.
   enum class Wait {
     kNone,
     kEarlierPasses,  // those from before the last note(): the device has long made them, unless it
