@@ -214,8 +214,10 @@ std::string place_of(const Source& source) {
 
 std::optional<std::string> canonical_choice(const Setting& setting, std::string_view text) {
   const std::string word = lower(text);
+  const bool is_passed_on =
+      setting.spelling == Spelling::kAsIs && setting.file_key.find('.') != std::string_view::npos;
   for (const std::string_view choice : setting.choices) {
-    if (lower(choice) == word) return std::string(choice);
+    if (lower(choice) == word) return std::string(is_passed_on ? text : choice);
   }
   if (setting.name == "distributed_type" && word == "tpu") return "XLA";
   return std::nullopt;

@@ -174,6 +174,7 @@ TEST(Values, ChoicesAreTakenInAnyCaseAndSpelledAsTheSchemaDoes) {
   EXPECT_EQ(checked_value(*find_setting("distributed_type"), "multi_gpu", {}), "MULTI_GPU");
   EXPECT_EQ(spelled_value(*find_setting("dynamo_backend"), "inductor"), "INDUCTOR");
   EXPECT_EQ(spelled_value(*find_setting("mixed_precision"), "BF16"), "bf16");
+  EXPECT_EQ(checked_value(*find_setting("fp8_backend"), "TE", {}), "TE");
 }
 
 TEST(Values, WholeNumbersOfFloatsAreWrittenAsPythonDoes) {
