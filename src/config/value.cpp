@@ -214,8 +214,7 @@ std::string place_of(const Source& source) {
 
 std::optional<std::string> canonical_choice(const Setting& setting, std::string_view text) {
   const std::string word = lower(text);
-  const bool is_passed_on =
-      setting.spelling == Spelling::kAsIs && setting.file_key.find('.') != std::string_view::npos;
+  const bool is_passed_on = setting.file_key.starts_with("fp8_config.");
   for (const std::string_view choice : setting.choices) {
     if (lower(choice) == word) return std::string(is_passed_on ? text : choice);
   }

@@ -26,8 +26,8 @@ struct Source {
 std::string place_of(const Source& source);
 
 // The choice of `setting` that `text` names, in any case or by a name of older versions, as the
-// schema spells it; nothing for another text. What stands in a map of the file and is passed on to
-// the workers as it is keeps its own case: Python's library wants TE in a file and te as a flag.
+// schema spells it; nothing for another text. Those of fp8 are passed on to the workers in their
+// own case: Python's library wants TE in a file and te as a flag.
 std::optional<std::string> canonical_choice(const Setting& setting, std::string_view text);
 
 // Whether this build lacks that choice of a setting that has a flag: mixed_precision fp8, say.
