@@ -2,6 +2,7 @@
 // C++ alone: open to every room.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -23,6 +24,11 @@ inline std::string printable_text(std::string_view text, size_t limit = 300) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return is_long ? result + "..." : result;
+}
+
+// Whether `text` has letters, digits, punctuation and spaces of ASCII alone.
+inline bool is_printable_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
 }  // namespace accelerate

@@ -1,27 +1,9 @@
-// All commands and flags of the program, as completion and manual need them.
+// All commands and flags of the program, for completion and manual.
 #pragma once
 
-#include <string>
-#include <vector>
+#include "cli/outline.h"
 
 namespace accelerate::cli {
-
-struct OptionOutline {
-  std::vector<std::string> flags{};  // "-m", "--module"; none: a word without a flag
-  std::string name{};                // of such a word
-  std::string help{};
-  std::string placeholder{};           // "" where it takes no value
-  std::vector<std::string> choices{};  // the values that it takes, where they are few
-  bool is_path = false;
-  std::string group{};  // "" where there is one group alone
-};
-
-struct CommandOutline {
-  std::string name{};
-  std::string help{};
-  std::vector<OptionOutline> options{};
-  std::vector<CommandOutline> commands{};
-};
 
 // Flags of `launch` come from the schema, those of all other commands from their declaration.
 CommandOutline outline_program();

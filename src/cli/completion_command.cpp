@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "cli/command_outline.h"
 #include "cli/completion_scripts.h"
 #include "cli/help_formatter.h"
 #include "cli/usage.h"

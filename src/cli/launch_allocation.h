@@ -4,7 +4,7 @@
 #include <string>
 
 #include "config/settings.h"
-#include "launch/job.h"
+#include "launch/allocation.h"
 
 namespace accelerate::cli {
 

@@ -24,6 +24,7 @@
 #include "config/config_path.h"
 #include "config/variable_names.h"
 #include "config/worker_variables.h"
+#include "launch/allocation.h"
 #include "launch/command_line.h"
 #include "launch/job.h"
 #include "launch/machine.h"

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/command_outline.h"
 #include "cli/help_formatter.h"
 #include "cli/man_page.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/command_outline.h"
+#include "cli/outline.h"
 
 namespace accelerate::cli {
 

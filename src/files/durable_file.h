@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "files/byte_sink.h"
-#include "files/manifest.h"
+#include "files/file_record.h"
 
 namespace accelerate::files {
 

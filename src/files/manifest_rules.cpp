@@ -16,10 +16,6 @@ constexpr int64_t kYear10000 = 253402300800;  // in seconds since 1970
 constexpr size_t kMaxManifestDimensions = 64;
 constexpr int64_t kMaxRanks = int64_t{1} << 20;  // more than any job has; fits an int
 
-bool is_printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
-}
-
 void require(bool holds, const std::string& what, const std::string& where) {
   if (!holds) refuse_manifest(what, where);
 }
@@ -44,7 +40,7 @@ void check_tensor(const PartRecord& part, const std::string& part_text, const st
     require(part.shape.empty() && !part.shard, part_text + " has a shape but no dtype", where);
     return;
   }
-  require(part.dtype.size() <= 32 && is_printable(part.dtype),
+  require(part.dtype.size() <= 32 && is_printable_ascii(part.dtype),
           part_text + " has a dtype that is not a name", where);
   require(is_shape(part.shape), part_text + " has an impossible shape", where);
   require(!part.shard || is_shard(*part.shard, part.shape),
@@ -85,11 +81,6 @@ void refuse_manifest(const std::string& what, const std::string& where) {
       {.what = printable_text(what), .where = where, .hint = "use another checkpoint"});
 }
 
-bool is_plain_name(std::string_view name) {
-  return !name.empty() && name.size() <= 255 && name.front() != '.' && is_printable(name) &&
-         name.find('/') == std::string_view::npos;
-}
-
 void check_records(std::span<const FileRecord> records, const std::string& where) {
   std::set<std::string_view> names;
   for (const FileRecord& file : records) {
@@ -99,7 +90,7 @@ void check_records(std::span<const FileRecord> records, const std::string& where
 }
 
 void check_manifest(const Manifest& manifest, const std::string& where) {
-  require(manifest.library_version.size() <= 64 && is_printable(manifest.library_version),
+  require(manifest.library_version.size() <= 64 && is_printable_ascii(manifest.library_version),
           "the version of the library is not one", where);
   require(manifest.world_size >= 1, "the world size is below 1", where);
   require(manifest.world_size <= kMaxRanks, "the world size is impossible", where);

@@ -1,10 +1,10 @@
-// What SLURM says of the place of this process.
+#include "launch/allocation.h"
+
 #include <charconv>
 #include <cstdlib>
 
 #include "accelerate/errors.h"
 #include "base/slurm_names.h"
-#include "launch/job.h"
 
 namespace accelerate::launch {
 namespace {

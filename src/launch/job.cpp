@@ -11,6 +11,7 @@
 #include "accelerate/errors.h"
 #include "base/random_id.h"
 #include "base/terminal_colours.h"
+#include "launch/allocation.h"
 #include "launch/command_line.h"
 #include "launch/hostfile.h"
 #include "launch/job_runner.h"

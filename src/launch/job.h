@@ -30,26 +30,6 @@ struct JobPreview {
 // Starts nothing, but asks an mpirun which it is. Throws as run_job() does.
 JobPreview preview_job(const LaunchPlan& plan);
 
-// What the scheduler around this process says of the job; all zero or "" where there is none.
-struct Allocation {
-  int num_machines = 0;             // 0: this process runs in no allocation
-  int machine_rank = 0;             // which of them this is
-  int num_processes = 0;            // workers that the scheduler was asked for; 0: it was not
-  std::string main_address{};       // the first machine
-  int main_port = 0;                // drawn from the number of the job: the same on all machines
-  bool one_task_a_machine = false;  // this process was started on every machine (by srun)
-  std::string run_id{};
-};
-
-// Reads SLURM's variables. Throws ConfigError if srun started several launchers on one machine.
-//
-// How a command line uses it, for what the user left open: inside an allocation of several machines
-// LauncherKind::kSlurm if !one_task_a_machine, else kLocal with these values.
-Allocation find_allocation();
-
-// A port from 20000 to 29999 that follows from `name`, the same on all machines.
-int port_of_name(const std::string& name);
-
 // The hidden command `accelerate node-agent PLAN`, by which ssh and srun start a launcher on
 // another machine: `plan_text` is what encode_remote_plan() makes, or "-": the plan is read from
 // descriptor 0, which then carries signals. Returns its exit code.

@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "accelerate/errors.h"
+#include "launch/allocation.h"
 #include "launch/core_shares.h"
 #include "launch/hostfile.h"
-#include "launch/job.h"
 #include "launch/launch_plan.h"
 #include "launch/line_tail.h"
 #include "launch/mpirun_command.h"
