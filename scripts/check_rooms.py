@@ -5,7 +5,7 @@
     core -> strategy, precision, optim, data, checkpoint -> comm -> compat -> libtorch;  cuda, ops -> compat
     files: formats and durable writing without libtorch, open to estimate, cli, data, checkpoint and core
     estimate: what a model needs of memory, without libtorch, open to cli
-    inside: forks workers from a program, with what launch knows; selftest: a program on the public API alone
+    notebook: forks workers from a program, with what launch knows; selftest: a program on the public API alone
     transformers: models, pretrained, generation, text on the public API; tokenizers without libtorch
     base: standard C++ alone, open to all
 
@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "data": ["comm", "compat", "files"],
     "checkpoint": ["comm", "compat", "files"],
     "core": [*MIDDLE, "ops", "comm", "compat", "config", "files"],
-    "inside": ["launch"],
+    "notebook": ["launch"],
     "selftest": [],
     "transformers/tokenizers": [],
     "transformers/models": [],

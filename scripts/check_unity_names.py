@@ -5,7 +5,7 @@ Unity builds put sources of a room into one translation unit, in batches that ch
 unique within its room compiles in every batch; one that is not may compile today and fail, or mean something else,
 tomorrow. Sources that are programs of their own (those with a main function) are left out.
 
-usage: scripts/check_unity_names.py [folder ...]      default: every folder below src
+usage: scripts/check_unity_names.py [folder ...]      default: every room of src, with its subfolders
 """
 
 import re
@@ -97,18 +97,29 @@ def names_in(source: Path):
     return names
 
 
+def folder_of_target(source: Path) -> Path:
+    """The folder whose CMakeLists.txt names `source`: one target, with its subfolders. Sources that src itself names are
+    grouped by their folder."""
+    for folder in source.parents:
+        if (folder / "CMakeLists.txt").is_file():
+            return folder if folder.name != "src" else source.parent
+    return source.parent
+
+
 def clashes_in(folder: Path):
     where = defaultdict(list)
-    for source in sorted(folder.glob("*.cpp")):
+    for source in sorted(folder.rglob("*.cpp")):
+        if folder in folder_of_target(source).parents:
+            continue  # a target of its own, below this folder
         for name in names_in(source):
-            where[name].append(source.name)
+            where[name].append(source.relative_to(folder).as_posix())
     return {name: files for name, files in sorted(where.items()) if len(files) > 1}
 
 
 def main():
     root = Path(__file__).resolve().parent.parent
-    folders = [Path(argument) for argument in sys.argv[1:]]
-    folders = folders or sorted({source.parent for source in (root / "src").rglob("*.cpp")})
+    folders = [Path(argument).resolve() for argument in sys.argv[1:]]
+    folders = folders or sorted({folder_of_target(source) for source in (root / "src").rglob("*.cpp")})
     bad = 0
     for folder in folders:
         for name, files in clashes_in(folder).items():

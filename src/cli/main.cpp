@@ -10,9 +10,9 @@
 
 #include "accelerate/errors.h"
 #include "base/terminal_colours.h"
-#include "cli/command_line.h"
-#include "cli/wizard_prompter.h"
-#include "launch/command_line.h"
+#include "cli/commands/command_line.h"
+#include "cli/wizard/wizard_prompter.h"
+#include "launch/plan/command_line.h"
 
 namespace {
 

@@ -5,8 +5,8 @@
 
 #include "accelerate/accelerator.h"
 #include "accelerate/model_files.h"
-#include "checkpoint/file_format.h"
-#include "checkpoint/state_agreement.h"
+#include "checkpoint/model/file_format.h"
+#include "checkpoint/state/state_agreement.h"
 #include "comm/activity.h"
 #include "core/accelerator_impl.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "files/checkpoint_directory.h"
-#include "files/checkpoint_names.h"
+#include "files/manifest/checkpoint_directory.h"
+#include "files/manifest/checkpoint_names.h"
 
 namespace accelerate {
 namespace {

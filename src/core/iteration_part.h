@@ -6,7 +6,7 @@
 
 #include "accelerate/checkpoint.h"
 #include "accelerate/communicator.h"
-#include "checkpoint/state_part.h"
+#include "checkpoint/state/state_part.h"
 
 namespace accelerate {
 

@@ -9,13 +9,13 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/model_files.h"
-#include "checkpoint/rng_part.h"
-#include "checkpoint/state_agreement.h"
-#include "checkpoint/state_loading.h"
+#include "checkpoint/state/rng_part.h"
+#include "checkpoint/state/state_agreement.h"
+#include "checkpoint/state/state_loading.h"
 #include "core/iteration_part.h"
 #include "core/replica_watch.h"
 #include "core/window_part.h"
-#include "files/checkpoint_names.h"
+#include "files/manifest/checkpoint_names.h"
 
 namespace accelerate {
 namespace {

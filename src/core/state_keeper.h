@@ -12,12 +12,12 @@
 #include "accelerate/checkpoint.h"
 #include "accelerate/communicator.h"
 #include "accelerate/process_state.h"
-#include "checkpoint/async_saver.h"
-#include "checkpoint/host_buffers.h"
-#include "checkpoint/state_agreement.h"
-#include "checkpoint/state_part.h"
-#include "checkpoint/state_parts.h"
-#include "checkpoint/state_saving.h"
+#include "checkpoint/state/async_saver.h"
+#include "checkpoint/state/host_buffers.h"
+#include "checkpoint/state/state_agreement.h"
+#include "checkpoint/state/state_part.h"
+#include "checkpoint/state/state_parts.h"
+#include "checkpoint/state/state_saving.h"
 #include "core/training_state.h"
 
 namespace accelerate {

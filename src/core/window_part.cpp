@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "checkpoint/rank_state.h"
-#include "checkpoint/rng_part.h"
-#include "checkpoint/state_names.h"
+#include "checkpoint/name_list.h"
+#include "checkpoint/state/rank_state.h"
+#include "checkpoint/state/rng_part.h"
 #include "strategy/reduction_memory.h"
 
 namespace accelerate {

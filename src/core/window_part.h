@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "accelerate/process_state.h"
-#include "checkpoint/state_part.h"
+#include "checkpoint/state/state_part.h"
 #include "core/training_state.h"
 
 namespace accelerate {

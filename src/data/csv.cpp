@@ -9,7 +9,7 @@
 
 #include "accelerate/errors.h"
 #include "data/csv_format.h"
-#include "files/mapped_file.h"
+#include "files/durable/mapped_file.h"
 
 namespace accelerate {
 namespace {

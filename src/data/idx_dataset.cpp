@@ -11,7 +11,7 @@
 #include "data/byte_scaling.h"
 #include "data/idx_format.h"
 #include "data/row_copy.h"
-#include "files/mapped_file.h"
+#include "files/durable/mapped_file.h"
 
 namespace accelerate {
 namespace {

@@ -7,7 +7,7 @@
 #include "accelerate/detail/dataset_access.h"
 #include "accelerate/errors.h"
 #include "accelerate/json_lines.h"
-#include "files/mapped_file.h"
+#include "files/durable/mapped_file.h"
 
 namespace accelerate {
 namespace {

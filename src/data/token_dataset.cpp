@@ -11,7 +11,7 @@
 #include "accelerate/errors.h"
 #include "data/row_copy.h"
 #include "data/token_format.h"
-#include "files/mapped_file.h"
+#include "files/durable/mapped_file.h"
 
 namespace accelerate {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "accelerate/errors.h"
 #include "base/user_folders.h"
-#include "files/mapped_checkpoint.h"
-#include "files/safetensors_header.h"
-#include "files/shard_index.h"
-#include "files/system_calls.h"
+#include "files/durable/system_calls.h"
+#include "files/safetensors/mapped_checkpoint.h"
+#include "files/safetensors/safetensors_header.h"
+#include "files/safetensors/shard_index.h"
 
 namespace accelerate::estimate {
 namespace {

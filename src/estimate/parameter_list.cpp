@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "files/safetensors_header.h"
+#include "files/safetensors/safetensors_header.h"
 
 namespace accelerate::estimate {
 namespace {

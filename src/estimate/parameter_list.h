@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "files/tensor_dtype.h"
+#include "files/safetensors/tensor_dtype.h"
 
 namespace accelerate::estimate {
 

@@ -2,7 +2,7 @@
 #include <accelerate/model_files.h>
 #include <accelerate/safetensors.h>
 
-#include "checkpoint/snapshot.h"
+#include "checkpoint/state/snapshot.h"
 #include "compat/cuda_plugin.h"
 #include "multiproc/resume_training.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "files/checkpoint_directory.h"
+#include "files/manifest/checkpoint_directory.h"
 
 namespace faults {
 namespace {

@@ -15,9 +15,9 @@
 #include <sstream>
 
 #include "accelerate/errors.h"
-#include "files/checkpoint_directory.h"
-#include "files/checkpoint_names.h"
-#include "files/checkpoint_writer.h"
+#include "files/manifest/checkpoint_directory.h"
+#include "files/manifest/checkpoint_names.h"
+#include "files/manifest/checkpoint_writer.h"
 
 namespace {
 

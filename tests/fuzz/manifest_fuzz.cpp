@@ -7,8 +7,8 @@
 
 #include "accelerate/errors.h"
 #include "check.h"
-#include "files/manifest.h"
-#include "files/manifest_format.h"
+#include "files/manifest/manifest.h"
+#include "files/manifest/manifest_format.h"
 
 namespace {
 

@@ -11,9 +11,9 @@
 
 #include "accelerate/errors.h"
 #include "check.h"
-#include "files/safetensors_header.h"
-#include "files/safetensors_reading.h"
-#include "files/safetensors_scanner.h"
+#include "files/safetensors/safetensors_header.h"
+#include "files/safetensors/safetensors_reading.h"
+#include "files/safetensors/safetensors_scanner.h"
 
 namespace {
 

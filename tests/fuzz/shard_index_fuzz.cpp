@@ -5,7 +5,7 @@
 
 #include "accelerate/errors.h"
 #include "check.h"
-#include "files/shard_index.h"
+#include "files/safetensors/shard_index.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/tokenizers.h"
 #include "check.h"
-#include "transformers/tokenizers/utf8.h"
+#include "transformers/tokenizers/text/utf8.h"
 
 namespace {
 

@@ -4,9 +4,9 @@
 
 #include "accelerate/errors.h"
 #include "check.h"
-#include "files/pickle_archive.h"
-#include "files/pickle_dtypes.h"
-#include "files/pickle_reader.h"
+#include "files/pickle/pickle_archive.h"
+#include "files/pickle/pickle_dtypes.h"
+#include "files/pickle/pickle_reader.h"
 
 namespace {
 

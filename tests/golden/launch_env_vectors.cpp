@@ -6,14 +6,14 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/launch_command.h"
+#include "cli/commands/launch_command.h"
 #include "config/worker_variables.h"
 #include "golden/case_log.h"
 #include "golden/config_json.h"
 #include "golden/reference_data.h"
-#include "launch/command_line.h"
+#include "launch/plan/command_line.h"
+#include "launch/plan/worker_environment.h"
 #include "launch/scratch_folder.h"
-#include "launch/worker_environment.h"
 
 namespace accelerate::test {
 namespace {

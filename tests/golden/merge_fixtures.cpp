@@ -7,10 +7,10 @@
 #include <map>
 #include <string>
 
-#include "files/merge_weights.h"
-#include "files/safetensors_header.h"
+#include "files/merge/merge_weights.h"
+#include "files/safetensors/safetensors_header.h"
 #include "golden/reference_data.h"
-#include "unit/safetensors_files.h"
+#include "unit/files/safetensors_files.h"
 
 namespace accelerate::files {
 namespace {

@@ -2,7 +2,7 @@
 #include <accelerate/errors.h>
 #include <accelerate/model_files.h>
 
-#include "files/shard_index.h"
+#include "files/safetensors/shard_index.h"
 #include "files/size_text.h"
 #include "golden/case_log.h"
 #include "golden/reference_data.h"

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "checkpoint/safetensors_stream.h"
+#include "checkpoint/model/safetensors_stream.h"
 #include "golden/case_log.h"
 #include "golden/reference_data.h"
 #include "golden/sha256.h"

@@ -19,7 +19,7 @@
 #include <memory>
 #include <string>
 
-#include "unit/model_files_models.h"
+#include "unit/checkpoint/model_files_models.h"
 
 namespace accelerate::test {
 namespace {

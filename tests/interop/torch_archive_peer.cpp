@@ -14,7 +14,7 @@
 #include <limits>
 #include <string>
 
-#include "unit/optimizer_state_training.h"
+#include "unit/checkpoint/optimizer_state_training.h"
 
 namespace accelerate::test {
 namespace {

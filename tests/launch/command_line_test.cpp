@@ -1,4 +1,4 @@
-#include "launch/command_line.h"
+#include "launch/plan/command_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

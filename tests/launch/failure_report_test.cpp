@@ -1,4 +1,4 @@
-#include "launch/failure_report.h"
+#include "launch/output/failure_report.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launch/folder_entries.h"
+#include "launch/plan/folder_entries.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "launch/job_director.h"
+#include "launch/remote/job_director.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "launch/folder_entries.h"
 #include "launch/machines.h"
+#include "launch/plan/folder_entries.h"
 #include "launch/raw_member.h"
 
 namespace accelerate::test {

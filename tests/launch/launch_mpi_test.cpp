@@ -5,9 +5,9 @@
 
 #include <filesystem>
 
-#include "launch/command_line.h"
 #include "launch/launcher_run.h"
-#include "launch/port_reservation.h"
+#include "launch/plan/command_line.h"
+#include "launch/plan/port_reservation.h"
 
 namespace accelerate::test {
 namespace {

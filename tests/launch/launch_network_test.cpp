@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "launch/command_line.h"
 #include "launch/machines.h"
+#include "launch/plan/command_line.h"
 
 namespace accelerate::test {
 namespace {

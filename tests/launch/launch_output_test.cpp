@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "launch/launcher_run.h"
-#include "launch/port_reservation.h"
+#include "launch/plan/port_reservation.h"
 
 namespace accelerate::test {
 namespace {

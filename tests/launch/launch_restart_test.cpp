@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "launch/launcher_run.h"
-#include "launch/machine.h"
+#include "launch/plan/machine.h"
 
 namespace accelerate::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <sstream>
 
 #include "launch/launcher_run.h"
-#include "launch/machine.h"
-#include "launch/port_reservation.h"
+#include "launch/plan/machine.h"
+#include "launch/plan/port_reservation.h"
 
 namespace accelerate::test {
 namespace {

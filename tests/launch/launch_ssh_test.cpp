@@ -6,8 +6,8 @@
 #include <fstream>
 #include <thread>
 
-#include "launch/command_line.h"
 #include "launch/machines.h"
+#include "launch/plan/command_line.h"
 
 namespace accelerate::test {
 namespace {

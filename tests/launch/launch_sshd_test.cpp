@@ -10,9 +10,9 @@
 #include <fstream>
 #include <stdexcept>
 
-#include "launch/command_line.h"
 #include "launch/machines.h"
-#include "launch/port_reservation.h"
+#include "launch/plan/command_line.h"
+#include "launch/plan/port_reservation.h"
 
 namespace accelerate::test {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
-#include "launch/command_line.h"
 #include "launch/launcher_run.h"
+#include "launch/plan/command_line.h"
 
 namespace accelerate::test {
 namespace {

@@ -13,8 +13,8 @@
 #include <system_error>
 #include <thread>
 
-#include "launch/folder_entries.h"
-#include "launch/worker_environment.h"
+#include "launch/plan/folder_entries.h"
+#include "launch/plan/worker_environment.h"
 
 namespace accelerate::test {
 namespace {

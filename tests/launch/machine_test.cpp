@@ -1,4 +1,4 @@
-#include "launch/machine.h"
+#include "launch/plan/machine.h"
 
 #include <gtest/gtest.h>
 

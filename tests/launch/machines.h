@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launch/launcher_run.h"
-#include "launch/port_reservation.h"
+#include "launch/plan/port_reservation.h"
 
 namespace accelerate::test {
 

@@ -1,4 +1,4 @@
-#include "launch/message.h"
+#include "launch/remote/message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "launch/job_control.h"
-#include "launch/remote_plan.h"
+#include "launch/remote/job_control.h"
+#include "launch/remote/remote_plan.h"
 
 namespace accelerate::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/output_relay.h"
+#include "launch/output/output_relay.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

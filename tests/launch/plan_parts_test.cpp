@@ -7,14 +7,14 @@
 #include <algorithm>
 
 #include "accelerate/errors.h"
-#include "launch/allocation.h"
-#include "launch/core_shares.h"
-#include "launch/hostfile.h"
-#include "launch/launch_plan.h"
-#include "launch/line_tail.h"
-#include "launch/mpirun_command.h"
+#include "launch/output/line_tail.h"
+#include "launch/plan/allocation.h"
+#include "launch/plan/core_shares.h"
+#include "launch/plan/hostfile.h"
+#include "launch/plan/launch_plan.h"
+#include "launch/plan/mpirun_command.h"
+#include "launch/plan/shell_words.h"
 #include "launch/scratch_folder.h"
-#include "launch/shell_words.h"
 
 namespace accelerate::launch {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/port_reservation.h"
+#include "launch/plan/port_reservation.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "files/checkpoint_writer.h"
+#include "files/manifest/checkpoint_writer.h"
 
 namespace {
 

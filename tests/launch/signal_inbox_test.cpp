@@ -1,4 +1,4 @@
-#include "launch/signal_inbox.h"
+#include "launch/job/signal_inbox.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

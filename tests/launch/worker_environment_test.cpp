@@ -1,4 +1,4 @@
-#include "launch/worker_environment.h"
+#include "launch/plan/worker_environment.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -53,6 +53,20 @@ class CheckUnityNames(unittest.TestCase):
         program = "namespace {\nvoid f() {}\n}\nint main() { f(); }\n"
         self.assertEqual(self.clashes(program, program), [])
 
+    def test_subfolders_belong_to_the_room_that_compiles_them(self):
+        source = "namespace {\nvoid f() {}\n}\n"
+        with tempfile.TemporaryDirectory() as name:
+            room = Path(name).resolve()
+            for path in ("a/one.cpp", "b/two.cpp", "apart/three.cpp"):
+                (room / path).parent.mkdir()
+                (room / path).write_text(source)
+            (room / "CMakeLists.txt").write_text("add_library(room a/one.cpp b/two.cpp)\n")
+            (room / "apart/CMakeLists.txt").write_text("add_library(apart three.cpp)\n")
+            result = subprocess.run([sys.executable, SCRIPT, room], capture_output=True, text=True, timeout=60)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("a/one.cpp, b/two.cpp:", result.stdout)
+            self.assertNotIn("three.cpp", result.stdout)
+
     def test_a_body_is_no_declaration(self):
         self.assertEqual(
             self.clashes("namespace {\nvoid f() { int local = g(); }\n}\n", "namespace {\nvoid h() { int local = g(); }\n}\n"), []

@@ -1,7 +1,7 @@
 // Saving beside the training.
 #include <fstream>
 
-#include "checkpoint/host_buffers.h"
+#include "checkpoint/state/host_buffers.h"
 #include "multiproc/loading.h"
 #include "multiproc/resume_training.h"
 

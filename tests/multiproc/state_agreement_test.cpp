@@ -1,12 +1,12 @@
 // Ranks wait for each other's disks, and end a save or a load with one outcome.
-#include "checkpoint/state_agreement.h"
+#include "checkpoint/state/state_agreement.h"
 
 #include <chrono>
 #include <new>
 #include <thread>
 
-#include "checkpoint/state_loading.h"
-#include "checkpoint/state_saving.h"
+#include "checkpoint/state/state_loading.h"
+#include "checkpoint/state/state_saving.h"
 #include "core/iteration_part.h"
 #include "multiproc/loading.h"
 #include "multiproc/resume_training.h"

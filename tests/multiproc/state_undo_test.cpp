@@ -4,8 +4,8 @@
 #include <fstream>
 #include <limits>
 
-#include "files/durable_file.h"
-#include "files/manifest_file.h"
+#include "files/durable/durable_file.h"
+#include "files/manifest/manifest_file.h"
 #include "multiproc/loading.h"
 #include "multiproc/resume_training.h"
 

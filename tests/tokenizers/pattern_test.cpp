@@ -1,5 +1,5 @@
 // Patterns of tokenizer files mean what they mean to Oniguruma.
-#include "transformers/tokenizers/pattern.h"
+#include "transformers/tokenizers/pattern/pattern.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

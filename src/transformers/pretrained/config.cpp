@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "files/durable/mapped_file.h"
 #include "files/json_text.h"
-#include "files/mapped_file.h"
-#include "files/pickle_text.h"
+#include "files/pickle/pickle_text.h"
 #include "transformers/pretrained/architecture_choice.h"
 #include "transformers/pretrained/config_document.h"
 #include "transformers/pretrained/config_json.h"

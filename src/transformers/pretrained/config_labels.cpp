@@ -6,7 +6,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/transformers/config.h"
 #include "files/json_text.h"
-#include "files/pickle_text.h"
+#include "files/pickle/pickle_text.h"
 #include "transformers/pretrained/config_document.h"
 #include "transformers/pretrained/dtype_names.h"
 

@@ -11,7 +11,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/transformers/pretrained.h"
 #include "files/json_text.h"
-#include "files/shard_index.h"
+#include "files/safetensors/shard_index.h"
 #include "transformers/pretrained/hub_cache.h"
 #include "transformers/pretrained/push_repository.h"
 

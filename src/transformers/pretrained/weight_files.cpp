@@ -12,8 +12,8 @@
 #include "accelerate/model_files.h"
 #include "accelerate/safetensors.h"
 #include "base/lfs_pointer.h"
-#include "files/model_folder.h"
-#include "files/shard_index.h"
+#include "files/safetensors/model_folder.h"
+#include "files/safetensors/shard_index.h"
 #include "transformers/pretrained/hub_cache.h"
 
 namespace accelerate::transformers {

@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "accelerate/errors.h"
-#include "files/mapped_file.h"
+#include "files/durable/mapped_file.h"
 
 namespace accelerate::transformers {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "accelerate/errors.h"
 #include "transformers/text/text_tensors.h"
-#include "transformers/tokenizers/encodings.h"
+#include "transformers/tokenizers/text/encodings.h"
 
 namespace accelerate::transformers {
 

@@ -6,8 +6,8 @@
 #include "transformers/text/checkpoint_files.h"
 #include "transformers/text/tokenizer_files.h"
 #include "transformers/text/tokenizer_kinds.h"
-#include "transformers/tokenizers/json_fields.h"
-#include "transformers/tokenizers/json_reading.h"
+#include "transformers/tokenizers/json/json_fields.h"
+#include "transformers/tokenizers/json/json_reading.h"
 #include "transformers/tokenizers/loading.h"
 
 namespace accelerate::transformers {

@@ -2,9 +2,9 @@
 #include <span>
 
 #include "accelerate/errors.h"
-#include "files/replace_file.h"
+#include "files/durable/replace_file.h"
 #include "transformers/text/tokenizer_files.h"
-#include "transformers/tokenizers/json_reading.h"
+#include "transformers/tokenizers/json/json_reading.h"
 
 namespace accelerate::transformers {
 namespace {

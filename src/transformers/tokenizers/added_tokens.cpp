@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "transformers/tokenizers/unicode.h"
-#include "transformers/tokenizers/utf8.h"
+#include "transformers/tokenizers/text/unicode.h"
+#include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
 namespace {

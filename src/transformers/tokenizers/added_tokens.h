@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "accelerate/tokenizers.h"
-#include "transformers/tokenizers/models.h"
-#include "transformers/tokenizers/normalizers.h"
-#include "transformers/tokenizers/pre_tokenized.h"
-#include "transformers/tokenizers/prefix_tree.h"
+#include "transformers/tokenizers/models/models.h"
+#include "transformers/tokenizers/models/prefix_tree.h"
+#include "transformers/tokenizers/normalizers/normalizers.h"
+#include "transformers/tokenizers/pre_tokenizers/pre_tokenized.h"
 
 namespace accelerate::tokenizers {
 

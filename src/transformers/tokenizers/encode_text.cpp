@@ -1,7 +1,7 @@
 #include "transformers/tokenizers/encode_text.h"
 
 #include "accelerate/errors.h"
-#include "transformers/tokenizers/utf8.h"
+#include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "accelerate/errors.h"
 #include "base/lfs_pointer.h"
-#include "transformers/tokenizers/json_fields.h"
-#include "transformers/tokenizers/json_reading.h"
+#include "transformers/tokenizers/json/json_fields.h"
+#include "transformers/tokenizers/json/json_reading.h"
 #include "transformers/tokenizers/parts.h"
 
 namespace accelerate {

@@ -8,11 +8,11 @@
 
 #include "accelerate/tokenizers.h"
 #include "transformers/tokenizers/added_tokens.h"
-#include "transformers/tokenizers/decoders.h"
-#include "transformers/tokenizers/models.h"
-#include "transformers/tokenizers/normalizers.h"
-#include "transformers/tokenizers/pre_tokenizers.h"
-#include "transformers/tokenizers/processors.h"
+#include "transformers/tokenizers/decoders/decoders.h"
+#include "transformers/tokenizers/models/models.h"
+#include "transformers/tokenizers/normalizers/normalizers.h"
+#include "transformers/tokenizers/pre_tokenizers/pre_tokenizers.h"
+#include "transformers/tokenizers/processors/processors.h"
 
 namespace accelerate::tokenizers {
 

@@ -4,8 +4,8 @@
 #include "accelerate/errors.h"
 #include "accelerate/tokenizers.h"
 #include "transformers/tokenizers/encode_text.h"
-#include "transformers/tokenizers/encodings.h"
 #include "transformers/tokenizers/parts.h"
+#include "transformers/tokenizers/text/encodings.h"
 
 namespace accelerate {
 namespace {

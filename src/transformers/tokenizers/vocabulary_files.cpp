@@ -2,10 +2,10 @@
 #include <sstream>
 
 #include "accelerate/errors.h"
-#include "transformers/tokenizers/json_fields.h"
-#include "transformers/tokenizers/json_reading.h"
+#include "transformers/tokenizers/json/json_fields.h"
+#include "transformers/tokenizers/json/json_reading.h"
 #include "transformers/tokenizers/loading.h"
-#include "transformers/tokenizers/utf8.h"
+#include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
 namespace {

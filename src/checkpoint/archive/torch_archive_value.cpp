@@ -1,0 +1,104 @@
+// TorchValue and TorchDict.
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "accelerate/errors.h"
+#include "accelerate/torch_archive.h"
+#include "checkpoint/archive/state_value_tensor.h"
+
+namespace accelerate {
+
+TorchDict::TorchDict(Kind kind) : kind_(kind) {}
+
+TorchDict::TorchDict(std::initializer_list<Entry> entries, Kind kind) : kind_(kind) {
+  for (const Entry& entry : entries) set(entry.first, entry.second);
+}
+
+void TorchDict::set(TorchValue key, TorchValue value) {
+  const auto found = std::ranges::find(entries_, key, &Entry::first);
+  if (found == entries_.end()) return add(std::move(key), std::move(value));
+  found->second = std::move(value);
+}
+
+void TorchDict::add(TorchValue key, TorchValue value) {
+  entries_.emplace_back(std::move(key), std::move(value));
+}
+
+const TorchValue* TorchDict::find_key(const TorchValue& key) const {
+  const auto found = std::ranges::find(entries_, key, &Entry::first);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const TorchValue* TorchDict::find(int64_t key) const { return find_key(TorchValue(key)); }
+
+const TorchValue* TorchDict::find(std::string_view key) const {
+  const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
+    const auto* text = std::get_if<std::string>(&entry.first.variant());
+    return text != nullptr && *text == key;
+  });
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const TorchValue& TorchDict::at(std::string_view key) const {
+  if (const TorchValue* value = find(key)) return *value;
+  throw CheckpointError({.what = "the saved state has no '" + std::string(key) + "'",
+                         .hint = "load the state of an object of the same kind"});
+}
+
+size_t TorchDict::size() const { return entries_.size(); }
+
+bool operator==(const TorchDict& left, const TorchDict& right) {
+  return left.kind_ == right.kind_ && left.entries_ == right.entries_;
+}
+
+const char* TorchValue::kind() const {
+  static constexpr std::array<const char*, std::variant_size_v<Variant>> kNames{
+      "None",     "a boolean", "an integer",      "a number",
+      "a string", "bytes",     "a large integer", "a list",
+      "a tuple",  "a set",     "a dict",          "a torch.Size",
+      "a dtype",  "a device",  "a tensor",        "a NumPy array"};
+  return kNames[value_.index()];
+}
+
+template <class T>
+const T& TorchValue::get(const char* expected) const {
+  if (const T* value = std::get_if<T>(&value_)) return *value;
+  throw CheckpointError(
+      {.what = std::string("the saved state has ") + kind() + " where " + expected + " is expected",
+       .hint = "load the state of an object of the same kind"});
+}
+
+bool TorchValue::as_bool() const { return get<bool>("a boolean"); }
+int64_t TorchValue::as_integer() const { return get<int64_t>("an integer"); }
+double TorchValue::as_number() const {
+  if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
+  return get<double>("a number");
+}
+const std::string& TorchValue::as_string() const { return get<std::string>("a string"); }
+const std::vector<TorchValue>& TorchValue::as_sequence() const {
+  if (const auto* tuple = std::get_if<TorchTuple>(&value_)) return tuple->items;
+  return get<List>("a list or a tuple");
+}
+const TorchDict& TorchValue::as_dict() const { return get<TorchDict>("a dict"); }
+const at::Tensor& TorchValue::as_tensor() const { return get<at::Tensor>("a tensor"); }
+
+bool operator==(const TorchValue& left, const TorchValue& right) {
+  return std::visit(
+      []<class T>(const T& value, const auto& other) {
+        if constexpr (!std::is_same_v<std::decay_t<decltype(other)>, T>) {
+          return false;
+        } else if constexpr (std::is_same_v<T, at::Tensor>) {
+          return same_bits(value, other);
+        } else if constexpr (std::is_same_v<T, TorchNumpyArray>) {
+          return same_bits(value.values, other.values);
+        } else if constexpr (std::is_same_v<T, TorchTuple> || std::is_same_v<T, TorchSet>) {
+          return value.items == other.items;
+        } else {
+          return value == other;
+        }
+      },
+      left.value_, right.value_);
+}
+
+}  // namespace accelerate

@@ -1,0 +1,47 @@
+// The parts of a training state that know nothing of the accelerator.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "accelerate/checkpoint.h"
+#include "accelerate/detail/followed_loader.h"
+#include "accelerate/grad_scaler.h"
+#include "accelerate/prepared_optimizer.h"
+#include "accelerate/schedulers.h"
+#include "checkpoint/state/state_part.h"
+
+namespace accelerate::checkpoint {
+
+// model.safetensors or pytorch_model.bin, model_1..., with the names of Python's state_dict().
+std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool safe_serialization);
+// `all_are_here`: no hook has dropped one, so the checkpoint must hold as many.
+std::unique_ptr<StatePart> load_models(std::vector<std::shared_ptr<torch::nn::Module>> models,
+                                       bool all_are_here);
+
+// Those for which registered objects speak, see CheckpointFunctions::optimizer.
+using OptimizersElsewhere = std::set<const torch::optim::Optimizer*>;
+
+// optimizer.bin, optimizer_1.bin, ... as Python's state_dict(), of all that are not `elsewhere`;
+// and in the facts how many updates each has made. What Python's schedulers keep in the groups is
+// taken from `schedulers`. Saving throws CheckpointError for a class that is not known.
+std::unique_ptr<StatePart> optimizers_part(std::vector<PreparedOptimizer> optimizers,
+                                           std::vector<Scheduler> schedulers,
+                                           const OptimizersElsewhere& elsewhere);
+
+// scheduler.bin, scheduler_1.bin, ... as Python's state_dict(). To be applied before the
+// optimizers, whose files have the last word on their rates.
+std::unique_ptr<StatePart> schedulers_part(std::vector<Scheduler> schedulers);
+
+// scaler.pt; `scaler` is null where losses are not scaled.
+std::unique_ptr<StatePart> scaler_part(GradScaler* scaler);
+
+// sampler.bin, sampler_1.bin, ...: where each loader stands, a LoaderState.
+std::unique_ptr<StatePart> loaders_part(
+    std::vector<std::shared_ptr<detail::FollowedLoader>> loaders);
+
+// custom_checkpoint_0.pkl, ...: what register_for_checkpointing() was given.
+std::unique_ptr<StatePart> objects_part(std::vector<CheckpointFunctions> objects);
+
+}  // namespace accelerate::checkpoint

@@ -1,0 +1,127 @@
+#include "cli/commands/merge_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "accelerate/errors.h"
+#include "base/printable_text.h"
+#include "cli/help/help_formatter.h"
+#include "cli/help/usage.h"
+#include "cli/reports/text_table.h"
+#include "files/durable/system_calls.h"
+#include "files/merge/merge_weights.h"
+#include "files/size_text.h"
+
+namespace accelerate::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kMergeFooter =
+    R"(SOURCE is a .safetensors file, the index of several, or a folder with them, including one that
+save_state wrote. TARGET is a folder, or a file that ends in .safetensors. Tensors are copied byte
+for byte; the target is written completely or not at all. It must not be inside a source folder, but
+may be next to a single source file. Folders of torch.distributed.checkpoint (.distcp files, as FSDP
+in Python writes them) are refused: convert them with Python's accelerate merge-weights.
+
+Examples:
+  accelerate merge-weights runs/a/model merged
+  accelerate merge-weights runs/a/checkpoints/checkpoint_7 model.safetensors
+  accelerate merge-weights whole/model.safetensors shards --max_shard_size 2GB
+)";
+
+struct MergeOptions {
+  std::string source;
+  std::string target;
+  std::string max_shard_size;
+  bool overwrite = false;
+  bool follow_links = false;
+  bool remove_checkpoint_dir = false;
+  bool unsafe_serialization = false;
+};
+
+// What torch.distributed.checkpoint writes has no safetensors in it.
+void refuse_torch_distributed(const fs::path& source) {
+  if (!files::leads_to_directory(source)) return;
+  const std::vector<std::string> names = files::entry_names(source);
+  const bool is_one = std::find(names.begin(), names.end(), ".metadata") != names.end() &&
+                      std::any_of(names.begin(), names.end(), [](const std::string& name) {
+                        return name.ends_with(".distcp");
+                      });
+  if (!is_one) return;
+  throw UsageError({.what = "a checkpoint of torch.distributed.checkpoint (.distcp) cannot be read",
+                    .where = source.string(),
+                    .hint = "merge it with Python's accelerate merge-weights first"});
+}
+
+int run_merge(const MergeOptions& options) {
+  if (options.unsafe_serialization) {
+    throw UsageError({.what = "only safetensors files can be written, not pickles",
+                      .where = "--unsafe_serialization",
+                      .hint = "leave the flag out; torch and transformers read safetensors too"});
+  }
+  require_something_at(options.source, "name a .safetensors file, an index, or a folder with them");
+  refuse_torch_distributed(options.source);
+  files::MergeOptions merge{
+      .overwrite = options.overwrite,
+      .remove_source = options.remove_checkpoint_dir,
+      .links = options.follow_links ? files::Links::kFollowed : files::Links::kInside};
+  if (!options.max_shard_size.empty()) {
+    merge.max_shard_bytes = files::parse_shard_size(options.max_shard_size);
+  }
+  const files::MergeReport report = files::merge_safetensors(options.source, options.target, merge);
+  for (const std::string& key : report.differing_metadata) {
+    std::fprintf(stderr,
+                 "accelerate merge-weights: the files differ in the metadata '%s', which is left "
+                 "out\n",
+                 printable_text(key).c_str());
+  }
+  if (!report.too_large.empty()) {
+    std::fprintf(
+        stderr,
+        "accelerate merge-weights: '%s' has %s, more than --max_shard_size %s: its file is "
+        "larger\n",
+        printable_text(report.too_large).c_str(), size_text(report.too_large_bytes).c_str(),
+        options.max_shard_size.c_str());
+  }
+  std::printf("%llu tensor%s, %s, in %llu file%s: %s\n",
+              static_cast<unsigned long long>(report.tensors), report.tensors == 1 ? "" : "s",
+              size_text(report.bytes).c_str(), static_cast<unsigned long long>(report.files),
+              report.files == 1 ? "" : "s", report.path.c_str());
+  return 0;
+}
+
+}  // namespace
+
+Command setup_merge(CLI::App& app) {
+  auto options = std::make_shared<MergeOptions>();
+  CLI::App* command =
+      app.add_subcommand("merge-weights", "Merge the weights of a model into one file");
+  command->formatter(
+      std::make_shared<HelpFormatter>("accelerate merge-weights SOURCE TARGET [flags]"));
+  command->set_help_flag("-h,--help", "Print this help and exit");
+  command->footer(kMergeFooter);
+  command->add_option("SOURCE", options->source, "Weights to merge")->type_name("")->required();
+  command->add_option("TARGET", options->target, "Where the result goes")
+      ->type_name("")
+      ->required();
+  command
+      ->add_option("--max_shard_size", options->max_shard_size,
+                   "Write files of at most this size, such as 2GB or 2GiB [one file]")
+      ->type_name("SIZE");
+  command->add_flag("--overwrite", options->overwrite, "Replace a model that is in the target");
+  command->add_flag("--follow_links", options->follow_links,
+                    "Follow links to files, as in the cache of the Hugging Face hub");
+  command->add_flag("--remove_checkpoint_dir", options->remove_checkpoint_dir,
+                    "Remove the merged files once the new ones are safely written");
+  command->add_flag("--unsafe_serialization", options->unsafe_serialization,
+                    "Refused: pickles cannot be written");
+  return {command, [options] { return run_merge(*options); }};
+}
+
+}  // namespace accelerate::cli

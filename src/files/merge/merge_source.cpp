@@ -1,0 +1,247 @@
+#include "files/merge/merge_source.h"
+
+#include <algorithm>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "files/durable/system_calls.h"
+#include "files/json_text.h"
+#include "files/manifest/checkpoint_directory.h"
+#include "files/manifest/manifest_file.h"
+#include "files/manifest/verification.h"
+#include "files/merge/tensor_pieces.h"
+#include "files/safetensors/mapped_checkpoint.h"
+#include "files/safetensors/safetensors_header.h"
+
+namespace accelerate::files {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kSafetensorsSuffix = ".safetensors";
+constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
+
+[[noreturn]] void refuse_source(const fs::path& path, const std::string& what,
+                                const std::string& hint) {
+  throw CheckpointError({.what = what, .where = path.string(), .hint = hint});
+}
+
+[[noreturn]] void refuse_archive(const fs::path& path) {
+  refuse_source(path, "the model is in archives of torch.save(), which cannot be merged",
+                "load it, and save it with save_model()");
+}
+
+fs::path folder_or_here(const fs::path& file) {
+  return file.has_parent_path() ? file.parent_path() : fs::path(".");
+}
+
+std::vector<uint64_t> sizes_of(const std::vector<int64_t>& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+}  // namespace
+
+// Fills a source.
+class MergeSource::Reader {
+ public:
+  Reader(MergeSource& source, Links links) : source_(source), links_(links) {}
+
+  void read(const fs::path& path) {
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      read_folder(path);
+    } else if (!fs::exists(path, error)) {
+      refuse_source(path, "there is no such model", "check the path");
+    } else if (path.extension() == ".json") {
+      read_index(path);
+    } else {
+      read_file(path);
+    }
+    source_.folder_ = fs::canonical(source_.folder_);
+    finish();
+  }
+
+ private:
+  void read_folder(const fs::path& folder) {
+    if (entry_kind(folder / kManifestName) != EntryKind::kMissing) return read_state(folder);
+    std::error_code error;
+    const std::string single = "model" + std::string(kSafetensorsSuffix);
+    if (fs::is_regular_file(folder / single, error)) {
+      check_model_file(folder, single, folder, links_);
+      return read_file(folder / single);
+    }
+    std::vector<std::string> indices = entry_names(folder);
+    std::erase_if(indices, [](const std::string& name) { return !name.ends_with(".index.json"); });
+    if (indices.size() == 1) {
+      check_model_file(folder, indices.front(), folder, links_);
+      return read_index(folder / indices.front());
+    }
+    if (fs::exists(folder / "pytorch_model.bin", error)) refuse_archive(folder);
+    refuse_source(folder,
+                  indices.empty()
+                      ? "the folder holds no model: no " + single + " and no *.index.json"
+                      : "the folder holds more than one index",
+                  "name the file or the index");
+  }
+
+  void read_file(const fs::path& path) {
+    source_.folder_ = folder_or_here(path);
+    add_file(path);
+    add_tensors();
+  }
+
+  void read_index(const fs::path& path) {
+    source_.folder_ = folder_or_here(path);
+    source_.paths_.push_back(path);
+    const ShardIndex index = read_shard_index(path, links_);
+    std::set<std::string> names;
+    for (const auto& [tensor, file] : index.weight_map) names.insert(file);
+    std::map<std::string, size_t> numbers;
+    for (const std::string& name : names) {
+      numbers.emplace(name, numbers.size());
+      add_file(source_.folder_ / name);
+    }
+    for (const auto& [tensor, file] : index.weight_map) {
+      placed_.emplace(tensor, numbers.at(file));
+    }
+    add_tensors();
+  }
+
+  void read_state(const fs::path& folder) {
+    const CheckpointDirectory state(folder);
+    source_.is_state_ = true;
+    source_.folder_ = state.path();
+    Manifest model;
+    for (const FileRecord& file : state.manifest().files) {
+      if (file.name.ends_with(kSafetensorsSuffix) &&
+          is_model_file(file.name, "model", kSafetensorsSuffix)) {
+        model.files.push_back(file);
+      }
+    }
+    if (model.files.empty()) {
+      if (state.find("pytorch_model.bin") != nullptr) refuse_archive(folder);
+      refuse_source(folder, "the state holds no model.safetensors", "name the folder of a model");
+    }
+    const auto findings = verify_files(open_directory(state.path()), state.path(), model, {});
+    if (!findings.empty()) {
+      refuse_source(state.path() / findings.front().file,
+                    "the state is damaged: " + findings.front().text(), "use another checkpoint");
+    }
+    for (const FileRecord& file : model.files) {
+      for (const PartRecord& part : file.parts) {
+        if (part.shard) shards_.emplace(std::pair(headers_.size(), part.name), *part.shard);
+      }
+      add_file(state.file(file.name));
+    }
+    add_tensors();
+  }
+
+  void add_file(const fs::path& path) {
+    if (!path.string().ends_with(kSafetensorsSuffix)) refuse_archive(path);
+    const auto mapped = map_checkpoint_file(path, "the safetensors file");
+    headers_.push_back(parse_safetensors_header(mapped->bytes(), path.string()));
+    aliases_.push_back(aliases_of(headers_.back()));
+    source_.mappings_.push_back(mapped);
+    source_.paths_.push_back(path);
+  }
+
+  void add_tensors() {
+    check_placed();
+    for (size_t file = 0; file < headers_.size(); ++file) {
+      for (const SafetensorsEntry& entry : headers_[file].entries) {
+        const auto placed = placed_.find(entry.name);
+        // Another file has the one that counts.
+        if (placed == placed_.end() || placed->second == file) add_entry(entry, file);
+      }
+    }
+  }
+
+  void check_placed() const {
+    for (const auto& [name, file] : placed_) {
+      if (find_entry(headers_[file], name) || aliases_[file].contains(name)) continue;
+      refuse_source(
+          source_.mappings_[file]->path(),
+          "the index places tensor " + in_quotes(name) + " in this file, but it is not there",
+          "the files are of different models: save or download it again");
+    }
+  }
+
+  void add_entry(const SafetensorsEntry& entry, size_t file) {
+    const fs::path& path = source_.mappings_[file]->path();
+    TensorPiece piece{.file = file,
+                      .offset = headers_[file].data_begin + entry.begin,
+                      .shape = entry.shape,
+                      .start = std::vector<uint64_t>(entry.shape.size())};
+    MergeTensor tensor{.name = entry.name, .dtype = entry.dtype, .shape = entry.shape};
+    const auto shard = shards_.find(std::pair(file, entry.name));
+    if (shard != shards_.end()) {
+      tensor.shape = sizes_of(shard->second.global_shape);
+      piece.start = sizes_of(shard->second.start);
+      if (piece.start.size() != piece.shape.size() || !tensor_bytes(tensor.dtype, tensor.shape)) {
+        refuse_source(path, "the manifest has another shape for tensor " + in_quotes(entry.name),
+                      "use another checkpoint");
+      }
+    }
+    const auto [place, is_new] = positions_.emplace(entry.name, source_.tensors_.size());
+    if (is_new) source_.tensors_.push_back(tensor);
+    MergeTensor& whole = source_.tensors_[place->second];
+    if (!is_new && shard == shards_.end()) {
+      refuse_source(path, "tensor " + in_quotes(entry.name) + " is in another file too",
+                    "remove one of them from the index");
+    }
+    if (whole.dtype != tensor.dtype || whole.shape != tensor.shape) {
+      refuse_source(path,
+                    "the pieces of tensor " + in_quotes(entry.name) + " are of different tensors",
+                    "use another checkpoint");
+    }
+    whole.pieces.push_back(std::move(piece));
+  }
+
+  void finish() {
+    for (const MergeTensor& tensor : source_.tensors_) {
+      const std::string problem = tiling_problem(tensor);
+      if (problem.empty()) continue;
+      refuse_source(source_.folder_,
+                    "tensor " + in_quotes(tensor.name) + " is not whole: " + problem,
+                    "use another checkpoint");
+    }
+    for (size_t file = 0; file < headers_.size(); ++file) {
+      for (const auto& [alias, name] : aliases_[file]) {
+        if (!positions_.contains(alias)) source_.aliases_.emplace(alias, name);
+      }
+      for (const auto& [key, value] : headers_[file].metadata) {
+        if (aliases_[file].contains(key)) continue;
+        const auto [other, is_new] = source_.metadata_.emplace(key, value);
+        if (!is_new && other->second != value) differing_.insert(key);
+      }
+    }
+    for (const std::string& key : differing_) source_.metadata_.erase(key);
+    source_.differing_.assign(differing_.begin(), differing_.end());
+  }
+
+  MergeSource& source_;
+  Links links_;
+  std::vector<SafetensorsHeader> headers_;
+  std::vector<std::map<std::string, std::string>> aliases_;  // of each file
+  std::map<std::string, size_t> placed_;                     // by the index
+  std::map<std::pair<size_t, std::string>, ShardRecord> shards_;
+  std::map<std::string, size_t> positions_;  // in tensors_
+  std::set<std::string> differing_;
+};
+
+MergeSource::MergeSource(const fs::path& source, Links links) { Reader(*this, links).read(source); }
+
+void MergeSource::write(const MergeTensor& tensor, ByteSink& sink) const {
+  for_each_run(tensor, [&](size_t file, uint64_t offset, uint64_t bytes) {
+    const MappedFile& mapped = *mappings_[file];
+    for (uint64_t done = 0; done < bytes; done += kCopyBytes) {
+      const uint64_t size = std::min(kCopyBytes, bytes - done);
+      sink.write(mapped.bytes().subspan(offset + done, size));
+      mapped.forget(offset + done, size);
+    }
+  });
+}
+
+}  // namespace accelerate::files

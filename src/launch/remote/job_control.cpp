@@ -1,0 +1,109 @@
+#include "launch/remote/job_control.h"
+
+#include <algorithm>
+
+namespace accelerate::launch {
+namespace {
+
+constexpr const char* kOrderNames[] = {"start", "stop", "kill", "note", "finish"};
+constexpr const char* kEventNames[] = {"failed", "ended", "signal"};
+
+template <typename Kind, size_t count>
+std::optional<Kind> kind_named(const char* const (&names)[count], const std::string& name) {
+  const auto found = std::find(std::begin(names), std::end(names), name);
+  if (found == std::end(names)) return std::nullopt;
+  return static_cast<Kind>(found - std::begin(names));
+}
+
+// Only the first failure is shown with its last lines, so only a message of that carries them.
+Message end_message(const WorkerEnd& end, bool with_lines) {
+  Message message("end");
+  message.set("rank", end.rank)
+      .set("host", end.host)
+      .set("pid", end.pid)
+      .set("status", end.wait_status)
+      .set("after", end.after.count())
+      .set("fate", static_cast<int64_t>(end.fate))
+      .set("unasked", end.unasked)
+      .set("exception", end.exception)
+      .set("error", end.error);
+  if (with_lines) {
+    message.set("lines", std::vector<std::string>(end.last_lines.begin(), end.last_lines.end()));
+  }
+  return message;
+}
+
+std::optional<WorkerEnd> worker_end_from(const std::string& text) {
+  const auto message = Message::decode(text);
+  if (!message || message->name() != "end") return std::nullopt;
+  const int64_t fate = message->number("fate");
+  if (fate < 0 || fate > static_cast<int64_t>(WorkerFate::kKilled)) return std::nullopt;
+  const std::vector<std::string> lines = message->texts("lines");
+  return WorkerEnd{.rank = static_cast<int>(message->number("rank")),
+                   .host = message->text("host"),
+                   .pid = static_cast<pid_t>(message->number("pid")),
+                   .wait_status = static_cast<int>(message->number("status")),
+                   .after = std::chrono::milliseconds(message->number("after")),
+                   .fate = static_cast<WorkerFate>(fate),
+                   .unasked = message->number("unasked") != 0,
+                   .exception = message->text("exception"),
+                   .error = message->text("error"),
+                   .last_lines = {lines.begin(), lines.end()}};
+}
+
+}  // namespace
+
+Message Order::message() const {
+  Message message(kOrderNames[static_cast<size_t>(kind)]);
+  message.set("attempt", attempt)
+      .set("address", main_address)
+      .set("port", main_port)
+      .set("run", run_id)
+      .set("signal", signal)
+      .set("code", exit_code)
+      .set("text", text);
+  return message;
+}
+
+std::optional<Order> Order::from(const Message& message) {
+  const auto kind = kind_named<Kind>(kOrderNames, message.name());
+  if (!kind) return std::nullopt;
+  return Order{.kind = *kind,
+               .attempt = static_cast<int>(message.number("attempt")),
+               .main_address = message.text("address"),
+               .main_port = static_cast<int>(message.number("port")),
+               .run_id = message.text("run"),
+               .signal = static_cast<int>(message.number("signal")),
+               .exit_code = static_cast<int>(message.number("code")),
+               .text = message.text("text")};
+}
+
+Message Event::message() const {
+  std::vector<std::string> encoded;
+  for (const WorkerEnd& end : ends) {
+    encoded.push_back(end_message(end, kind == Kind::kFailed).encode());
+  }
+  Message message(kEventNames[static_cast<size_t>(kind)]);
+  message.set("attempt", attempt)
+      .set("signal", signal)
+      .set("ends", encoded)
+      .set("grace", grace.count());
+  return message;
+}
+
+std::optional<Event> Event::from(const Message& message) {
+  const auto kind = kind_named<Kind>(kEventNames, message.name());
+  if (!kind) return std::nullopt;
+  Event event{.kind = *kind,
+              .attempt = static_cast<int>(message.number("attempt")),
+              .signal = static_cast<int>(message.number("signal")),
+              .grace = std::chrono::milliseconds(message.number("grace"))};
+  for (const std::string& encoded : message.texts("ends")) {
+    auto end = worker_end_from(encoded);
+    if (!end) return std::nullopt;
+    event.ends.push_back(std::move(*end));
+  }
+  return event;
+}
+
+}  // namespace accelerate::launch

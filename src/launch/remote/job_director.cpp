@@ -1,0 +1,255 @@
+#include "launch/remote/job_director.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/word_list.h"
+#include "launch/output/failure_report.h"
+#include "launch/plan/command_line.h"
+
+namespace accelerate::launch {
+
+std::string list_machines(const std::vector<int>& machines) {
+  return (machines.size() == 1 ? "machine " : "machines ") + listed(machines);
+}
+
+JobDirector::JobDirector(const LaunchPlan& plan, std::string workers, PortOfAttempt port_of_attempt,
+                         Clock::time_point now)
+    : plan_(plan),
+      workers_(std::move(workers)),
+      port_of_attempt_(std::move(port_of_attempt)),
+      machines_(static_cast<size_t>(plan.num_machines)) {
+  gather(now);
+}
+
+void JobDirector::gather(Clock::time_point now) {
+  phase_ = Phase::kGathering;
+  join_deadline_ = now + plan_.join_timeout;
+}
+
+std::vector<int> JobDirector::missing_machines() const {
+  std::vector<int> missing;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    if (!machines_[i].joined) missing.push_back(static_cast<int>(i));
+  }
+  return missing;
+}
+
+void JobDirector::join(int machine, const std::string& host) {
+  Machine& state = machines_[static_cast<size_t>(machine)];
+  state = {.joined = true, .running = false, .host = host};
+  begin_if_complete();
+}
+
+void JobDirector::begin_if_complete() {
+  if (phase_ != Phase::kGathering || !missing_machines().empty()) return;
+  phase_ = Phase::kRunning;
+  told_cause_.clear();
+  speak_at_.reset();
+  outcome_ = LaunchOutcome{
+      .world_size = plan_.num_processes,
+      .workers = workers_,
+      .program = workers_ == kRanks ? program_name(plan_.command) : "",
+      .led_to = plan_.led_to,
+      .has_agents = plan_.launcher == LauncherKind::kSsh || plan_.launcher == LauncherKind::kSlurm,
+      .repeat_last_lines = plan_.repeat_last_lines};
+  for (Machine& machine : machines_) machine.running = true;
+  send_all({.kind = Order::Kind::kStart,
+            .attempt = attempt_,
+            .main_address = plan_.main_address,
+            .main_port = port_of_attempt_(attempt_),
+            .run_id = plan_.run_id});
+}
+
+void JobDirector::remember_refusal(const std::string& text) {
+  constexpr size_t kMaxRefusals = 8;
+  if (std::find(refusals_.begin(), refusals_.end(), text) != refusals_.end()) return;
+  if (refusals_.size() < kMaxRefusals) {
+    refusals_.push_back(text);
+    if (plan_.quiet) return;
+    orders_.push_back(
+        {0, {.kind = Order::Kind::kNote, .text = "accelerate launch: refused: " + text + "\n"}});
+  } else {
+    had_more_refusals_ = true;
+  }
+}
+
+void JobDirector::lose(int machine, const std::string& why, Clock::time_point now) {
+  Machine& state = machines_[static_cast<size_t>(machine)];
+  if (!state.joined) return;
+  const std::string text =
+      "machine " + std::to_string(machine) + " (" + state.host + ") was lost: " + why;
+  const bool had_workers = state.running;
+  state = Machine{};
+  if (phase_ != Phase::kRunning && phase_ != Phase::kStopping) return;
+  if (!had_workers) return;
+  if (phase_ == Phase::kRunning) {
+    outcome_.lost_machine = text;
+    stop_all(0, now);
+  }
+  conclude_if_ended(now);
+}
+
+void JobDirector::handle(int machine, const Event& event, Clock::time_point now) {
+  if (phase_ == Phase::kFinished) return;
+  if (event.kind == Event::Kind::kSignal) {
+    // One signal may reach several launchers, as over ssh: only the second to the same one is more.
+    const bool again = std::exchange(machines_[static_cast<size_t>(machine)].told_to_stop, true);
+    if (phase_ == Phase::kGathering) {
+      outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .stop_signal = event.signal};
+      finish(outcome_.exit_code(), failure_report(outcome_), failure_summary(outcome_));
+    } else if (outcome_.stop_signal) {
+      if (event.signal != SIGINT || !again) return;
+      send_all({.kind = Order::Kind::kKill});
+      speak_at_.reset();  // the whole report comes soon
+      if (machine == 0 && !leave_at_) leave_at_ = now + kPatienceAfterKill;
+    } else {
+      outcome_.stop_signal = event.signal;
+      if (phase_ == Phase::kRunning) stop_all(event.signal, now);
+    }
+    return;
+  }
+  if (event.attempt != attempt_ || !machines_[static_cast<size_t>(machine)].running) return;
+  take_ends(event);
+  if (event.kind == Event::Kind::kFailed) {
+    if (phase_ == Phase::kRunning) stop_all(0, now);
+    return;
+  }
+  machines_[static_cast<size_t>(machine)].running = false;
+  outcome_.grace = std::max(outcome_.grace, event.grace);
+  conclude_if_ended(now);
+}
+
+void JobDirector::take_ends(const Event& event) {
+  for (const WorkerEnd& end : event.ends) {
+    const bool known = std::any_of(outcome_.ends.begin(), outcome_.ends.end(),
+                                   [&](const WorkerEnd& other) { return other.rank == end.rank; });
+    if (!known) outcome_.ends.push_back(end);
+  }
+}
+
+void JobDirector::stop_all(int signal, Clock::time_point now) {
+  phase_ = Phase::kStopping;
+  speak_at_ = now + kPatienceBeforeWord;
+  send_all({.kind = Order::Kind::kStop, .attempt = attempt_, .signal = signal});
+}
+
+// The workers take their time to end: why they were told to.
+void JobDirector::tell_why_it_stops() {
+  speak_at_.reset();
+  const WorkerEnd* first = outcome_.first_failure();
+  if (first == nullptr && outcome_.lost_machine.empty()) {
+    const bool is_told_there = outcome_.has_agents || plan_.quiet;
+    if (is_told_there || !outcome_.stop_signal) return;
+    send_all({.kind = Order::Kind::kNote,
+              .text = stopping_note(*outcome_.stop_signal, plan_.signal_grace)});
+    return;
+  }
+  told_cause_ = failure_summary(outcome_);
+  if (told_cause_.empty()) return;
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (!has_joined(machine)) continue;
+    const std::string text = machine == 0 ? failure_cause(outcome_) : told_cause_;
+    orders_.push_back({machine, {.kind = Order::Kind::kNote, .text = text}});
+  }
+}
+
+// What has to be said of the attempt, besides what was said while it stopped.
+std::string JobDirector::rest_of_report() const {
+  const bool is_told = !told_cause_.empty() && told_cause_ == failure_summary(outcome_);
+  return is_told ? failure_consequences(outcome_) : failure_report(outcome_);
+}
+
+std::string JobDirector::rest_of_summary() const {
+  const std::string summary = failure_summary(outcome_);
+  return summary == told_cause_ ? "" : summary;
+}
+
+void JobDirector::conclude_if_ended(Clock::time_point now) {
+  const bool still_running = std::any_of(machines_.begin(), machines_.end(),
+                                         [](const Machine& machine) { return machine.running; });
+  if (still_running) return;
+  const std::string report = rest_of_report();
+  const bool may_restart = attempt_ < plan_.max_restarts && !outcome_.stop_signal;
+  if (outcome_.succeeded() || !may_restart) {
+    finish(outcome_.exit_code(), report, rest_of_summary());
+    return;
+  }
+  ++attempt_;
+  const std::string restart = "accelerate launch: starting again, restart " +
+                              std::to_string(attempt_) + " of " +
+                              std::to_string(plan_.max_restarts) + "\n";
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (!has_joined(machine)) continue;
+    const std::string text = machine == 0 ? report : rest_of_summary();
+    orders_.push_back({machine, {.kind = Order::Kind::kNote, .text = text + restart}});
+  }
+  gather(now);
+  begin_if_complete();
+}
+
+void JobDirector::leave_without_answer() {
+  std::vector<int> silent;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    if (machines_[i].running) silent.push_back(static_cast<int>(i));
+  }
+  finish(outcome_.exit_code(),
+         rest_of_report() + "  " + list_machines(silent) + " did not answer\n", rest_of_summary());
+}
+
+void JobDirector::handle_time(Clock::time_point now) {
+  const bool leaves = phase_ == Phase::kStopping && leave_at_ && now >= *leave_at_;
+  if (leaves && !machines_.front().running) leave_without_answer();
+  if (phase_ == Phase::kStopping && speak_at_ && now >= *speak_at_) tell_why_it_stops();
+  if (phase_ != Phase::kGathering || now < join_deadline_) return;
+  std::string text = "error: " + list_machines(missing_machines()) + " did not connect within " +
+                     describe_duration(plan_.join_timeout) + "\n";
+  if (!outcome_.lost_machine.empty()) text += "  " + outcome_.lost_machine + "\n";
+  for (const std::string& refusal : refusals_) text += "  refused: " + refusal + "\n";
+  if (had_more_refusals_) text += "  and others for other reasons\n";
+  // Behind ssh or srun nobody gave this launcher flags.
+  text += plan_.is_agent
+              ? "  try  see the messages about them above: each must reach this machine at " +
+                    plan_.main_address + ":" + std::to_string(plan_.main_port) +
+                    " (--main_process_ip names another address of it)\n"
+              : "  try  run accelerate launch on every machine, with the same --main_process_ip "
+                "and --main_process_port\n";
+  finish(kLostMachineExitCode, text, text);
+}
+
+void JobDirector::finish(int exit_code, const std::string& text,
+                         const std::string& text_for_others) {
+  phase_ = Phase::kFinished;
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (!has_joined(machine)) continue;
+    orders_.push_back({machine,
+                       {.kind = Order::Kind::kFinish,
+                        .exit_code = exit_code,
+                        .text = machine == 0 ? text : text_for_others}});
+  }
+}
+
+void JobDirector::send_all(const Order& order) {
+  for (int machine = 0; machine < plan_.num_machines; ++machine) {
+    if (has_joined(machine)) orders_.push_back({machine, order});
+  }
+}
+
+std::optional<std::pair<int, Order>> JobDirector::next_order() {
+  if (orders_.empty()) return std::nullopt;
+  auto next = std::move(orders_.front());
+  orders_.pop_front();
+  return next;
+}
+
+std::optional<JobDirector::Clock::time_point> JobDirector::deadline() const {
+  if (phase_ == Phase::kGathering) return join_deadline_;
+  if (phase_ != Phase::kStopping) return std::nullopt;
+  const bool waits_for_others = leave_at_ && !machines_.front().running;
+  if (!waits_for_others) return speak_at_;
+  return speak_at_ ? std::min(*speak_at_, *leave_at_) : leave_at_;
+}
+
+}  // namespace accelerate::launch

@@ -1,0 +1,96 @@
+// Decides what becomes of a job: when its machines begin, stop, begin anew and finish.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/plan/launch_plan.h"
+#include "launch/remote/job_control.h"
+
+namespace accelerate::launch {
+
+// Lives in the launcher of machine 0. Rules alone: it owns no connection, no process and no clock.
+//
+// An attempt begins when all machines have come. It ends on all of them together: with the first
+// failure, lost machine or stop signal anywhere, or when the last worker has ended well. What
+// failed or was lost begins anew while restarts are left; a lost machine may come back for it.
+class JobDirector {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // How long machines have to tell that their workers are gone, once the user of machine 0 has told
+  // it to stop a second time. Its own workers are waited for without limit.
+  static constexpr std::chrono::milliseconds kPatienceAfterKill{2'000};
+
+  // Workers that are told to stop have this long to end before the user hears why: most do, and the
+  // whole report comes at once. Until then a better explanation of a failure may come, too.
+  static constexpr std::chrono::milliseconds kPatienceBeforeWord{700};
+
+  // Names the place where rank 0 of an attempt serves the rendezvous. May throw CommError.
+  using PortOfAttempt = std::function<int(int attempt)>;
+
+  JobDirector(const LaunchPlan& plan, std::string workers, PortOfAttempt port_of_attempt,
+              Clock::time_point now);
+
+  // Machine `machine` has come (again). It must not be there already.
+  void join(int machine, const std::string& host);
+  // It went away, for the reason `why`: "its connection ended". Nothing if it was not there.
+  void lose(int machine, const std::string& why, Clock::time_point now);
+  // A machine was turned away: told now, and again if the job cannot begin. The first few reasons
+  // are kept.
+  void remember_refusal(const std::string& text);
+  void handle(int machine, const Event& event, Clock::time_point now);
+  void handle_time(Clock::time_point now);
+
+  // The next order and the machine that it is for.
+  std::optional<std::pair<int, Order>> next_order();
+  std::optional<Clock::time_point> deadline() const;
+  bool has_joined(int machine) const { return machines_[static_cast<size_t>(machine)].joined; }
+  std::vector<int> missing_machines() const;
+
+ private:
+  enum class Phase { kGathering, kRunning, kStopping, kFinished };
+  struct Machine {
+    bool joined = false;
+    bool running = false;  // has workers of the present attempt
+    std::string host{};
+    bool told_to_stop = false;  // its launcher got a signal
+  };
+
+  void gather(Clock::time_point now);
+  void begin_if_complete();
+  void stop_all(int signal, Clock::time_point now);
+  void tell_why_it_stops();
+  std::string rest_of_report() const;
+  std::string rest_of_summary() const;
+  void take_ends(const Event& event);
+  void conclude_if_ended(Clock::time_point now);
+  void leave_without_answer();
+  void finish(int exit_code, const std::string& text, const std::string& text_for_others);
+  void send_all(const Order& order);
+
+  const LaunchPlan& plan_;
+  const std::string workers_;
+  const PortOfAttempt port_of_attempt_;
+  std::vector<Machine> machines_;
+  Phase phase_ = Phase::kGathering;
+  int attempt_ = 0;
+  Clock::time_point join_deadline_;
+  std::optional<Clock::time_point> leave_at_;  // whoever has not answered by then
+  std::optional<Clock::time_point> speak_at_;  // if workers that were told to stop still run
+  std::string told_cause_;  // the summary of what was said of the present attempt
+  LaunchOutcome outcome_;   // of the present attempt
+  std::vector<std::string> refusals_;
+  bool had_more_refusals_ = false;
+  std::deque<std::pair<int, Order>> orders_;
+};
+
+// "machine 1", "machines 0, 2 and 3".
+std::string list_machines(const std::vector<int>& machines);
+
+}  // namespace accelerate::launch
