@@ -15,7 +15,7 @@
 #include "compat/gradient_values.h"
 #include "core/accelerator_impl.h"
 #include "optim/drop_gradients.h"
-#include "strategy/uneven_join.h"
+#include "strategy/ddp/uneven_join.h"
 
 namespace accelerate {
 namespace {

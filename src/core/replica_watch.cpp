@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "comm/communicator_impl.h"
-#include "strategy/replica_digest.h"
+#include "strategy/ddp/replica_digest.h"
 
 namespace accelerate {
 

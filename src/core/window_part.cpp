@@ -13,7 +13,7 @@
 #include "checkpoint/name_list.h"
 #include "checkpoint/state/rank_state.h"
 #include "checkpoint/state/rng_part.h"
-#include "strategy/reduction_memory.h"
+#include "strategy/ddp/reduction_memory.h"
 
 namespace accelerate {
 namespace {

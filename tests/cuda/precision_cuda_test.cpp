@@ -14,7 +14,7 @@
 #include "comm/rendezvous.h"
 #include "compat/reducer.h"
 #include "cuda/lone_gpu.h"
-#include "strategy/comm_hooks.h"
+#include "strategy/ddp/comm_hooks.h"
 #include "support/ranks.h"
 
 namespace accelerate {

@@ -1,5 +1,5 @@
 // Gradients that are made smaller on their way between the ranks.
-#include "strategy/comm_hooks.h"
+#include "strategy/ddp/comm_hooks.h"
 
 #include <torch/torch.h>
 
@@ -8,7 +8,7 @@
 
 #include "comm/process_group.h"
 #include "multiproc/group.h"
-#include "strategy/power_sgd.h"
+#include "strategy/ddp/power_sgd.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,14 +1,14 @@
-#include "strategy/ddp.h"
+#include "strategy/ddp/ddp_strategy.h"
 
 #include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "strategy/comm_hooks.h"
-#include "strategy/ddp_model.h"
-#include "strategy/replica_check.h"
+#include "strategy/ddp/comm_hooks.h"
+#include "strategy/ddp/ddp_model.h"
+#include "strategy/ddp/replica_check.h"
+#include "strategy/ddp/uneven_join.h"
 #include "strategy/single.h"
-#include "strategy/uneven_join.h"
 
 namespace accelerate {
 
@@ -27,7 +27,8 @@ std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Modu
   require_same_model(*module, *communicator_);
   TrainableParameters parameters = trainable_parameters(*module);
   if (parameters.tensors.empty()) return std::make_shared<LocalModel>();
-  return make_ddp_model(std::move(module), std::move(parameters), communicator_, options_);
+  return std::make_shared<DdpModel>(std::move(module), std::move(parameters), communicator_,
+                                    options_);
 }
 
 void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
@@ -57,13 +58,6 @@ void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const Jo
     return members;
   };
   detail::UnevenJoin(communicator_, options, members_of(models), members_of(others)).run(body);
-}
-
-std::unique_ptr<Strategy> make_strategy(std::shared_ptr<Communicator> communicator,
-                                        const DdpOptions& options) {
-  require_usable(options.comm_hook);  // also where it has nothing to do yet
-  if (communicator->world_size() == 1) return std::make_unique<SingleStrategy>();
-  return std::make_unique<DdpStrategy>(std::move(communicator), options);
 }
 
 }  // namespace accelerate

@@ -1,4 +1,4 @@
-#include "strategy/trainable_parameters.h"
+#include "strategy/ddp/trainable_parameters.h"
 
 #include <torch/nn/modules/embedding.h>
 

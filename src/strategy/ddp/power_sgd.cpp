@@ -1,4 +1,4 @@
-#include "strategy/power_sgd.h"
+#include "strategy/ddp/power_sgd.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "strategy/bucket_mean.h"
+#include "strategy/ddp/bucket_mean.h"
 
 namespace accelerate {
 namespace {

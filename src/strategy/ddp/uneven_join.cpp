@@ -1,4 +1,4 @@
-#include "strategy/uneven_join.h"
+#include "strategy/ddp/uneven_join.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "strategy/comm_hooks.h"
+#include "strategy/ddp/comm_hooks.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "strategy/bucket_mean.h"
-#include "strategy/power_sgd.h"
+#include "strategy/ddp/bucket_mean.h"
+#include "strategy/ddp/power_sgd.h"
 
 namespace accelerate {
 namespace {

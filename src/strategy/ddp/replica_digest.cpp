@@ -1,4 +1,4 @@
-#include "strategy/replica_digest.h"
+#include "strategy/ddp/replica_digest.h"
 
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/stack.h>

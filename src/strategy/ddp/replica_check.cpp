@@ -1,4 +1,4 @@
-#include "strategy/replica_check.h"
+#include "strategy/ddp/replica_check.h"
 
 #include <torch/nn/module.h>
 
