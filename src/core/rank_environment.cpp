@@ -1,4 +1,3 @@
-#include <array>
 #include <charconv>
 #include <limits>
 #include <string>
@@ -8,65 +7,12 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/process_state.h"
+#include "base/port_of_name.h"
+#include "base/rank_names.h"
 #include "base/slurm_names.h"
 
 namespace accelerate {
 namespace {
-
-// The names under which one launcher family describes a process. nullptr: it has no such name.
-struct Family {
-  const char* source;
-  const char* rank;
-  const char* world_size;
-  const char* local_rank;
-  const char* local_world_size;  // SLURM's is a list over all nodes
-  const char* node_rank;
-  std::array<const char*, 2> job;  // together they tell one job from another
-};
-
-constexpr Family kTorchrun = {"torchrun",
-                              "RANK",
-                              "WORLD_SIZE",
-                              "LOCAL_RANK",
-                              "LOCAL_WORLD_SIZE",
-                              "NODE_RANK",
-                              {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}};
-constexpr Family kOpenMpi = {"Open MPI",
-                             "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_LOCAL_RANK",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE",
-                             nullptr,
-                             {"PMIX_NAMESPACE", nullptr}};
-constexpr Family kPmi = {"PMI",
-                         "PMI_RANK",
-                         "PMI_SIZE",
-                         "MPI_LOCALRANKID",
-                         "MPI_LOCALNRANKS",
-                         nullptr,
-                         {"PMIX_NAMESPACE", nullptr}};
-constexpr Family kMvapich = {"MVAPICH",
-                             "MV2_COMM_WORLD_RANK",
-                             "MV2_COMM_WORLD_SIZE",
-                             "MV2_COMM_WORLD_LOCAL_RANK",
-                             "MV2_COMM_WORLD_LOCAL_SIZE",
-                             nullptr,
-                             {"PMIX_NAMESPACE", nullptr}};
-constexpr Family kSlurm = {"SLURM",
-                           "SLURM_PROCID",
-                           "SLURM_NTASKS",
-                           "SLURM_LOCALID",
-                           "SLURM_TASKS_PER_NODE",
-                           "SLURM_NODEID",
-                           {"SLURM_JOB_ID", "SLURM_STEP_ID"}};
-constexpr std::array<const Family*, 3> kMpi = {&kOpenMpi, &kPmi, &kMvapich};
-
-// The variable; nothing also where it is empty.
-std::optional<std::string> text_of(const EnvironmentLookup& lookup, const char* name) {
-  if (name == nullptr) return std::nullopt;
-  auto text = lookup(name);
-  return text && !text->empty() ? std::move(text) : std::nullopt;
-}
 
 int to_int(const char* name, const std::string& text, int lowest, int highest) {
   int value = 0;
@@ -85,13 +31,13 @@ constexpr int kMost = std::numeric_limits<int>::max() - 1;
 
 std::optional<int> number(const EnvironmentLookup& lookup, const char* name, int lowest = 0,
                           int highest = kMost) {
-  const auto text = text_of(lookup, name);
+  const auto text = variable_text(lookup, name);
   return text ? std::optional(to_int(name, *text, lowest, highest)) : std::nullopt;
 }
 
 // Rank and size of `family`, or nothing if neither is set. One without the other is an error.
 std::optional<std::pair<int, int>> rank_and_size(const EnvironmentLookup& lookup,
-                                                 const Family& family) {
+                                                 const RankNames& family) {
   const auto rank = number(lookup, family.rank);
   const auto size = number(lookup, family.world_size, 1);
   if (!rank && !size) return std::nullopt;
@@ -125,8 +71,9 @@ std::string assignment(const char* name, int value) {
 // The families of MPI that describe this process must agree with the chosen one and each other.
 // SLURM is not asked: inside a batch script, or around the helpers of mpirun, its task variables
 // describe another process than this one.
-void require_agreement(const EnvironmentLookup& lookup, const Family& chosen, int rank, int size) {
-  for (const Family* other : kMpi) {
+void require_agreement(const EnvironmentLookup& lookup, const RankNames& chosen, int rank,
+                       int size) {
+  for (const RankNames* other : kMpiNames) {
     if (other == &chosen) continue;
     const auto seen = rank_and_size(lookup, *other);
     if (!seen) continue;
@@ -142,7 +89,7 @@ void require_agreement(const EnvironmentLookup& lookup, const Family& chosen, in
 
 // How many ranks share this machine where the launcher does not say: packed nodes give it away
 // from the second node on; on the first one all ranks may well be here.
-int guess_local_world_size(const Family& family, const RankEnvironment& result,
+int guess_local_world_size(const RankNames& family, const RankEnvironment& result,
                            std::optional<int> node_rank) {
   const int ranks_before_this_node = result.rank - result.local_rank;
   if (ranks_before_this_node == 0) return result.world_size;
@@ -166,9 +113,9 @@ void require_below(const char* name, int value, const char* limit_name, int limi
        .hint = "local ranks count from 0 on each machine"});
 }
 
-std::optional<int> read_node_rank(const EnvironmentLookup& lookup, const Family& family) {
+std::optional<int> read_node_rank(const EnvironmentLookup& lookup, const RankNames& family) {
   const auto node_rank = number(lookup, family.node_rank);
-  if (&family != &kTorchrun) return node_rank;
+  if (&family != &kTorchrunNames) return node_rank;
   const auto group_rank = number(lookup, "GROUP_RANK");
   if (node_rank && group_rank && *node_rank != *group_rank) {
     throw_contradiction(assignment("NODE_RANK", *node_rank), assignment("GROUP_RANK", *group_rank));
@@ -176,15 +123,15 @@ std::optional<int> read_node_rank(const EnvironmentLookup& lookup, const Family&
   return node_rank ? node_rank : group_rank;
 }
 
-std::optional<int> read_local_world_size(const EnvironmentLookup& lookup, const Family& family) {
-  if (&family != &kSlurm) return number(lookup, family.local_world_size, 1);
-  auto tasks = text_of(lookup, "SLURM_STEP_TASKS_PER_NODE");
-  if (!tasks) tasks = text_of(lookup, family.local_world_size);
+std::optional<int> read_local_world_size(const EnvironmentLookup& lookup, const RankNames& family) {
+  if (&family != &kSlurmNames) return number(lookup, family.local_world_size, 1);
+  auto tasks = variable_text(lookup, "SLURM_STEP_TASKS_PER_NODE");
+  if (!tasks) tasks = variable_text(lookup, family.local_world_size);
   const int node = number(lookup, family.node_rank).value_or(0);
   return tasks ? slurm_tasks_on_node(*tasks, node) : std::nullopt;
 }
 
-void read_local_place(const EnvironmentLookup& lookup, const Family& family,
+void read_local_place(const EnvironmentLookup& lookup, const RankNames& family,
                       RankEnvironment& result) {
   const auto local_rank = number(lookup, family.local_rank);
   const auto local_size = read_local_world_size(lookup, family);
@@ -216,37 +163,29 @@ void read_local_place(const EnvironmentLookup& lookup, const Family& family,
       node_rank.value_or((result.rank - result.local_rank) / result.local_world_size);
 }
 
-void read_job(const EnvironmentLookup& lookup, const Family& family, RankEnvironment& result) {
+void read_job(const EnvironmentLookup& lookup, const RankNames& family, RankEnvironment& result) {
   for (const char* name : family.job) {
-    if (const auto part = text_of(lookup, name)) {
+    if (const auto part = variable_text(lookup, name)) {
       result.job += (result.job.empty() ? "" : ".") + *part;
     }
   }
 }
 
-// Two jobs on one machine must not meet on one port, and all ranks of a job must agree on it,
-// whatever standard library they were built with: FNV-1a.
-uint16_t port_of_job(const std::string& job) {
-  constexpr uint32_t kFirstPort = 20000;
-  constexpr uint32_t kPorts = 10000;
-  uint32_t hash = 2166136261U;
-  for (const char byte : job) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619U;
-  return static_cast<uint16_t>(kFirstPort + hash % kPorts);
-}
-
-void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvironment& result) {
-  const auto address = text_of(lookup, "MASTER_ADDR");
+void read_master(const EnvironmentLookup& lookup, const RankNames& family,
+                 RankEnvironment& result) {
+  const auto address = variable_text(lookup, "MASTER_ADDR");
   const auto port = number(lookup, "MASTER_PORT", 1, 65535);
   const bool has_address = address.has_value();
   if (has_address) result.master_address = *address;
   if (port) {
     result.master_port = static_cast<uint16_t>(*port);
   } else if (!result.job.empty()) {
-    result.master_port = port_of_job(result.job);
+    // Two jobs on one machine must not meet on one port.
+    result.master_port = port_of_name(result.job);
   }
   if (result.world_size == 1) return;
 
-  if (&family == &kTorchrun && (!has_address || !port)) {
+  if (&family == &kTorchrunNames && (!has_address || !port)) {
     throw ConfigError(
         {.what = assignment("WORLD_SIZE", result.world_size) + " but " +
                  (!has_address ? (!port ? "MASTER_ADDR and MASTER_PORT are" : "MASTER_ADDR is")
@@ -257,9 +196,9 @@ void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvi
   }
   const bool one_machine = result.local_world_size == result.world_size;
   if (has_address || one_machine) return;
-  if (&family == &kSlurm) {
+  if (&family == &kSlurmNames) {
     for (const char* name : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}) {
-      const auto nodes = text_of(lookup, name);
+      const auto nodes = variable_text(lookup, name);
       if (!nodes) continue;
       result.master_address = slurm_first_host(*nodes);
       return;
@@ -274,7 +213,8 @@ void read_master(const EnvironmentLookup& lookup, const Family& family, RankEnvi
 }
 
 // The place that `family` gives this process, if it describes it.
-std::optional<RankEnvironment> from_family(const EnvironmentLookup& lookup, const Family& family) {
+std::optional<RankEnvironment> from_family(const EnvironmentLookup& lookup,
+                                           const RankNames& family) {
   const auto place = rank_and_size(lookup, family);
   if (!place) return std::nullopt;
   require_agreement(lookup, family, place->first, place->second);
@@ -290,37 +230,34 @@ std::optional<RankEnvironment> from_family(const EnvironmentLookup& lookup, cons
   return result;
 }
 
-// srun --mpi=pmi2 gives its tasks PMI's rank and size and nothing of PMI about machines. Where PMI
-// does know the place on the machine, mpirun started this process, perhaps through srun, and the
-// step describes mpirun's helpers.
-bool pmi_is_of_srun(const EnvironmentLookup& lookup) {
-  return text_of(lookup, "SLURM_STEP_ID") && text_of(lookup, kSlurm.rank) &&
-         !text_of(lookup, kPmi.local_rank);
+// torchrun's names of the place on a machine mean nothing without rank and size.
+void require_no_lone_local_names(const EnvironmentLookup& lookup) {
+  for (const char* name : {kTorchrunNames.local_rank, kTorchrunNames.local_world_size}) {
+    if (!variable_text(lookup, name)) continue;
+    throw ConfigError({.what = std::string(name) + " is set but RANK and WORLD_SIZE are not",
+                       .where = "environment of the process",
+                       .hint = "set RANK and WORLD_SIZE too, or unset it for one process"});
+  }
+}
+
+bool agent_hosts_store(const EnvironmentLookup& lookup) {
+  const auto agent = lookup("TORCHELASTIC_USE_AGENT_STORE");
+  return agent && (*agent == "True" || *agent == "true" || *agent == "1");
 }
 
 }  // namespace
 
 RankEnvironment RankEnvironment::read(const EnvironmentLookup& lookup) {
-  if (auto torchrun = from_family(lookup, kTorchrun)) {
-    const auto agent = lookup("TORCHELASTIC_USE_AGENT_STORE");
-    torchrun->store_is_hosted = agent && (*agent == "True" || *agent == "true" || *agent == "1");
-    return *torchrun;
-  }
-  for (const char* name : {kTorchrun.local_rank, kTorchrun.local_world_size}) {
-    if (text_of(lookup, name)) {
-      throw ConfigError({.what = std::string(name) + " is set but RANK and WORLD_SIZE are not",
-                         .where = "environment of the process",
-                         .hint = "set RANK and WORLD_SIZE too, or unset it for one process"});
+  for (const RankNames* family : rank_families(lookup)) {
+    if (auto place = from_family(lookup, *family)) {
+      place->store_is_hosted = family == &kTorchrunNames && agent_hosts_store(lookup);
+      return *place;
     }
+    if (family == &kTorchrunNames) require_no_lone_local_names(lookup);
   }
-  for (const Family* family : kMpi) {
-    if (family == &kPmi && pmi_is_of_srun(lookup)) continue;
-    if (const auto mpi = from_family(lookup, *family)) return *mpi;
-  }
-  if (text_of(lookup, "SLURM_STEP_ID")) {
-    if (const auto slurm = from_family(lookup, kSlurm)) return *slurm;
-  } else if (const auto script = rank_and_size(lookup, kSlurm); script && script->second > 1) {
-    log(LogLevel::kWarning, assignment(kSlurm.world_size, script->second) +
+  if (is_in_slurm_step(lookup)) return {};
+  if (const auto script = rank_and_size(lookup, kSlurmNames); script && script->second > 1) {
+    log(LogLevel::kWarning, assignment(kSlurmNames.world_size, script->second) +
                                 " but this process was not started by srun: running alone");
   }
   return {};

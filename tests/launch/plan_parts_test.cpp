@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "accelerate/errors.h"
+#include "base/port_of_name.h"
+#include "base/rank_names.h"
 #include "launch/output/line_tail.h"
 #include "launch/plan/allocation.h"
 #include "launch/plan/core_shares.h"
@@ -14,6 +16,7 @@
 #include "launch/plan/launch_plan.h"
 #include "launch/plan/mpirun_command.h"
 #include "launch/plan/shell_words.h"
+#include "launch/plan/worker_environment.h"
 #include "launch/scratch_folder.h"
 
 namespace accelerate::launch {
@@ -309,6 +312,17 @@ TEST(ExceptionOfAWorker, IsKeptHoweverMuchComesAfterIt) {
       "  what():  std::bad_alloc\n";
   for (int i = 0; i < 1000; ++i) text += "frame " + std::to_string(i) + "\n";
   EXPECT_EQ(exception_in(text), "std::bad_alloc: std::bad_alloc");
+}
+
+// A worker that saw one of these beside its own names would be refused, or be somebody else.
+TEST(WorkerEnvironment, HidesEveryNameByWhichAnotherLauncherTellsARank) {
+  for (const RankNames* family : {&kOpenMpiNames, &kPmiNames, &kMvapichNames, &kSlurmNames}) {
+    for (const char* name : {family->rank, family->world_size, family->local_rank,
+                             family->local_world_size, family->node_rank}) {
+      EXPECT_TRUE(name == nullptr || is_foreign_rank_variable(name)) << name;
+    }
+  }
+  EXPECT_FALSE(is_foreign_rank_variable("SLURM_JOB_ID"));
 }
 
 }  // namespace

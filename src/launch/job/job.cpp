@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "accelerate/errors.h"
+#include "base/port_of_name.h"
 #include "base/random_id.h"
 #include "base/terminal_colours.h"
 #include "launch/job/job_runner.h"

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "accelerate/errors.h"
+#include "base/port_of_name.h"
 #include "base/slurm_names.h"
 
 namespace accelerate::launch {
@@ -36,14 +37,6 @@ bool is_special_step(const std::string& step) {
 }
 
 }  // namespace
-
-int port_of_name(const std::string& name) {
-  constexpr uint32_t kFirstPort = 20000;
-  constexpr uint32_t kPorts = 10000;
-  uint32_t hash = 2166136261U;
-  for (const char byte : name) hash = (hash ^ static_cast<unsigned char>(byte)) * 16777619U;
-  return static_cast<int>(kFirstPort + hash % kPorts);
-}
 
 Allocation find_allocation() {
   const std::string job = first_of({"SLURM_JOB_ID", "SLURM_JOBID"});

@@ -22,7 +22,4 @@ struct Allocation {
 // LauncherKind::kSlurm if !one_task_a_machine, else kLocal with these values.
 Allocation find_allocation();
 
-// A port from 20000 to 29999 that follows from `name`, the same on all machines.
-int port_of_name(const std::string& name);
-
 }  // namespace accelerate::launch

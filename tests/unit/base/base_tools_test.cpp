@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/fnv1a.h"
+#include "base/port_of_name.h"
+#include "base/printable_text.h"
 #include "base/random_id.h"
 #include "base/terminal_colours.h"
 #include "base/terminal_width.h"
@@ -27,6 +29,22 @@ TEST(Fnv1a, HasTheValuesOfItsAuthors) {
 TEST(Fnv1a, TakesItsBytesInParts) {
   const std::string bar = "bar";
   EXPECT_EQ(Fnv1a().add("foo").add(bar.data(), bar.size()).value(), fnv1a("foobar"));
+}
+
+// Other ports would part ranks, and launchers, of different builds.
+TEST(PortOfName, IsTheSameInEveryBuild) {
+  EXPECT_EQ(port_of_name(""), 26261);
+  EXPECT_EQ(port_of_name("a"), 22220);
+  EXPECT_EQ(port_of_name("slurm-42.1"), 24340);
+  EXPECT_EQ(port_of_name("größe"), 21914);  // no sign
+}
+
+TEST(PrintableAscii, HasNeitherControlCharactersNorOtherLetters) {
+  EXPECT_TRUE(is_printable_ascii(""));
+  EXPECT_TRUE(is_printable_ascii(" ~aZ09"));
+  EXPECT_FALSE(is_printable_ascii("a\n"));
+  EXPECT_FALSE(is_printable_ascii("\x7f"));
+  EXPECT_FALSE(is_printable_ascii("ö"));
 }
 
 TEST(RandomId, HasSixteenDigitsAndComesOnce) {

@@ -5,8 +5,12 @@
 #include <stdlib.h>
 
 #include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "accelerate/log.h"
+#include "base/rank_names.h"
 
 namespace accelerate {
 namespace {
@@ -43,8 +47,31 @@ TEST(OwnRank, IsChosenAsTheAcceleratorChooses) {
   EXPECT_EQ(spoken_rank({{"OMPI_COMM_WORLD_RANK", "2"}, {"SLURM_PROCID", "0"}}), "[rank 2] ");
   EXPECT_EQ(spoken_rank({{"PMI_RANK", "7"}, {"SLURM_PROCID", "5"}, {"SLURM_STEP_ID", "0"}}),
             "[rank 5] ");
+  // A number that is none does not hide the next family.
+  EXPECT_EQ(spoken_rank({{"RANK", "x"}, {"MV2_COMM_WORLD_RANK", "4"}}), "[rank 4] ");
   // A batch script that srun did not start.
   EXPECT_EQ(spoken_rank({{"SLURM_PROCID", "0"}}), "");
+}
+
+std::vector<std::string> families(const RankVariables& variables) {
+  std::vector<std::string> names;
+  for (const RankNames* family : rank_families([&](const char* name) {
+         const auto found = variables.find(name);
+         return found == variables.end() ? std::nullopt : std::optional(found->second);
+       })) {
+    names.emplace_back(family->source);
+  }
+  return names;
+}
+
+TEST(RankNames, AreAskedInOneOrderByAll) {
+  EXPECT_EQ(families({}), (std::vector<std::string>{"torchrun", "Open MPI", "PMI", "MVAPICH"}));
+  EXPECT_EQ(families({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}}),
+            (std::vector<std::string>{"torchrun", "Open MPI", "MVAPICH", "SLURM"}));
+  EXPECT_EQ(families({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"MPI_LOCALRANKID", "0"}}),
+            (std::vector<std::string>{"torchrun", "Open MPI", "PMI", "MVAPICH", "SLURM"}));
+  EXPECT_EQ(families({{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", "1"}}),
+            (std::vector<std::string>{"torchrun", "Open MPI", "PMI", "MVAPICH"}));
 }
 
 }  // namespace
