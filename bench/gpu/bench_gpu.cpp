@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compat/cuda_plugin.h"
+#include "device/cuda_plugin.h"
 #include "gpu/parts.h"
 #include "report.h"
 
@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   // Before libtorch is asked about CUDA: it remembers the answer "none".
-  (void)accelerate::compat::cuda_plugin();
+  (void)accelerate::device::cuda_plugin();
   json rows = json::array();
   const auto wanted = [&](const std::string& name) {
     return std::ranges::find(parts, name) != parts.end();

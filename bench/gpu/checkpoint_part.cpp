@@ -59,7 +59,7 @@ nlohmann::json checkpoint_speed() {
     bytes += 3 * static_cast<int64_t>(parameter.nbytes());  // with the two averages of AdamW
   }
   optimizer.step();
-  accelerate::compat::cuda_plugin()->synchronize();
+  accelerate::device::cuda_plugin()->synchronize();
   const auto folder = scratch.path / "state";
   const double save =
       median_of_three([&] { return seconds_of([&] { accelerator.save_state(folder); }); });
@@ -73,7 +73,7 @@ nlohmann::json checkpoint_speed() {
   const double load = median_of_three([&] {
     return seconds_of([&] {
       accelerator.load_state(folder);
-      accelerate::compat::cuda_plugin()->synchronize();
+      accelerate::device::cuda_plugin()->synchronize();
     });
   });
   const double gigabytes = static_cast<double>(bytes) / 1e9;

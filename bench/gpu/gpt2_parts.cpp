@@ -163,13 +163,13 @@ void gpt2_profile(int64_t batch, const std::string& trace_file) {
   FusedTraining training(gpt2::Config{}, accelerator.device());
   const Tensors data = random_batch(batch, accelerator.device());
   for (int i = 0; i < 5; ++i) training.step(data);
-  accelerate::compat::cuda_plugin()->synchronize();
+  accelerate::device::cuda_plugin()->synchronize();
   const impl::ProfilerConfig config(impl::ProfilerState::KINETO);
   const std::set<impl::ActivityType> activities{impl::ActivityType::CUDA};
   profiler::prepareProfiler(config, activities);
   profiler::enableProfiler(config, activities);
   for (int i = 0; i < 3; ++i) training.step(data);
-  accelerate::compat::cuda_plugin()->synchronize();
+  accelerate::device::cuda_plugin()->synchronize();
   profiler::disableProfiler()->save(trace_file);
 }
 

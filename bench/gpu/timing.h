@@ -7,14 +7,14 @@
 #include <functional>
 #include <vector>
 
-#include "compat/cuda_plugin.h"
+#include "device/cuda_plugin.h"
 
 namespace bench {
 
 // Median seconds of one call of `work`, over `blocks` blocks of `calls` calls each, after `warmup`
 // calls. The device is waited for around each block, not inside.
 inline double median_seconds(const std::function<void()>& work, int warmup, int blocks, int calls) {
-  const auto* plugin = accelerate::compat::cuda_plugin();
+  const auto* plugin = accelerate::device::cuda_plugin();
   for (int i = 0; i < warmup; ++i) work();
   plugin->synchronize();
   std::vector<double> seconds;
@@ -31,7 +31,7 @@ inline double median_seconds(const std::function<void()>& work, int warmup, int 
 
 // Bytes that tensors hold at most while `work` runs once.
 inline int64_t peak_bytes(const std::function<void()>& work) {
-  const auto* plugin = accelerate::compat::cuda_plugin();
+  const auto* plugin = accelerate::device::cuda_plugin();
   plugin->synchronize();
   plugin->reset_peak_memory(0);
   work();

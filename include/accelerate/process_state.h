@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "accelerate/export.h"
 
@@ -16,7 +17,7 @@ namespace accelerate {
 enum class DistributedType {
   kNo,        // one process
   kMultiCpu,  // several processes, tensors on CPUs
-  kMultiGpu,  // several processes, each with a GPU
+  kMultiGpu,  // several processes, tensors on GPUs or on another kind of accelerator
 };
 
 // "NO", "MULTI_CPU", "MULTI_GPU": the reference's spelling.
@@ -65,6 +66,12 @@ struct ProcessStateOptions {
   bool cpu = false;  // stay on the CPU even if there is a GPU
 };
 
+// Devices of one kind that a process can see.
+struct VisibleDevices {
+  c10::DeviceType type{};
+  int count = 0;
+};
+
 // Rank and device of this process. A value: holds no connection, costs nothing to copy.
 class ACCELERATE_EXPORT ProcessState {
  public:
@@ -73,7 +80,12 @@ class ACCELERATE_EXPORT ProcessState {
   // library belongs to another build.
   static ProcessState from_environment(const ProcessStateOptions& options = {});
 
-  // The same from a table of variables and a number of GPUs: the rule alone, for tests.
+  // The same from a table of variables and what devices there are beside the CPU, the preferred
+  // kind first: the rule alone, for tests.
+  static ProcessState read(const EnvironmentLookup& lookup,
+                           const std::vector<VisibleDevices>& devices,
+                           const ProcessStateOptions& options);
+  // With a number of GPUs and no other devices.
   static ProcessState read(const EnvironmentLookup& lookup, int gpu_count,
                            const ProcessStateOptions& options);
 
@@ -91,8 +103,9 @@ class ACCELERATE_EXPORT ProcessState {
   bool is_local_main_process() const { return ranks_.local_rank == 0; }
   bool is_last_process() const { return ranks_.rank == ranks_.world_size - 1; }
 
-  // cuda:(local_rank modulo number of GPUs), or cpu.
+  // cuda:(local_rank modulo number of GPUs), the same for another kind of device, or cpu.
   c10::Device device() const { return device_; }
+  // Devices of that kind that this process can see; on the CPU those that it does not use.
   int gpu_count() const { return gpu_count_; }
   DistributedType distributed_type() const;
 

@@ -20,7 +20,7 @@ class ACCELERATE_EXPORT RngType {
  public:
   enum Value {
     kTorch,      // "torch": the CPU's own
-    kCuda,       // "cuda": that of the GPU of this rank
+    kCuda,       // "cuda": that of the GPU, or other accelerator, of this rank
     kGenerator,  // "generator": one that is passed in; for a loader what its order depends on,
                  // on which the ranks agree anyway unless one of them set another epoch
   };
@@ -42,10 +42,11 @@ class ACCELERATE_EXPORT RngType {
 
 // Gives every rank the states of rank 0. Collective: all ranks, same `types`. Throws UsageError,
 // before anything is sent, if `generator` is asked for and not given, or CUDA where there is none.
-// `gpu` is the one that "cuda" means; without a number the current one of this thread.
+// `gpu` is the one that "cuda" means, without a number the current one of this thread; unset it is
+// the current one of the kind that an Accelerator would choose.
 ACCELERATE_EXPORT void synchronize_rng_states(Communicator& communicator,
                                               const std::vector<RngType>& types,
                                               std::optional<at::Generator> generator = std::nullopt,
-                                              c10::Device gpu = c10::Device(c10::DeviceType::CUDA));
+                                              std::optional<c10::Device> gpu = std::nullopt);
 
 }  // namespace accelerate

@@ -11,7 +11,7 @@
 #include "comm/gpu_owners.h"
 #include "comm/own_address.h"
 #include "comm/watched_backend.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
 
 namespace accelerate::comm {
 namespace {
@@ -43,15 +43,23 @@ std::string host_name() {
   return gethostname(name, sizeof name) == 0 ? name : "this machine";
 }
 
-c10::intrusive_ptr<c10d::Backend> open_nccl(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const ProcessState& state,
-                                            std::chrono::milliseconds timeout) {
-  const compat::CudaPlugin* cuda = compat::cuda_plugin();
-  const int device = state.device().index();
-  require_gpu_of_its_own(*store, state.rank(), state.world_size(),
-                         cuda->device_uuid(device) + " of " + host_name());
-  return cuda->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", store), state.rank(),
-                         state.world_size(), device, timeout);
+// The way of the rank's own kind of device: NCCL for GPUs.
+c10::intrusive_ptr<c10d::Backend> open_for_device(const c10::intrusive_ptr<c10d::Store>& store,
+                                                  const ProcessState& state,
+                                                  std::chrono::milliseconds timeout) {
+  const device::DeviceBackend& backend = device::device_backend(state.device().type());
+  if (const std::string id = backend.hardware_id(state.device()); !id.empty()) {
+    require_gpu_of_its_own(*store, state.rank(), state.world_size(), id + " of " + host_name());
+  }
+  auto opened = backend.open_collectives({.store = store,
+                                          .rank = state.rank(),
+                                          .world_size = state.world_size(),
+                                          .device = state.device(),
+                                          .timeout = timeout});
+  if (opened) return opened;
+  throw UsageError({.what = "ranks cannot exchange tensors on " + state.device().str(),
+                    .where = "process group",
+                    .hint = "train with one process, or on another kind of device"});
 }
 
 [[noreturn]] void throw_not_connected(const std::string& cause) {
@@ -73,12 +81,12 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     // are connected.
     gloo->barrier()->wait();
     group->setBackend(c10::DeviceType::CPU, BackendType::GLOO, gloo);
-    if (state.device().is_cuda()) {
+    if (const c10::DeviceType kind = state.device().type(); kind != c10::kCPU) {
       if (options.cuda_backend == CudaBackend::kGloo) {
-        group->setBackend(c10::DeviceType::CUDA, BackendType::GLOO, gloo);
+        group->setBackend(kind, BackendType::GLOO, gloo);
       } else {
-        group->setBackend(c10::DeviceType::CUDA, BackendType::NCCL,
-                          open_nccl(store, state, *options.timeout));
+        const auto own = open_for_device(store, state, *options.timeout);
+        group->setBackend(kind, c10d::ProcessGroup::strToBackendType(own->getBackendName()), own);
       }
     }
     group->setDefaultBackend(BackendType::GLOO);

@@ -1,27 +1,35 @@
-#include <ATen/Context.h>
-
-#include <mutex>
-
 #include "accelerate/communicator.h"
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/rng_types.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
+#include "device/generators.h"
 
 namespace accelerate {
 namespace {
 
+at::Generator generator_of_accelerator(std::optional<c10::Device> gpu) {
+  if (gpu && gpu->is_cpu()) {
+    throw UsageError({.what = gpu->str() + " is not a GPU",
+                      .where = "synchronize_rng_states",
+                      .hint = "pass the device whose random state 'cuda' means"});
+  }
+  for (const VisibleDevices& kind : device::visible_devices()) {
+    if (kind.count == 0 || (gpu && gpu->type() != kind.type)) continue;
+    return device::device_backend(kind.type).generator(gpu.value_or(kind.type));
+  }
+  throw UsageError({.what = "there is no GPU whose random state could be synchronised",
+                    .where = "synchronize_rng_states",
+                    .hint = "leave 'cuda' out of the types"});
+}
+
 at::Generator generator_of(RngType type, const std::optional<at::Generator>& generator,
-                           c10::Device gpu) {
+                           std::optional<c10::Device> gpu) {
   switch (type.value()) {
     case RngType::kTorch:
-      return at::globalContext().defaultGenerator(at::Device(at::kCPU));
+      return device::device_backend(c10::kCPU).generator(c10::kCPU);
     case RngType::kCuda:
-      // Before libtorch is asked.
-      if (compat::has_cuda()) return at::globalContext().defaultGenerator(gpu);
-      throw UsageError({.what = "there is no GPU whose random state could be synchronised",
-                        .where = "synchronize_rng_states",
-                        .hint = "leave 'cuda' out of the types"});
+      return generator_of_accelerator(gpu);
     case RngType::kGenerator:
       break;
   }
@@ -48,26 +56,17 @@ RngType::RngType(std::string_view name) {
 }
 
 void synchronize_rng_states(Communicator& communicator, const std::vector<RngType>& types,
-                            std::optional<at::Generator> generator, c10::Device gpu) {
+                            std::optional<at::Generator> generator,
+                            std::optional<c10::Device> gpu) {
   std::vector<at::Generator> generators;
   generators.reserve(types.size());
   detail::stamped(communicator, [&] {
-    if (!gpu.is_cuda()) {
-      throw UsageError({.what = gpu.str() + " is not a GPU",
-                        .where = "synchronize_rng_states",
-                        .hint = "pass the device whose random state 'cuda' means"});
-    }
     for (const RngType type : types) generators.push_back(generator_of(type, generator, gpu));
   });
   for (at::Generator& each : generators) {
-    at::Tensor state;
-    {
-      const std::lock_guard<std::mutex> lock(each.mutex());
-      state = each.get_state();
-    }
+    at::Tensor state = device::generator_state(each);
     communicator.broadcast(state);
-    const std::lock_guard<std::mutex> lock(each.mutex());
-    each.set_state(state);
+    device::set_generator_state(each, state);
   }
 }
 

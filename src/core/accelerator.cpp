@@ -1,7 +1,5 @@
 #include "accelerate/accelerator.h"
 
-#include <ATen/Context.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
@@ -11,10 +9,10 @@
 #include "base/environment.h"
 #include "comm/activity.h"
 #include "comm/timeouts.h"
-#include "compat/cuda_plugin.h"
 #include "core/accelerator_impl.h"
 #include "core/rank_process.h"
 #include "core/requested_capabilities.h"
+#include "device/device_backend.h"
 
 namespace accelerate {
 namespace {
@@ -40,16 +38,6 @@ void complete_options(AcceleratorOptions& options) {
   options.process_group = comm::with_timeouts(options.process_group, environment_variable);
 }
 
-// libtorch asks for its CUDA half once. Where it asked before this library was loaded, as in a
-// program that opens it at run time, it has none for the life of the process.
-void require_cuda_of_libtorch() {
-  if (at::globalContext().hasCUDA()) return;
-  throw UsageError({.what = "libtorch was asked about CUDA before this library was loaded, and "
-                            "remembers that there is none",
-                    .where = "Accelerator",
-                    .hint = "load libaccelerate.so first: torch::manual_seed() asks, too"});
-}
-
 void require_usable_preemption(const PreemptionOptions& options) {
   const auto is_death_by = [&](int signal) { return options.exit_code == 128 + signal; };
   const bool in_range = options.exit_code >= 1 && options.exit_code <= 255;
@@ -72,10 +60,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     complete_options(options);
     impl_->options = options;
     set_up_rank_process(impl_->state);
-    if (impl_->state.device().is_cuda()) {
-      require_cuda_of_libtorch();
-      compat::cuda_plugin()->set_device(impl_->state.device().index());
-    }
+    device::device_backend(device().type()).make_current(device());
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
     impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
                                                    options.separate_random_streams);
@@ -163,7 +148,7 @@ void Accelerator::free_memory() {
   impl_->schedulers.clear();
   impl_->loaders.clear();
   impl_->keeper->free_memory();
-  if (device().is_cuda()) compat::cuda_plugin()->empty_cache();
+  device::device_backend(device().type()).empty_cache();
 }
 
 }  // namespace accelerate

@@ -12,10 +12,10 @@
 
 #include "accelerate/accelerator.h"
 #include "comm/communicator_impl.h"
-#include "compat/gradient_values.h"
 #include "core/accelerator_impl.h"
 #include "optim/drop_gradients.h"
 #include "strategy/ddp/uneven_join.h"
+#include "tensor/gradient_values.h"
 
 namespace accelerate {
 namespace {

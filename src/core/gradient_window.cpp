@@ -7,7 +7,7 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 
@@ -57,7 +57,7 @@ at::Tensor GradientWindow::counted(const at::Tensor& loss, std::optional<double>
   weights_.add(weight, last);
   if (!weight)
     return counter_.divisor() > 1 ? loss / static_cast<double>(counter_.divisor()) : loss;
-  if (compat::ReplayActions::current() != nullptr) {
+  if (device::ReplayActions::current() != nullptr) {
     throw UsageError({.what = "the weight of a loss is a number of the host, which a CUDA graph "
                               "would repeat forever",
                       .where = "backward",

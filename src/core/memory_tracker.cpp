@@ -1,9 +1,5 @@
 #include "accelerate/memory_tracker.h"
 
-#include <ATen/Context.h>
-#include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -13,7 +9,7 @@
 #include <utility>
 
 #include "accelerate/memory.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
 
 namespace accelerate {
 namespace {
@@ -42,16 +38,6 @@ HostMemory host_memory() {
 // for.
 void reset_host_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-c10::CachingDeviceAllocator::DeviceStats device_stats(c10::Device device) {
-  return c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-}
-
-constexpr size_t kAllPools = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-
-void wait_for(c10::Device device) {
-  c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
 std::string readable(int64_t bytes) {
   constexpr std::array<const char*, 5> kUnits{"bytes", "KB", "MB", "GB", "TB"};
   auto value = static_cast<double>(std::abs(bytes));
@@ -78,9 +64,7 @@ std::string line_of(const std::string& what, const MemoryUsage& usage) {
 
 }  // namespace
 
-void clear_device_cache() {
-  if (compat::has_cuda()) compat::cuda_plugin()->empty_cache();
-}
+void clear_device_cache() { device::empty_all_caches(); }
 
 std::string MemoryReport::to_string() const {
   std::array<char, 32> seconds{};
@@ -91,14 +75,11 @@ std::string MemoryReport::to_string() const {
 }
 
 MemoryTracker::MemoryTracker(std::string name, c10::Device device)
-    : name_(std::move(name)), device_(device) {
-  if (device_.is_cuda()) {
-    at::globalContext().lazyInitDevice(c10::kCUDA);
-    if (!device_.has_index()) device_ = c10::impl::VirtualGuardImpl(c10::kCUDA).getDevice();
-    wait_for(device_);
-    c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
-    device_begin_bytes_ = device_stats(device_).allocated_bytes[kAllPools].current;
-  }
+    : name_(std::move(name)), device_(device::device_backend(device.type()).numbered(device)) {
+  const device::DeviceBackend& backend = device::device_backend(device_.type());
+  backend.synchronize(device_);
+  backend.reset_peak_memory(device_);
+  if (const auto memory = backend.memory(device_)) device_begin_bytes_ = memory->allocated_bytes;
   reset_host_peak();
   const HostMemory memory = host_memory();
   host_begin_bytes_ = memory.resident_bytes;
@@ -107,7 +88,8 @@ MemoryTracker::MemoryTracker(std::string name, c10::Device device)
 }
 
 MemoryReport MemoryTracker::report() const {
-  if (device_.is_cuda()) wait_for(device_);
+  const device::DeviceBackend& backend = device::device_backend(device_.type());
+  backend.synchronize(device_);
   MemoryReport report{.name = name_,
                       .wall_time = std::chrono::steady_clock::now() - begin_,
                       .host = {.begin_bytes = host_begin_bytes_},
@@ -118,11 +100,10 @@ MemoryReport MemoryTracker::report() const {
   if (memory.peak_bytes > host_peak_at_begin_bytes_) {
     report.host.peak_bytes = std::max(report.host.peak_bytes, memory.peak_bytes);
   }
-  if (device_.is_cuda()) {
-    const auto allocated = device_stats(device_).allocated_bytes[kAllPools];
+  if (const auto on_device = backend.memory(device_)) {
     report.device_memory = {.begin_bytes = device_begin_bytes_,
-                            .end_bytes = allocated.current,
-                            .peak_bytes = allocated.peak};
+                            .end_bytes = on_device->allocated_bytes,
+                            .peak_bytes = on_device->peak_bytes};
   }
   return report;
 }

@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -159,7 +159,7 @@ at::Tensor OwnSteps::Sample::is_updated_on_device() const {
 void OwnSteps::note(const std::vector<const torch::optim::Optimizer*>& optimizers,
                     GradientStage stage) {
   notes_.clear();
-  if (compat::ReplayActions::current() != nullptr) return;  // nothing happens yet
+  if (device::ReplayActions::current() != nullptr) return;  // nothing happens yet
   ++passes_;
   noted_by_ = std::this_thread::get_id();
   const at::NoGradGuard no_grad;
@@ -217,7 +217,7 @@ std::optional<GradientStage> OwnSteps::read_doubts(Wait wait) {
 }
 
 std::optional<GradientStage> OwnSteps::look() const {
-  if (notes_.empty() || compat::ReplayActions::current() != nullptr) return std::nullopt;
+  if (notes_.empty() || device::ReplayActions::current() != nullptr) return std::nullopt;
   for (const Note& note : notes_) {
     if (!note.trace || is_outdated(note)) continue;
     const auto now = StepTrace::of(*note.optimizer, note.parameter);
@@ -227,13 +227,13 @@ std::optional<GradientStage> OwnSteps::look() const {
 }
 
 std::optional<GradientStage> OwnSteps::compare(Wait wait) {
-  if (empty() || compat::ReplayActions::current() != nullptr) return std::nullopt;
+  if (empty() || device::ReplayActions::current() != nullptr) return std::nullopt;
   if (const auto seen = look()) return seen;
   const at::NoGradGuard no_grad;
   for (const Note& note : notes_) {
     if (!note.sample || is_outdated(note) || note.sample->was_changed()) continue;
     if (!note.sample->is_on_host()) {
-      doubts_.push_back({.is_step = compat::HostCopy(note.sample->is_updated_on_device()),
+      doubts_.push_back({.is_step = device::HostCopy(note.sample->is_updated_on_device()),
                          .stage = note.stage,
                          .pass = passes_});
     } else if (note.sample->is_updated()) {

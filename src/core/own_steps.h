@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "accelerate/prepared_optimizer.h"
-#include "compat/host_copy.h"
+#include "device/host_copy.h"
 #include "optim/step_trace.h"
 
 namespace accelerate {
@@ -87,7 +87,7 @@ class OwnSteps {
   };
   // A comparison that a GPU makes.
   struct Doubt {
-    compat::HostCopy is_step;
+    device::HostCopy is_step;
     GradientStage stage;
     int64_t pass;
   };

@@ -4,7 +4,7 @@
 
 #include "accelerate/process_state.h"
 #include "base/environment.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
 
 namespace accelerate {
 
@@ -14,8 +14,7 @@ uint64_t set_seed(uint64_t seed, const SeedOptions& options) {
         options.rank ? *options.rank : RankEnvironment::read(environment_variable).rank;
     seed += static_cast<uint64_t>(rank);
   }
-  compat::warn_if_gpus_unusable();  // they are not seeded then
-  at::manual_seed(seed);
+  device::seed_all_devices(seed);
   if (options.deterministic) {
     auto& context = at::globalContext();
     context.setDeterministicAlgorithms(true, /*warn_only=*/false);

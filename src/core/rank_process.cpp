@@ -3,12 +3,12 @@
 #include <ATen/Parallel.h>
 
 #include "base/thread_share.h"
-#include "compat/stack_frames.h"
+#include "core/stack_frames.h"
 
 namespace accelerate {
 
 void set_up_rank_process(const ProcessState& state) {
-  compat::leave_out_stack_frames();
+  leave_out_stack_frames();
   if (const auto threads = own_thread_share(state.local_world_size())) {
     at::set_num_threads(*threads);
   }

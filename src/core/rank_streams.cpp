@@ -1,11 +1,12 @@
 #include "core/rank_streams.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
 #include <mutex>
 #include <utility>
+
+#include "device/device_backend.h"
 
 namespace accelerate {
 namespace {
@@ -19,7 +20,7 @@ uint64_t mixed_seed(uint64_t seed, int rank) {
 }
 
 void reseed(c10::Device device, int rank) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
+  at::Generator generator = device::device_backend(device.type()).generator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_current_seed(mixed_seed(generator.current_seed(), rank));
 }
@@ -29,7 +30,7 @@ void reseed(c10::Device device, int rank) {
 void RankStreams::separate() {
   if (std::exchange(separate_, true)) return;
   reseed(c10::kCPU, rank_);
-  if (device_.is_cuda()) reseed(device_, rank_);
+  if (!device_.is_cpu()) reseed(device_, rank_);
 }
 
 }  // namespace accelerate

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -75,7 +75,7 @@ bool ScaledUpdates::step_on_device(torch::optim::Optimizer& optimizer,
                                    const std::function<void(const at::Tensor& found_inf)>& update,
                                    std::function<void(bool skipped)> ended) {
   if (!scaler_.enabled() || !scaler_.on_device()) return false;
-  auto* actions = compat::ReplayActions::current();
+  auto* actions = device::ReplayActions::current();
   const auto settle_last = [this, key = &optimizer] {
     if (is_pending(*key)) settle();
   };
@@ -90,7 +90,7 @@ bool ScaledUpdates::step_on_device(torch::optim::Optimizer& optimizer,
   stepped_.insert(&optimizer);
   auto await = [this, key = &optimizer, found_inf, ended = std::move(ended)] {
     pending_.push_back(
-        {.optimizer = key, .found_inf = compat::HostCopy(found_inf), .ended = ended});
+        {.optimizer = key, .found_inf = device::HostCopy(found_inf), .ended = ended});
   };
   if (actions == nullptr) {
     await();
@@ -119,7 +119,7 @@ void ScaledUpdates::abandon() {
 }
 
 bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
-  if (compat::ReplayActions::current() != nullptr) {
+  if (device::ReplayActions::current() != nullptr) {
     throw UsageError({.what = "the host decides about the updates of this optimizer under fp16",
                       .where = "step",
                       .hint = "use SGD, Adam, AdamW or FlatAdamW"});

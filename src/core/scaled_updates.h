@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "accelerate/grad_scaler.h"
-#include "compat/host_copy.h"
+#include "device/host_copy.h"
 
 namespace accelerate {
 
@@ -77,7 +77,7 @@ class ScaledUpdates {
   // An update that is on its way.
   struct Pending {
     const torch::optim::Optimizer* optimizer;
-    compat::HostCopy found_inf;
+    device::HostCopy found_inf;
     std::function<void(bool skipped)> ended;
   };
 

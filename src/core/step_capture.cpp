@@ -11,9 +11,9 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "comm/communicator_impl.h"
-#include "compat/cuda_plugin.h"
-#include "compat/replay_actions.h"
 #include "core/accelerator_impl.h"
+#include "device/device_backend.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -56,8 +56,8 @@ using Gradients = std::vector<std::pair<at::Tensor, at::Tensor>>;
 
 // What a recording has made.
 struct Recording {
-  std::unique_ptr<compat::DeviceGraph> graph{};
-  compat::ReplayActions actions{};
+  std::unique_ptr<device::DeviceGraph> graph{};
+  device::ReplayActions actions{};
   StepCapture::Tensors inputs{};
   StepCapture::Tensors outputs{};
   Gradients gradients{};
@@ -86,8 +86,9 @@ bool needs_gradient(const at::Tensor& input) { return input.defined() && input.r
 // As many backward passes as libtorch's reducer needs to settle.
 constexpr int kLeastWarmupOfRanks = 11;
 
-bool exchanges_on_device(Communicator& communicator) {
-  return communicator.impl().group()->getBackend(c10::kCUDA)->getBackendName() == "nccl";
+bool exchanges_on_device(Communicator& communicator, const device::DeviceBackend& backend) {
+  const auto ranks = communicator.impl().group()->getBackend(backend.type());
+  return backend.records_collectives(ranks->getBackendName());
 }
 
 }  // namespace
@@ -98,15 +99,16 @@ class StepCapture::Impl {
       : accelerator_(accelerator),
         step_(std::move(step)),
         options_(options),
+        backend_(device::device_backend(accelerator.device().type())),
         loads_(accelerator.impl_->loads) {
     if (options.warmup_steps < 1 || options.most_graphs < 1) {
       throw UsageError({.what = "capture needs at least one step to warm up and one graph",
                         .where = "CaptureOptions"});
     }
-    if (!accelerator.device().is_cuda() || compat::cuda_plugin() == nullptr) {
-      fall_back("there is no GPU");
+    if (std::string reason = backend_.why_no_graph(); !reason.empty()) {
+      fall_back(std::move(reason));
     } else if (accelerator.num_processes() > 1) {
-      if (!exchanges_on_device(accelerator.communicator())) {
+      if (!exchanges_on_device(accelerator.communicator(), backend_)) {
         fall_back("the ranks exchange gradients through the host");
       }
       options_.warmup_steps = std::max(options_.warmup_steps, kLeastWarmupOfRanks);
@@ -138,7 +140,7 @@ class StepCapture::Impl {
   }
 
   Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
-    const compat::KeptGradients kept;
+    const device::KeptGradients kept;
     if (reason_.empty() && std::ranges::any_of(inputs, needs_gradient)) {
       fall_back("an input needs a gradient, which would stay inside the graph");
       recorded_.clear();
@@ -154,7 +156,7 @@ class StepCapture::Impl {
       if (recorded.warm < options_.warmup_steps) {
         ++recorded.warm;
         Tensors outputs;
-        compat::cuda_plugin()->on_side_stream([&] { outputs = step_(inputs); });
+        backend_.on_side_stream([&] { outputs = step_(inputs); });
         return outputs;
       }
       recorded.recording = record(inputs);
@@ -181,7 +183,7 @@ class StepCapture::Impl {
 
   // Graphs of one optimizer have its state in common: what one cannot be replayed with, none can.
   void forget() {
-    if (graphs() > 0) compat::cuda_plugin()->synchronize();  // their work may still run
+    if (graphs() > 0) backend_.synchronize(accelerator_.device());  // their work may still run
     recorded_.clear();
   }
 
@@ -201,7 +203,7 @@ class StepCapture::Impl {
     recorded_.push_front(Recorded{.kind = std::move(kind)});
     if (recorded_.size() > options_.most_graphs) {
       // Its work may still run.
-      if (recorded_.back().recording) compat::cuda_plugin()->synchronize();
+      if (recorded_.back().recording) backend_.synchronize(accelerator_.device());
       recorded_.pop_back();
     }
     return recorded_.front();
@@ -225,9 +227,9 @@ class StepCapture::Impl {
       put_window_back();
     };
     if (accelerator_.gradient_accumulation_steps() == 1) made.actions.mark_gradients(before);
-    made.graph = compat::cuda_plugin()->make_graph();
+    made.graph = backend_.make_graph();
     try {
-      const compat::ReplayActions::Scope scope(made.actions);
+      const device::ReplayActions::Scope scope(made.actions);
       made.graph->record([&] {
         made.outputs = step_(made.inputs);
         accelerator_.finish_iteration();
@@ -284,12 +286,13 @@ class StepCapture::Impl {
 
   void fall_back(std::string reason) {
     reason_ = std::move(reason);
-    log(LogLevel::kWarning, "steps are not recorded as CUDA graphs: " + reason_);
+    log(LogLevel::kWarning, "steps are not recorded as graphs: " + reason_);
   }
 
   Accelerator& accelerator_;
   Step step_;
   CaptureOptions options_;
+  const device::DeviceBackend& backend_;
   std::list<Recorded> recorded_;
   std::string reason_;
   int64_t replays_ = 0;
@@ -297,7 +300,7 @@ class StepCapture::Impl {
 };
 
 void keep_for_replays(const at::Tensor& tensor) {
-  if (auto* actions = compat::ReplayActions::current()) actions->keep(tensor);
+  if (auto* actions = device::ReplayActions::current()) actions->keep(tensor);
 }
 
 StepCapture::StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options)

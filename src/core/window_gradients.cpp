@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "accelerate/errors.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -103,7 +103,7 @@ void WindowGradients::after_pass(bool ends) {
   seen_.clear();
   note_pass(reached, ends);
   // A recorded pass is made by the replays.
-  if (auto* actions = compat::ReplayActions::current()) {
+  if (auto* actions = device::ReplayActions::current()) {
     actions->add_after([this, reached, ends] { note_pass(reached, ends); });
   }
 }

@@ -76,7 +76,7 @@ class RecordedGraph : public at::cuda::CUDAGraph {
   }
 };
 
-class Graph final : public compat::DeviceGraph {
+class Graph final : public device::DeviceGraph {
  public:
   void record(const std::function<void()>& body) override {
     const auto stream = side_stream();
@@ -133,6 +133,6 @@ void on_side_stream(const std::function<void()>& body) {
   put_in_order(side, caller);
 }
 
-std::unique_ptr<compat::DeviceGraph> make_graph() { return std::make_unique<Graph>(); }
+std::unique_ptr<device::DeviceGraph> make_graph() { return std::make_unique<Graph>(); }
 
 }  // namespace accelerate::cuda

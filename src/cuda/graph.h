@@ -4,11 +4,11 @@
 #include <functional>
 #include <memory>
 
-#include "compat/cuda_graph.h"
+#include "device/device_graph.h"
 
 namespace accelerate::cuda {
 
 void on_side_stream(const std::function<void()>& body);
-std::unique_ptr<compat::DeviceGraph> make_graph();
+std::unique_ptr<device::DeviceGraph> make_graph();
 
 }  // namespace accelerate::cuda

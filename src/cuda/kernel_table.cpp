@@ -11,7 +11,7 @@
 namespace accelerate::cuda {
 namespace {
 
-using compat::ColumnSum;
+using device::ColumnSum;
 
 Kind kind_of(at::ScalarType type) {
   switch (type) {
@@ -62,11 +62,11 @@ at::Tensor direct_sum(PartialSums& sums, int which, const ColumnSum& sum, const 
   return add ? at::Tensor() : out;
 }
 
-compat::NormForwardResult norm_forward(const at::Tensor& residual, const at::Tensor& branch,
+device::NormForwardResult norm_forward(const at::Tensor& residual, const at::Tensor& branch,
                                        const at::Tensor& branch_bias, const at::Tensor& weight,
                                        const at::Tensor& bias, double eps, bool rms) {
   const c10::cuda::CUDAGuard device(branch.device());
-  compat::NormForwardResult result;
+  device::NormForwardResult result;
   const int64_t rows = rows_of(branch);
   if (residual.defined() || branch_bias.defined()) result.sum = at::empty_like(branch);
   result.output = at::empty_like(branch);
@@ -325,7 +325,7 @@ at::Tensor norm_of_flat(const at::Tensor& values) {
   return norm;
 }
 
-void update_flat(const compat::FlatAdamWArguments& from) {
+void update_flat(const device::FlatAdamWArguments& from) {
   const c10::cuda::CUDAGuard device(from.parameters.device());
   flat_adamw({.master = floats(from.master),
               .parameters = data(from.parameters),
@@ -351,8 +351,8 @@ void update_flat(const compat::FlatAdamWArguments& from) {
 
 }  // namespace
 
-const compat::CudaKernels* kernel_table() {
-  static constexpr compat::CudaKernels kTable = {
+const device::CudaKernels* kernel_table() {
+  static constexpr device::CudaKernels kTable = {
       .fits_rows = fits_rows,
       .norm_forward = norm_forward,
       .norm_backward = norm_backward,

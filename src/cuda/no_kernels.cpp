@@ -3,6 +3,6 @@
 
 namespace accelerate::cuda {
 
-const compat::CudaKernels* kernel_table() { return nullptr; }
+const device::CudaKernels* kernel_table() { return nullptr; }
 
 }  // namespace accelerate::cuda

@@ -8,9 +8,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "accelerate/export.h"
-#include "compat/cuda_plugin.h"
 #include "cuda/graph.h"
 #include "cuda/kernel_table.h"
+#include "device/cuda_plugin.h"
 
 namespace accelerate::cuda {
 namespace {
@@ -65,7 +65,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store
   return group;
 }
 
-const compat::CudaPlugin kPlugin = {
+const device::CudaPlugin kPlugin = {
     .device_count = device_count,
     .device_uuid = device_uuid,
     .compute_capability = compute_capability,
@@ -87,15 +87,15 @@ const compat::CudaPlugin kPlugin = {
 
 extern "C" {
 
-ACCELERATE_EXPORT const accelerate::compat::CudaPluginVersion* accelerate_cuda_plugin_version() {
-  static constexpr accelerate::compat::CudaPluginVersion kVersion{
-      .table = accelerate::compat::kCudaPluginTable,
+ACCELERATE_EXPORT const accelerate::device::CudaPluginVersion* accelerate_cuda_plugin_version() {
+  static constexpr accelerate::device::CudaPluginVersion kVersion{
+      .table = accelerate::device::kCudaPluginTable,
       .accelerate = ACCELERATE_VERSION,
       .torch = TORCH_VERSION};
   return &kVersion;
 }
 
-ACCELERATE_EXPORT const accelerate::compat::CudaPlugin* accelerate_cuda_plugin() {
+ACCELERATE_EXPORT const accelerate::device::CudaPlugin* accelerate_cuda_plugin() {
   return &accelerate::cuda::kPlugin;
 }
 }

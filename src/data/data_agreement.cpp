@@ -1,13 +1,11 @@
 #include "data/data_agreement.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,7 +14,8 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "base/fnv1a.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
+#include "device/generators.h"
 
 namespace accelerate {
 
@@ -41,29 +40,22 @@ constexpr int kReadingsOfADifference = 16;
 class EqualGenerators {
  public:
   explicit EqualGenerators(c10::Device device) {
-    keep(c10::kCPU);
+    keep_all_of(c10::kCPU);
     // Of a program that stays on the CPU libtorch may have been told that there are no GPUs.
-    const auto* plugin = device.is_cuda() ? compat::cuda_plugin() : nullptr;
-    const int gpus = plugin == nullptr ? 0 : plugin->device_count();
-    for (int index = 0; index < gpus; ++index) {
-      keep(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(index)));
-    }
+    if (!device.is_cpu()) keep_all_of(device.type());
   }
   EqualGenerators(const EqualGenerators&) = delete;
   EqualGenerators& operator=(const EqualGenerators&) = delete;
   ~EqualGenerators() {
-    for (auto& [generator, state] : kept_) {
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      generator.set_state(state);
-    }
+    for (const auto& [generator, state] : kept_) device::set_generator_state(generator, state);
   }
 
  private:
-  void keep(c10::Device device) {
-    at::Generator generator = at::globalContext().defaultGenerator(device);
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    kept_.emplace_back(generator, generator.get_state());
-    generator.set_current_seed(0);
+  void keep_all_of(c10::DeviceType type) {
+    for (const at::Generator& generator : device::device_backend(type).generators()) {
+      kept_.emplace_back(generator, device::generator_state(generator));
+      device::seed_generator(generator, 0);
+    }
   }
 
   std::vector<std::pair<at::Generator, at::Tensor>> kept_;

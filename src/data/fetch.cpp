@@ -39,12 +39,6 @@ namespace {
                    .hint = "return one row for each index, the batch as the first dimension"});
 }
 
-uint64_t mixed_seed(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
-
 }  // namespace
 
 void check_batch_size(size_t returned, size_t asked, const std::type_info& dataset) {
@@ -75,8 +69,8 @@ void rethrow_for_samples(c10::ArrayRef<size_t> indices) {
 
 at::Generator& sample_generator(uint64_t seed, int64_t epoch, size_t index) {
   thread_local at::Generator generator = at::make_generator<at::CPUGeneratorImpl>();
-  const uint64_t place = mixed_seed(mixed_seed(seed) + static_cast<uint64_t>(epoch)) + index;
-  generator.set_current_seed(mixed_seed(place));
+  const uint64_t place = split_mix(split_mix(seed) + static_cast<uint64_t>(epoch)) + index;
+  generator.set_current_seed(split_mix(place));
   return generator;
 }
 

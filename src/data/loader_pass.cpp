@@ -13,7 +13,7 @@
 #include "accelerate/detail/batch_stream_maker.h"
 #include "accelerate/detail/stream_maker.h"
 #include "accelerate/errors.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
 
 namespace accelerate::detail {
 namespace {
@@ -246,15 +246,16 @@ void synchronise_generators(const LoaderSettings& settings, LoaderControl& contr
       synchronise_order(settings, control);
     } else if (type == RngType::kTorch) {
       synchronize_rng_states(*shard.communicator, {type});
-    } else if (shard.device.is_cuda()) {
+    } else if (!shard.device.is_cpu()) {
       synchronize_rng_states(*shard.communicator, {type}, std::nullopt, shard.device);
     }
   }
 }
 
 bool pins_memory(const LoaderOptions& options, const LoaderShard& shard) {
-  const bool useful = shard.place_on_device && shard.device.is_cuda();
-  return options.pin_memory.value_or(useful) && compat::has_cuda();
+  const bool useful =
+      shard.place_on_device && device::device_backend(shard.device.type()).pins_memory();
+  return options.pin_memory ? *options.pin_memory && device::memory_can_be_pinned() : useful;
 }
 
 at::Tensor pinned(const at::Tensor& tensor) {

@@ -4,10 +4,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "accelerate/detail/placing_feed.h"
+#include "device/device_backend.h"
 
 namespace accelerate::detail {
 
-bool has_copy_stream(c10::Device device) { return device.is_cuda(); }
+bool has_copy_stream(c10::Device device) {
+  return device::device_backend(device.type()).copies_beside_compute();
+}
 
 at::Tensor place(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;

@@ -3,7 +3,7 @@
 
 #include "accelerate/detail/worker_feed.h"
 #include "accelerate/errors.h"
-#include "compat/serial_thread.h"
+#include "tensor/serial_thread.h"
 
 namespace accelerate::detail {
 
@@ -21,7 +21,7 @@ void enter_worker_thread() {
     sigdelset(&blocked, own);
   }
   pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
-  compat::make_thread_serial();
+  make_thread_serial();
 }
 
 }  // namespace accelerate::detail

@@ -3,7 +3,6 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
-#include "compat/cuda_plugin.h"
 #include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
@@ -41,12 +40,10 @@ bool cudnn_is_used(const at::Tensor& like) {
 // though the GPU is one for it. What cuDNN does not take, and that alone, is left to libtorch.
 bool runs_by_cudnn(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                    const AttentionOptions& options) {
-  if (!query.is_cuda() || !is_half_precision(query)) return false;
-  const compat::CudaPlugin* plugin = compat::cuda_plugin();
-  const bool hopper = plugin != nullptr && plugin->compute_capability(query.get_device()) >= 90;
+  if (!is_half_precision(query) || !device::prefers_cudnn_attention(query)) return false;
   const bool usual =
       query.size(3) % 8 == 0 && query.size(3) <= 128 && query.size(2) > 1 && query.numel() > 0;
-  if (!hopper || !usual) return false;
+  if (!usual) return false;
   if (chooses_cudnn(query, key, value, options)) return true;
   // cuDNN's backward pass is not deterministic: libtorch is right to refuse it.
   if (at::globalContext().deterministicAlgorithms() || cudnn_is_used(query)) return false;
@@ -144,7 +141,7 @@ struct SelfAttention : FirstOrderFunction<SelfAttention> {
     }
     const bool bias_wanted = saved[2].defined() && context->needs_input_grad(2);
     const auto [packed, bias_sum] = kernels_for(input)->concatenate(
-        found, true, bias_wanted ? gradient_sum_of(saved[2]) : compat::ColumnSum());
+        found, true, bias_wanted ? gradient_sum_of(saved[2]) : device::ColumnSum());
     variable_list result(8);
     if (context->needs_input_grad(0))
       result[0] = product(packed, outputs_first(weight, layout)).view(input.sizes());

@@ -7,6 +7,7 @@
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
+#include "device/device_backend.h"
 
 namespace accelerate::ops {
 namespace {
@@ -23,14 +24,14 @@ bool measures_products() {
 bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& right,
               const at::Tensor& bias, bool add) {
   if (!measures_products() || at::GradMode::is_enabled()) return false;
-  const compat::CudaKernels* kernels = kernels_for(to);
+  const device::CudaKernels* kernels = kernels_for(to);
   return kernels != nullptr && kernels->measured_product(to, left, right, bias, add);
 }
 
 }  // namespace
 
-const compat::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights) {
-  const compat::CudaKernels* kernels = kernels_for(tensor);
+const device::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights) {
+  const device::CudaKernels* kernels = kernels_for(tensor);
   return kernels != nullptr && kernels->fits_rows(tensor, weights) ? kernels : nullptr;
 }
 
@@ -38,10 +39,8 @@ at::Tensor for_kernels(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   const at::Tensor dense = tensor.contiguous();
   constexpr uintptr_t kAccess = 16;
-  if (!dense.is_cuda() || reinterpret_cast<uintptr_t>(dense.data_ptr()) % kAccess == 0) {
-    return dense;
-  }
-  return dense.clone();
+  if (kernels_for(dense) == nullptr) return dense;
+  return reinterpret_cast<uintptr_t>(dense.data_ptr()) % kAccess == 0 ? dense : dense.clone();
 }
 
 void require_same_device(const at::Tensor& tensor, const at::Tensor& other, const char* name,
@@ -77,13 +76,13 @@ at::Tensor float_gradient_of(const at::Tensor& parameter) {
   return fits ? gradient : at::Tensor();
 }
 
-compat::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
+device::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
   if (!parameter.defined() || !parameter.requires_grad()) return {};
   return {.wanted = true, .dtype = parameter.scalar_type(), .add_to = float_gradient_of(parameter)};
 }
 
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {
-  if (measures_products() && left.is_cuda() && !at::GradMode::is_enabled()) {
+  if (measures_products() && kernels_for(left) != nullptr && !at::GradMode::is_enabled()) {
     const at::Tensor to = at::empty({left.size(0), right.size(1)}, left.options());
     if (measured(to, left, right, bias, false)) return to;
   }
@@ -98,7 +97,7 @@ void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right
   if (measured(to, left.t(), right, {}, true)) return;
   if (left.scalar_type() == to.scalar_type()) {
     to.addmm_(left.t(), right);
-  } else if (to.is_cuda() && to.scalar_type() == at::kFloat) {
+  } else if (to.scalar_type() == at::kFloat && device::adds_in_float(to.device().type())) {
     at::addmm_outf(to, left.t(), right, at::kFloat, 1, 1, to);
   } else {
     to.addmm_(left.t().to(to.scalar_type()), right.to(to.scalar_type()));
@@ -107,7 +106,8 @@ void add_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right
 
 void set_product(at::Tensor& to, const at::Tensor& left, const at::Tensor& right) {
   if (measured(to, left.t(), right, {}, false)) return;
-  if (to.is_cuda() && to.scalar_type() == at::kFloat && is_half_type(left.scalar_type())) {
+  if (to.scalar_type() == at::kFloat && is_half_type(left.scalar_type()) &&
+      device::adds_in_float(to.device().type())) {
     at::mm_outf(left.t(), right, at::kFloat, to);
   } else {
     to.zero_();

@@ -6,13 +6,13 @@
 #include <optional>
 
 #include "accelerate/ops.h"
-#include "compat/cuda_kernels.h"
+#include "device/cuda_kernels.h"
 
 namespace accelerate::ops {
 
-using compat::kernels_for;
+using device::kernels_for;
 // The same where they also take rows like those of `tensor`, with weights of dtype `weights`.
-const compat::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights);
+const device::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights);
 
 // `tensor` as kernels read it: dense, and at an address where 16-byte accesses may begin. The
 // tensor itself where it is so. Differentiable.
@@ -39,7 +39,7 @@ bool wants_gradient(const at::Tensor& tensor);
 at::Tensor float_gradient_of(const at::Tensor& parameter);
 
 // How the sum over rows that is the gradient of `parameter` is to be delivered.
-compat::ColumnSum gradient_sum_of(const at::Tensor& parameter);
+device::ColumnSum gradient_sum_of(const at::Tensor& parameter);
 
 // left right + bias, where `bias` may be undefined. The way of products of half precision on CUDA
 // is measured where ACCELERATE_TUNE_PRODUCTS says so.

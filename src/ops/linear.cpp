@@ -2,6 +2,7 @@
 #include <torch/autograd.h>
 
 #include "accelerate/ops.h"
+#include "device/device_backend.h"
 #include "ops/gradients.h"
 
 namespace accelerate::ops {
@@ -52,8 +53,9 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const at::T
   const at::Tensor own_input = autocast_value(input);
   const at::Tensor own_weight = autocast_value(weight);
   const at::Tensor own_bias = autocast_value(bias);
-  // Float64 and the like keep libtorch's own gradient; on the CPU it is as good.
-  if (!input.is_cuda()) {
+  // A node of our own is worth it where gradients can be added in float32; else libtorch's is as
+  // good.
+  if (!device::adds_in_float(input.device().type())) {
     return at::linear(own_input, outputs_first(own_weight, layout), own_bias);
   }
   auto sizes = input.sizes().vec();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 #include "optim/grouped_step.h"
 #include "optim/recorded_scalars.h"
 
@@ -72,7 +72,7 @@ class AdamStep final : public GroupedStep {
   void update(TensorBucket& bucket, const torch::optim::OptimizerOptions& options) override {
     const auto& own = static_cast<const Options&>(options);
     const auto [beta1, beta2] = own.betas();
-    if (auto* actions = compat::ReplayActions::current()) {
+    if (auto* actions = device::ReplayActions::current()) {
       const at::Tensor rate = scalars_.take();
       const at::Tensor count = scalars_.take();
       // Written from the host only where it is not what the graph itself left there.

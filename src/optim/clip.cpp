@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "compat/gradient_values.h"
 #include "optim/small_tensors.h"
+#include "tensor/gradient_values.h"
 
 namespace accelerate {
 namespace {

@@ -4,7 +4,7 @@
 #include <ATen/ops/_foreach_zero.h>
 #include <torch/optim/optimizer.h>
 
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 
@@ -19,8 +19,8 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
 // Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
 // (DdpOptions::gradient_as_bucket_view) do not allow.
 void drop_gradients(const std::vector<at::Tensor>& parameters, bool set_to_none) {
-  const bool keeps_memory = compat::KeptGradients::active();
-  const auto* actions = compat::ReplayActions::current();
+  const bool keeps_memory = device::KeptGradients::active();
+  const auto* actions = device::ReplayActions::current();
   std::vector<at::Tensor> kept;
   for (const at::Tensor& parameter : parameters) {
     at::Tensor& gradient = parameter.mutable_grad();

@@ -15,7 +15,7 @@ namespace accelerate {
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
 
 // What zero_grad() of torch does, where nothing is recorded; gradients that graphs remember keep
-// their memory (compat::KeptGradients).
+// their memory (device::KeptGradients).
 void drop_gradients(const std::vector<at::Tensor>& parameters, bool set_to_none);
 
 }  // namespace accelerate

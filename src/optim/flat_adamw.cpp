@@ -6,8 +6,8 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
-#include "compat/cuda_kernels.h"
-#include "compat/replay_actions.h"
+#include "device/cuda_kernels.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -50,7 +50,7 @@ at::Tensor random_numbers(int64_t count, const at::Tensor& step, uint64_t seed) 
 }
 
 // Cuts the lower half of each float off after a random number was added to it.
-at::Tensor rounded_by_chance(const at::Tensor& values, const compat::FlatAdamWArguments& from) {
+at::Tensor rounded_by_chance(const at::Tensor& values, const device::FlatAdamWArguments& from) {
   const at::Tensor bits = values.view(at::kInt);
   const at::Tensor random =
       random_numbers(values.numel(), from.step, from.seed).bitwise_and_(0xffff).to(at::kInt);
@@ -59,7 +59,7 @@ at::Tensor rounded_by_chance(const at::Tensor& values, const compat::FlatAdamWAr
 }
 
 // The update by operators of libtorch. All scalars stay tensors: nothing waits for a device.
-void compose_update(const compat::FlatAdamWArguments& from) {
+void compose_update(const device::FlatAdamWArguments& from) {
   at::Tensor gradient = from.gradient;
   if (from.norm.defined()) {
     gradient = gradient * (from.max_norm / (from.norm + 1e-6)).clamp_max(1.0);
@@ -113,7 +113,7 @@ void FlatAdamW::refresh_learning_rate() {
 }
 
 at::Tensor FlatAdamW::gradient_norm() const {
-  const auto* kernels = compat::kernels_for(flat_->values());
+  const auto* kernels = device::kernels_for(flat_->values());
   return kernels != nullptr ? kernels->flat_norm(flat_->gradient()) : flat_->gradient().norm();
 }
 
@@ -126,7 +126,7 @@ at::Tensor FlatAdamW::step(LossClosure closure) {
   }
   const at::NoGradGuard no_grad;
   flat_->collect_gradients();
-  if (auto* actions = compat::ReplayActions::current()) {
+  if (auto* actions = device::ReplayActions::current()) {
     const auto present = [this] {
       return static_cast<const torch::optim::AdamWOptions&>(param_groups().at(0).options());
     };
@@ -147,7 +147,7 @@ at::Tensor FlatAdamW::step(LossClosure closure) {
   }
   norm_ = options_.max_norm > 0 ? gradient_norm() : at::Tensor();
   const auto [beta1, beta2] = own.betas();
-  const compat::FlatAdamWArguments arguments{
+  const device::FlatAdamWArguments arguments{
       .master = flat_->masters(),
       .parameters = flat_->values(),
       .gradient = flat_->gradient(),
@@ -166,7 +166,7 @@ at::Tensor FlatAdamW::step(LossClosure closure) {
       .stochastic_rounding = options_.stochastic_rounding,
       .seed = options_.seed,
   };
-  const auto* kernels = compat::kernels_for(flat_->values());
+  const auto* kernels = device::kernels_for(flat_->values());
   if (kernels != nullptr) {
     kernels->flat_adamw(arguments);
   } else {

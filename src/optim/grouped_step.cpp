@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "accelerate/errors.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -122,7 +122,7 @@ at::Tensor GroupedStep::step(LossClosure closure) {
     loss = closure();
   }
   const at::NoGradGuard no_grad;
-  const bool recording = compat::ReplayActions::current() != nullptr;
+  const bool recording = device::ReplayActions::current() != nullptr;
   if (recording && !recordable()) refuse_recording();
   if (recording) check_groups_before_replays();
   look_for_repeated_parameters();
@@ -168,7 +168,7 @@ void GroupedStep::step_together(at::TensorList parameters,
   for (TensorBucket& bucket : buckets_) {
     update(bucket, options);
     // A recorded update is made, and counted, by the replays.
-    if (compat::ReplayActions::current() != nullptr) continue;
+    if (device::ReplayActions::current() != nullptr) continue;
     for (int64_t* counter : bucket.counters) *counter = bucket.step;
     if (found_inf_.defined()) counted_ahead(bucket.parameters);
   }
@@ -238,7 +238,7 @@ void GroupedStep::check_groups_before_replays() {
     }
     return groups;
   };
-  compat::ReplayActions::current()->add_check(
+  device::ReplayActions::current()->add_check(
       [present, known = present()] { return present() == known; });
 }
 

@@ -12,7 +12,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 #include "optim/grouped_step.h"
 
 namespace accelerate {
@@ -43,7 +43,7 @@ class OwnStep final : public OptimizerStep {
  public:
   explicit OwnStep(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
   at::Tensor step(LossClosure closure) override {
-    if (compat::ReplayActions::current() != nullptr) {
+    if (device::ReplayActions::current() != nullptr) {
       throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
                         .where = "step",
                         .hint = "use SGD, Adam, AdamW or FlatAdamW"});

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 
@@ -18,7 +18,7 @@ class RecordedScalars {
   // To be called by updates that are not recorded: lays `count` scalars by where recordings may
   // follow.
   void lay_by(c10::Device device, int count) {
-    if (!compat::KeptGradients::active()) return;
+    if (!device::KeptGradients::active()) return;
     for (int i = 0; i < count && spares_.size() < kMostSpares; ++i) {
       spares_.push_back(at::empty({}, at::TensorOptions(at::kFloat).device(device)));
     }

@@ -3,7 +3,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/optim/sgd.h>
 
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 #include "optim/grouped_step.h"
 #include "optim/recorded_scalars.h"
 
@@ -53,7 +53,7 @@ class SgdStep final : public GroupedStep {
                       own.momentum(), rate, own.dampening(), own.nesterov(), /*maximize=*/false,
                       first, /*grad_scale=*/std::nullopt, found_inf());
     };
-    if (auto* actions = compat::ReplayActions::current()) {
+    if (auto* actions = device::ReplayActions::current()) {
       if (first) RecordedScalars::refuse_first_step();
       const at::Tensor rate = scalars_.take();
       actions->add_check([this, parameters = bucket.parameters, momenta = bucket.state[0], &own,

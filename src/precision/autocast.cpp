@@ -5,22 +5,24 @@
 #include <string>
 
 #include "accelerate/errors.h"
+#include "device/device_backend.h"
 
 namespace accelerate {
 namespace {
 
 void require_supported(c10::DeviceType device_type, c10::ScalarType dtype) {
-  if (device_type != c10::kCPU && device_type != c10::kCUDA) {
+  const device::DeviceBackend& backend = device::device_backend(device_type);
+  const auto supports = [&](c10::ScalarType type) { return backend.supports_autocast(type); };
+  if (supports(dtype)) return;
+  if (!supports(c10::kHalf) && !supports(c10::kBFloat16)) {
     throw UsageError(
         {.what = "autocast is not available on " + c10::DeviceTypeName(device_type, true),
          .where = "autocast",
          .hint = "use it on cpu or cuda"});
   }
-  if (dtype != c10::ScalarType::Half && dtype != c10::ScalarType::BFloat16) {
-    throw UsageError({.what = std::string("autocast cannot compute in ") + c10::toString(dtype),
-                      .where = "autocast",
-                      .hint = "use kHalf or kBFloat16"});
-  }
+  throw UsageError({.what = std::string("autocast cannot compute in ") + c10::toString(dtype),
+                    .where = "autocast",
+                    .hint = "use kHalf or kBFloat16"});
 }
 
 }  // namespace
@@ -57,7 +59,7 @@ PrecisionPolicy::PrecisionPolicy(MixedPrecision precision, c10::Device device,
                                  const PrecisionOptions& options)
     : precision_(precision), device_(device), options_(options) {
   if (precision != MixedPrecision::kFp8) return;
-  if (!device.is_cuda()) {
+  if (!device::device_backend(device.type()).multiplies_float8(device)) {
     throw UsageError({.what = "fp8 needs a GPU of compute capability 8.9 or more; this process "
                               "computes on " +
                               device.str(),

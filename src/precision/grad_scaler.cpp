@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "compat/gradient_values.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
+#include "tensor/gradient_values.h"
 
 namespace accelerate {
 namespace {
@@ -205,7 +205,7 @@ void GradScaler::update() {
   for (const auto& [optimizer, state] : iteration_) {
     found_inf = found_inf.defined() ? found_inf + state.found_inf : state.found_inf;
   }
-  if (auto* actions = compat::ReplayActions::current()) {
+  if (auto* actions = device::ReplayActions::current()) {
     actions->add_check([this, recorded = options_] {
       return recorded.growth_factor == options_.growth_factor &&
              recorded.backoff_factor == options_.backoff_factor &&

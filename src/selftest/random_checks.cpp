@@ -13,13 +13,13 @@ Findings check_synchronisation(Accelerator& accelerator) {
   const c10::Device device = accelerator.device();
   set_seed(100, {.device_specific = true, .rank = accelerator.process_index()});
   synchronize_rng_states(accelerator.communicator(), {RngType::kTorch});
-  if (device.is_cuda()) {
+  if (!device.is_cpu()) {
     synchronize_rng_states(accelerator.communicator(), {RngType::kCuda}, std::nullopt, device);
   }
   const at::Tensor own = draw(device);
   set_seed(100, {.rank = accelerator.process_index()});
   expect_same("numbers after rank 0's state was given to all", own, draw(device));
-  return {.detail = device.is_cuda() ? "CPU and GPU" : "CPU"};
+  return {.detail = device.is_cpu() ? "CPU" : "CPU and GPU"};
 }
 
 Findings check_seeds(Accelerator& accelerator) {

@@ -26,11 +26,6 @@ struct Place {
                     device, gpus)
 };
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 // Ranks in containers may have equal numbers in process tables of their own.
 std::string process_name() {
   std::error_code error;

@@ -13,8 +13,8 @@
 
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
-#include "compat/cuda_plugin.h"
 #include "cuda/lone_gpu.h"
+#include "device/cuda_plugin.h"
 
 namespace accelerate {
 namespace {
@@ -308,9 +308,9 @@ TEST_F(CaptureTest, CollectivesOfNcclArePartOfTheGraph) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
-    const auto group =
-        comm::open_process_group(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-                                 std::make_shared<comm::CollectiveLog>());
+    const auto group = comm::open_process_group(
+        meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+        std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
     Accelerator accelerator;
     auto step = accelerator.capture([&](const Tensors& in) -> Tensors {
       std::vector<at::Tensor> sum{in[0] * 2};
@@ -404,7 +404,7 @@ void train_without_waiting(MixedPrecision precision) {
       torch::randn({48, 8}, at::TensorOptions(at::kBFloat16).device(accelerator.device()))
           .requires_grad_();
   for (int i = 0; i < 5; ++i) {
-    if (i == 2) compat::cuda_plugin()->forbid_waiting(true);
+    if (i == 2) device::cuda_plugin()->forbid_waiting(true);
     optimizer.zero_grad();
     accelerator.backward(torch::nn::functional::cross_entropy(model(x), y));
     accelerator.clip_grad_norm_(model->parameters(), 0.5);
@@ -417,7 +417,7 @@ void train_without_waiting(MixedPrecision precision) {
     ops::linear_cross_entropy(x.to(at::kBFloat16), table, y).backward();
   }
   EXPECT_ANY_THROW(x.sum().item<float>());  // the check is on
-  compat::cuda_plugin()->forbid_waiting(false);
+  device::cuda_plugin()->forbid_waiting(false);
 }
 
 // With a schedule, clipping and accumulation; under fp16 a replay waits for the last but one.
@@ -445,9 +445,9 @@ TEST_F(CaptureTest, ReplaysNeverWaitForTheGpu) {
     const at::Tensor x = torch::randn({16, 8}, accelerator.device());
     for (int i = 0; i < 10; ++i) step({x});
     EXPECT_EQ(step.graphs(), 2u);
-    compat::cuda_plugin()->forbid_waiting(true);
+    device::cuda_plugin()->forbid_waiting(true);
     for (int i = 0; i < 8; ++i) EXPECT_NO_THROW(step({x})) << i;
-    compat::cuda_plugin()->forbid_waiting(false);
+    device::cuda_plugin()->forbid_waiting(false);
     EXPECT_EQ(step.replays(), 12);
   });
 }

@@ -3,7 +3,7 @@
 #include <accelerate/safetensors.h>
 
 #include "checkpoint/state/snapshot.h"
-#include "compat/cuda_plugin.h"
+#include "device/cuda_plugin.h"
 #include "multiproc/resume_training.h"
 
 namespace accelerate::test {
@@ -13,7 +13,7 @@ namespace {
 struct GpuRanks : Ranks {
   void SetUp() override {
     run(1, [](const Rank&) {
-      if (compat::cuda_plugin() == nullptr || compat::cuda_plugin()->device_count() == 0) {
+      if (device::cuda_plugin() == nullptr || device::cuda_plugin()->device_count() == 0) {
         GTEST_SKIP() << "no GPU";
       }
     });
@@ -166,7 +166,7 @@ TEST_F(CudaCheckpoint, AnOptimizerIsSavedWithoutAStepThatTurnsOutToBeSkipped) {
 
 TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
   run(1, [](const Rank&) {
-    compat::cuda_plugin();  // loads what libtorch needs for a GPU
+    device::cuda_plugin();  // loads what libtorch needs for a GPU
     const at::Tensor values = torch::randn({1000, 1000}, at::kCUDA);
     checkpoint::Snapshot snapshot(true);
     snapshot.add("model.safetensors", [&] {
@@ -189,7 +189,7 @@ TEST_F(CudaCheckpoint, ASnapshotOfTheGpuIsPageLockedAndComplete) {
 TEST_F(CudaCheckpoint, ModelsGoFromTheGpuIntoFilesAndBack) {
   const StateFolder folder;
   run(1, [&](const Rank&) {
-    compat::cuda_plugin();  // loads what libtorch needs for a GPU
+    device::cuda_plugin();  // loads what libtorch needs for a GPU
     torch::manual_seed(1);
     DropoutNet net(false);
     save_model(net, folder / "cpu");

@@ -7,9 +7,9 @@
 #include "accelerate/accelerate.h"
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
-#include "compat/cuda_plugin.h"
 #include "compat/reducer.h"
 #include "cuda/lone_gpu.h"
+#include "device/cuda_plugin.h"
 #include "support/ranks.h"
 
 namespace accelerate {
@@ -112,9 +112,9 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
-    const auto group =
-        comm::open_process_group(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-                                 std::make_shared<comm::CollectiveLog>());
+    const auto group = comm::open_process_group(
+        meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+        std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
     std::vector<at::Tensor> tensors{torch::arange(5, state.device()).to(torch::kFloat)};
     group->allreduce(tensors)->wait();
     EXPECT_EQ(tensors[0].sum().item<float>(), 10.0F);
@@ -140,7 +140,7 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
 TEST_F(Ranks, NcclRefusesTwoRanksOnOneGpuWithAnExplanation) {
   run(2, [](const Rank&) {
     REQUIRE_GPU();
-    if (compat::cuda_plugin()->device_count() > 1) GTEST_SKIP() << "more than one GPU";
+    if (device::cuda_plugin()->device_count() > 1) GTEST_SKIP() << "more than one GPU";
     try {
       const Accelerator accelerator;
       FAIL() << "two ranks were put on one GPU";
@@ -174,12 +174,12 @@ TEST_F(Ranks, GlooTakesCudaTensors) {
 
 TEST_F(Ranks, TwoRanksOnOneGpuTrainLikeOneWithTheJoinedBatch) {
   const auto two = run_collect(2, [](const Rank&) {
-    if (compat::cuda_plugin() == nullptr) return std::vector<float>();
+    if (device::cuda_plugin() == nullptr) return std::vector<float>();
     const at::Tensor row = train({.process_group = kGlooOnCuda}, 16);
     return std::vector<float>(row.data_ptr<float>(), row.data_ptr<float>() + row.numel());
   });
   const auto one = run_collect(1, [](const Rank&) {
-    if (compat::cuda_plugin() == nullptr) return std::vector<float>();
+    if (device::cuda_plugin() == nullptr) return std::vector<float>();
     const at::Tensor row = train({}, 32);
     return std::vector<float>(row.data_ptr<float>(), row.data_ptr<float>() + row.numel());
   });

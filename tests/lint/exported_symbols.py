@@ -2,7 +2,7 @@
 """Checks that shared libraries export their public API and nothing else.
 
 A symbol of namespace accelerate must be a function that a public header declares with ACCELERATE_EXPORT, belong to a
-class declared so, or be named in src/compat/plugin_symbols.txt, the list of what the libraries of this project give each
+class declared so, or be named in src/device/plugin_symbols.txt, the list of what the libraries of this project give each
 other. Symbols of other namespaces may only be those that compilers emit in every library that uses them (inline
 functions and templates of libstdc++ and libtorch, whose headers ask for default visibility). The other way round, a
 name that only the header of another library declares is not defined a second time, and no name on the list is stale.
@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TIER_TWO = ROOT / "src/compat/plugin_symbols.txt"
+TIER_TWO = ROOT / "src/device/plugin_symbols.txt"
 # Namespaces of headers that give their names default visibility whatever the compiler is told.
 FOREIGN = {"std", "__gnu_cxx", "at", "c10", "c10d", "caffe2", "torch"}
 # nm's letters for what every library may define: the dynamic linker takes one of them for the whole process.

@@ -9,7 +9,7 @@
 
 #include <optional>
 
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 #include "transformers/models/t5_stack.h"
 
 namespace accelerate::transformers {
@@ -95,10 +95,10 @@ TEST(Rotary, PositionsThatAreNamedAndThoseThatFollowHaveTheSameAngles) {
 TEST(Rotary, ARecordedStepKeepsTheTableThatALongerTextReplaces) {
   Rotary rotary(RotaryOptions::from_config(with_rope(R"("rope_theta": 10000.0)"), 8));
   const at::Tensor like = at::zeros({1});
-  auto actions = std::make_optional<compat::ReplayActions>();
+  auto actions = std::make_optional<device::ReplayActions>();
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> table;
   {
-    const compat::ReplayActions::Scope recording(*actions);
+    const device::ReplayActions::Scope recording(*actions);
     const auto [cosine, sine] = rotary.at(0, 8, like);
     table = cosine.storage().getWeakStorageImpl();
   }

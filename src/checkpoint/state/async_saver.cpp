@@ -9,7 +9,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
-#include "compat/serial_thread.h"
+#include "tensor/serial_thread.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -19,7 +19,7 @@ constexpr int kNice = 10;
 
 void yield_to_training() {
   setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);  // of this thread alone
-  compat::make_thread_serial();
+  make_thread_serial();
 }
 
 }  // namespace

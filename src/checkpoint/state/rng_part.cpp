@@ -1,11 +1,9 @@
 #include "checkpoint/state/rng_part.h"
 
-#include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 
 #include <cstddef>
 #include <filesystem>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -14,36 +12,28 @@
 
 #include "accelerate/errors.h"
 #include "checkpoint/name_list.h"
-#include "compat/cuda_plugin.h"
+#include "device/device_backend.h"
+#include "device/generators.h"
 #include "files/durable/checksum.h"
 
 namespace accelerate::checkpoint {
 namespace {
 
 constexpr const char* kCpu = "torch_manual_seed";
-constexpr const char* kCuda = "torch_cuda_manual_seed";
 constexpr const char* kDevice = "device_index";
 constexpr const char* kStep = "step";
 constexpr const char* kWrittenBy = "written_by";  // Python's library does not write it
 constexpr const char* kPython = "random_state";
 constexpr const char* kNumpy = "numpy_random_seed";
 
+// "torch_cuda_manual_seed": the key of the states of all devices of one kind beside the CPU.
+std::string key_of(c10::Device device) {
+  return "torch_" + c10::DeviceTypeName(device.type(), /*lower_case=*/true) + "_manual_seed";
+}
+
 at::Generator generator_of(c10::Device device) {
-  return at::globalContext().defaultGenerator(device);
+  return device::device_backend(device.type()).generator(device);
 }
-
-at::Tensor state_of(c10::Device device) {
-  at::Generator generator = generator_of(device);
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  return generator.get_state();
-}
-
-int gpu_count() {
-  const auto* plugin = compat::cuda_plugin();  // before libtorch is asked
-  return plugin == nullptr ? 0 : plugin->device_count();
-}
-
-c10::Device gpu(int index) { return {c10::kCUDA, static_cast<c10::DeviceIndex>(index)}; }
 
 // Another stream of random numbers for each rank, the same whenever the checkpoint is loaded.
 uint64_t derived_seed(const at::Tensor& state, int rank) {
@@ -80,16 +70,19 @@ class RngPart final : public StatePart {
   RngPart(int rank, c10::Device device, int64_t step) : rank_(rank), device_(device), step_(step) {}
 
   void save(Snapshot& snapshot) const override {
-    TorchDict states{
-        {kWrittenBy, "Accelerate for C++"}, {kStep, step_}, {kCpu, state_of(c10::kCPU)}};
+    TorchDict states{{kWrittenBy, "Accelerate for C++"},
+                     {kStep, step_},
+                     {kCpu, device::generator_state(generator_of(c10::kCPU))}};
     add_states_of_python(states);
     // Of a program that stays on the CPU libtorch may have been told that there are no GPUs.
-    if (const int gpus = device_.is_cuda() ? gpu_count() : 0; gpus > 0) {
+    if (!device_.is_cpu()) {
       std::vector<TorchValue> all;
-      for (int index = 0; index < gpus; ++index) all.emplace_back(state_of(gpu(index)));
-      states.set(kCuda, all);
+      for (const auto& generator : device::device_backend(device_.type()).generators()) {
+        all.emplace_back(device::generator_state(generator));
+      }
+      states.set(key_of(device_), all);
+      states.set(kDevice, static_cast<int64_t>(device_.index()));
     }
-    if (device_.is_cuda()) states.set(kDevice, static_cast<int64_t>(device_.index()));
     snapshot.add(rng_file(rank_), states);
   }
 
@@ -98,21 +91,23 @@ class RngPart final : public StatePart {
     const TorchValue file = reader.archive(name);
     const TorchDict& states = file.as_dict();
     add(c10::kCPU, states.at(kCpu).as_tensor(), reader.where(name));
-    const TorchValue* of_gpus = states.find(std::string_view(kCuda));
-    if (device_.is_cuda()) {
-      if (of_gpus == nullptr) {
-        reader.note(name + ": it holds no random state of a GPU, which gets a new seed");
-        seeds_own_gpu_ = true;
+    const std::string own_key = device_.is_cpu() ? std::string() : key_of(device_);
+    if (!device_.is_cpu()) {
+      const TorchValue* of_devices = states.find(std::string_view(own_key));
+      if (of_devices == nullptr) {
+        reader.note(name + ": it holds no random state of a " +
+                    device::device_backend(device_.type()).noun() + ", which gets a new seed");
+        seeds_own_device_ = true;
       } else {
-        add_gpus(of_gpus->as_sequence(), states.find(std::string_view(kDevice)),
-                 reader.where(name));
+        add_devices(of_devices->as_sequence(), states.find(std::string_view(kDevice)),
+                    reader.where(name));
       }
     }
     std::vector<std::string> others;
     for (const auto& [key, value] : states.entries()) {
       const std::string& entry = key.as_string();
       const bool known = entry == kCpu || entry == kDevice || entry == kStep ||
-                         entry == kWrittenBy || (entry == kCuda && device_.is_cuda()) ||
+                         entry == kWrittenBy || entry == own_key ||
                          (reader.is_ours() && (entry == kPython || entry == kNumpy));
       if (!known) others.push_back(entry);
     }
@@ -120,18 +115,15 @@ class RngPart final : public StatePart {
   }
 
   void apply() override {
-    if (seeds_own_gpu_) {
-      at::Generator generator = generator_of(device_);
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      generator.set_current_seed(derived_seed(states_.front().second, rank_));  // the CPU's
+    if (seeds_own_device_) {
+      const at::Tensor& of_cpu = states_.front().second;
+      device::seed_generator(generator_of(device_), derived_seed(of_cpu, rank_));
     }
     for (const auto& [device, state] : states_) {
-      at::Generator generator = generator_of(device);
-      const std::lock_guard<std::mutex> lock(generator.mutex());
       if (derived_) {
-        generator.set_current_seed(derived_seed(state, rank_));
+        device::seed_generator(generator_of(device), derived_seed(state, rank_));
       } else {
-        generator.set_state(state);
+        device::set_generator_state(generator_of(device), state);
       }
     }
   }
@@ -148,20 +140,22 @@ class RngPart final : public StatePart {
     return rng_file(first);
   }
 
-  // The rank's own GPU takes the state of the one it had, whatever its number; the others that of
-  // their number.
-  void add_gpus(const std::vector<TorchValue>& saved, const TorchValue* saved_index,
-                const std::string& where) {
+  // The rank's own device takes the state of the one it had, whatever its number; the others that
+  // of their number.
+  void add_devices(const std::vector<TorchValue>& saved, const TorchValue* saved_index,
+                   const std::string& where) {
     const int64_t had = saved_index ? saved_index->as_integer() : device_.index();
-    for (int index = 0; index < gpu_count(); ++index) {
+    const int count = device::device_backend(device_.type()).count();
+    for (int index = 0; index < count; ++index) {
       const int64_t from = index == device_.index() ? had : index;
       if (from < 0 || from >= static_cast<int64_t>(saved.size())) continue;
-      add(gpu(index), saved[static_cast<size_t>(from)].as_tensor(), where);
+      add({device_.type(), static_cast<c10::DeviceIndex>(index)},
+          saved[static_cast<size_t>(from)].as_tensor(), where);
     }
   }
 
   void add(c10::Device device, const at::Tensor& state, const std::string& where) {
-    const at::Tensor own = state_of(device);
+    const at::Tensor own = device::generator_state(generator_of(device));
     if (state.scalar_type() != own.scalar_type() || state.sizes() != own.sizes()) {
       throw CheckpointError({.what = "the random state of " + device.str() + " has " +
                                      std::to_string(state.numel()) + " bytes, this libtorch has " +
@@ -185,7 +179,7 @@ class RngPart final : public StatePart {
   c10::Device device_;
   int64_t step_;
   bool derived_ = false;
-  bool seeds_own_gpu_ = false;  // the checkpoint comes from a run without one
+  bool seeds_own_device_ = false;  // the checkpoint comes from a run on another kind of device
   std::vector<std::pair<c10::Device, at::Tensor>> states_;
 };
 

@@ -13,6 +13,7 @@
 #include "accelerate/errors.h"
 #include "checkpoint/archive/torch_archive_writer.h"
 #include "checkpoint/model/safetensors_stream.h"
+#include "device/device_backend.h"
 #include "files/durable/durable_file.h"
 
 namespace accelerate::checkpoint {
@@ -73,7 +74,7 @@ class SnapshotCopies {
 
   at::Tensor copied(const at::Tensor& tensor) {
     if (tensor.device().is_cpu()) return buffers_.empty_like(tensor).copy_(tensor);
-    if (!tensor.device().is_cuda()) return tensor.cpu();
+    if (!device::device_backend(tensor.device().type()).pins_memory()) return tensor.cpu();
     devices_.emplace(tensor.device().type(), tensor.device().index());
     const auto options = at::TensorOptions().dtype(tensor.scalar_type()).pinned_memory(true);
     // Expanded tensors have fewer places in memory than elements, and slices more.

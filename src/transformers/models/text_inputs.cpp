@@ -38,9 +38,9 @@ void check_shape(const at::Tensor& tensor, const at::Tensor& ids, const char* na
                     .hint = "give one number for each position of each text"});
 }
 
-// Whether the numbers are at hand, or are worth waiting for.
+// Whether the numbers are at hand, or are worth waiting for. Tensors of "meta" have none.
 bool can_be_read(const at::Tensor& tensor) {
-  return tensor.is_cpu() || (tensor.is_cuda() && environment_flag("ACCELERATE_DEBUG_MODE"));
+  return tensor.is_cpu() || (!tensor.is_meta() && environment_flag("ACCELERATE_DEBUG_MODE"));
 }
 
 // A number that is neither in [0, count) nor `except`; nothing too where it cannot be read. One

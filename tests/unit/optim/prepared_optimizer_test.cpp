@@ -11,7 +11,7 @@
 #include <optional>
 #include <sstream>
 
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -106,10 +106,10 @@ TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
   }
   PreparedOptimizer optimizer(std::make_shared<torch::optim::AdamW>(groups),
                               std::make_shared<detail::PreparedModels>());
-  const compat::KeptGradients kept;
+  const device::KeptGradients kept;
   optimizer.step();
-  compat::ReplayActions actions;
-  const compat::ReplayActions::Scope recording(actions);
+  device::ReplayActions actions;
+  const device::ReplayActions::Scope recording(actions);
   EXPECT_NO_THROW(optimizer.step());
 }
 
@@ -117,15 +117,15 @@ TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
 struct RecordedUpdate {
   explicit RecordedUpdate(std::shared_ptr<torch::optim::Optimizer> recorded)
       : own(std::move(recorded)), optimizer(own, std::make_shared<detail::PreparedModels>()) {
-    const compat::KeptGradients kept;
+    const device::KeptGradients kept;
     optimizer.step();
-    const compat::ReplayActions::Scope recording(actions);
+    const device::ReplayActions::Scope recording(actions);
     optimizer.step();
   }
 
   std::shared_ptr<torch::optim::Optimizer> own;
   PreparedOptimizer optimizer;
-  compat::ReplayActions actions;
+  device::ReplayActions actions;
 };
 
 std::vector<at::Tensor> parameter_with_gradient() {
@@ -180,10 +180,10 @@ TEST(PreparedOptimizer, ARecordedUpdateDoesNotHoldAfterItsGroupsOrOptionsChanged
 }
 
 TEST(StepCapture, ARecordingKeepsTheTensorsThatAModelGivesToIt) {
-  std::optional<compat::ReplayActions> actions(std::in_place);
+  std::optional<device::ReplayActions> actions(std::in_place);
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given, not_recorded;
   {
-    const compat::ReplayActions::Scope recording(*actions);
+    const device::ReplayActions::Scope recording(*actions);
     const at::Tensor table = torch::ones({4});
     given = table.storage().getWeakStorageImpl();
     keep_for_replays(table);

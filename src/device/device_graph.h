@@ -1,12 +1,12 @@
-// CUDA graphs as the rest of the library sees them.
+// Recorded work of a device as the rest of the library sees it.
 #pragma once
 
 #include <functional>
 #include <memory>
 
-namespace accelerate::compat {
+namespace accelerate::device {
 
-// One recorded sequence of work on the GPU. Not copied; belongs to the device that was current.
+// One recorded sequence of work on a device. Not copied; belongs to the device that was current.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -17,4 +17,4 @@ class DeviceGraph {
   virtual void replay() = 0;
 };
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

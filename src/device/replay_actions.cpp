@@ -1,6 +1,6 @@
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 
-namespace accelerate::compat {
+namespace accelerate::device {
 namespace {
 
 thread_local ReplayActions* the_current = nullptr;
@@ -29,4 +29,4 @@ KeptGradients::KeptGradients() { ++kept_gradients; }
 KeptGradients::~KeptGradients() { --kept_gradients; }
 bool KeptGradients::active() { return kept_gradients > 0; }
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

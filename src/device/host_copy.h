@@ -6,9 +6,10 @@
 
 #include <memory>
 
-namespace accelerate::compat {
+namespace accelerate::device {
 
-// Copies a float32 scalar to the host when the device comes to it. Making one waits for nothing.
+// Copies a float32 scalar to the host when the device comes to it. Making one waits for nothing,
+// where host memory can be pinned for the device.
 class HostCopy {
  public:
   explicit HostCopy(const at::Tensor& scalar);
@@ -20,4 +21,4 @@ class HostCopy {
   std::unique_ptr<c10::Event> made_;  // null for what was on the host already
 };
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

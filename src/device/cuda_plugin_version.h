@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace accelerate::compat {
+namespace accelerate::device {
 
 // Read before anything else of a plug-in is trusted, so this layout never changes.
 struct CudaPluginVersion {
@@ -21,4 +21,4 @@ inline constexpr uint32_t kCudaPluginTable = 1;
 inline constexpr const char* kCudaPluginVersionEntry = "accelerate_cuda_plugin_version";
 inline constexpr const char* kCudaPluginEntry = "accelerate_cuda_plugin";
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

@@ -1,12 +1,12 @@
 // Stands for libaccelerate_cuda.so: two GPUs, and a version that the test sets.
 #include "accelerate/export.h"
-#include "compat/cuda_plugin_version.h"
+#include "device/cuda_plugin_version.h"
 
 extern "C" {
 
-ACCELERATE_EXPORT accelerate::compat::CudaPluginVersion stand_in_version;
+ACCELERATE_EXPORT accelerate::device::CudaPluginVersion stand_in_version;
 
-ACCELERATE_EXPORT const accelerate::compat::CudaPluginVersion* accelerate_cuda_plugin_version() {
+ACCELERATE_EXPORT const accelerate::device::CudaPluginVersion* accelerate_cuda_plugin_version() {
   return &stand_in_version;
 }
 

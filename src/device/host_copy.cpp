@@ -1,13 +1,19 @@
-#include "compat/host_copy.h"
+#include "device/host_copy.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace accelerate::compat {
+#include "device/device_backend.h"
+
+namespace accelerate::device {
 
 HostCopy::HostCopy(const at::Tensor& scalar) {
   if (scalar.is_cpu()) {
     pinned_ = scalar.clone();
+    return;
+  }
+  if (!device_backend(scalar.device().type()).pins_memory()) {
+    pinned_ = scalar.to(at::kCPU);
     return;
   }
   pinned_ = at::empty({}, at::TensorOptions(at::kFloat).pinned_memory(true));
@@ -21,4 +27,4 @@ float HostCopy::value() const {
   return *pinned_.data_ptr<float>();
 }
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

@@ -12,15 +12,15 @@
 #include <string>
 
 #include "accelerate/errors.h"
-#include "compat/cuda_graph.h"
-#include "compat/cuda_plugin_version.h"
+#include "device/cuda_plugin_version.h"
+#include "device/device_graph.h"
 
 namespace c10d {
 class Backend;
 class Store;
 }  // namespace c10d
 
-namespace accelerate::compat {
+namespace accelerate::device {
 
 struct CudaKernels;
 
@@ -90,4 +90,4 @@ int gpu_count();
 // Whether this process can see a GPU. Loads the plug-in as cuda_plugin() does.
 bool has_cuda();
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

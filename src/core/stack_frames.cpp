@@ -1,4 +1,4 @@
-#include "compat/stack_frames.h"
+#include "core/stack_frames.h"
 
 #include <c10/util/Logging.h>
 
@@ -8,7 +8,7 @@
 
 #include "base/environment.h"
 
-namespace accelerate::compat {
+namespace accelerate {
 
 void leave_out_stack_frames() {
   static std::once_flag once;
@@ -20,4 +20,4 @@ void leave_out_stack_frames() {
   });
 }
 
-}  // namespace accelerate::compat
+}  // namespace accelerate

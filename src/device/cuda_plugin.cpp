@@ -1,4 +1,4 @@
-#include "compat/cuda_plugin.h"
+#include "device/cuda_plugin.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <dlfcn.h>
@@ -11,10 +11,10 @@
 #include <string_view>
 
 #include "accelerate/log.h"
-#include "compat/cuda_kernels.h"
-#include "compat/library_version.h"
+#include "base/library_version.h"
+#include "device/cuda_kernels.h"
 
-namespace accelerate::compat {
+namespace accelerate::device {
 namespace {
 
 bool driver_is_present() {
@@ -134,9 +134,16 @@ const CudaKernels* kernels_for(const at::Tensor& tensor) {
   return new_enough ? plugin->kernels : nullptr;
 }
 
+bool prefers_cudnn_attention(const at::Tensor& tensor) {
+  if (!tensor.is_cuda()) return false;
+  constexpr int kHopper = 90;
+  const CudaPlugin* plugin = cuda_plugin();
+  return plugin != nullptr && plugin->compute_capability(tensor.get_device()) >= kHopper;
+}
+
 bool has_cuda() {
   const CudaPlugin* plugin = cuda_plugin();
   return plugin != nullptr && plugin->device_count() > 0;
 }
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

@@ -1,4 +1,4 @@
-#include "compat/gradient_values.h"
+#include "tensor/gradient_values.h"
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,4 +1,4 @@
-#include "compat/cuda_plugin.h"
+#include "device/cuda_plugin.h"
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <string>
 
-#include "compat/library_version.h"
+#include "base/library_version.h"
 
 namespace accelerate::compat {
 namespace {

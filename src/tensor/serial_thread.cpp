@@ -1,9 +1,9 @@
-#include "compat/serial_thread.h"
+#include "tensor/serial_thread.h"
 
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
 
-namespace accelerate::compat {
+namespace accelerate {
 
 void make_thread_serial() {
   at::get_num_threads();  // libtorch sets a new thread's number on the first call
@@ -15,4 +15,4 @@ void make_thread_serial() {
   if (set != nullptr) set(1);
 }
 
-}  // namespace accelerate::compat
+}  // namespace accelerate

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace accelerate::compat {
+namespace accelerate::device {
 
 class ReplayActions {
  public:
@@ -73,4 +73,4 @@ class KeptGradients {
   static bool active();
 };
 
-}  // namespace accelerate::compat
+}  // namespace accelerate::device

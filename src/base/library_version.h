@@ -1,9 +1,9 @@
 // Which version of the library this is.
 #pragma once
 
-namespace accelerate::compat {
+namespace accelerate {
 
 // "0.1.0".
 const char* library_version();
 
-}  // namespace accelerate::compat
+}  // namespace accelerate

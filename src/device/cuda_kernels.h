@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace accelerate::compat {
+namespace accelerate::device {
 
 // Where the sum over rows that belongs to a parameter goes: added to `add_to` if that is defined,
 // else into a new tensor of dtype `dtype`. `wanted` false: nowhere.
@@ -106,4 +106,7 @@ struct CudaKernels {
 // and for GPUs that are older than those it was built for: operators of libtorch do the work then.
 const CudaKernels* kernels_for(const at::Tensor& tensor);
 
-}  // namespace accelerate::compat
+// Whether cuDNN's attention is the fastest on the device of `tensor`: on GPUs from Hopper on.
+bool prefers_cudnn_attention(const at::Tensor& tensor);
+
+}  // namespace accelerate::device

@@ -1,7 +1,0 @@
-#include "compat/library_version.h"
-
-namespace accelerate::compat {
-
-const char* library_version() { return ACCELERATE_VERSION; }
-
-}  // namespace accelerate::compat
