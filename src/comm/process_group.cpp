@@ -1,13 +1,11 @@
 #include "comm/process_group.h"
 
-#include <unistd.h>
-
-#include <climits>
 #include <string>
 #include <utility>
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
+#include "base/host_name.h"
 #include "comm/gpu_owners.h"
 #include "comm/own_address.h"
 #include "comm/watched_backend.h"
@@ -36,11 +34,6 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
       c10::make_intrusive<c10d::PrefixStore>("gloo", store), ranks.rank, ranks.world_size, options);
   auto abort = [backend = gloo.get()] { backend->close_connections(); };
   return watch_backend(std::move(gloo), std::move(abort), alarm, std::move(log));
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = "";
-  return gethostname(name, sizeof name) == 0 ? name : "this machine";
 }
 
 // The way of the rank's own kind of device: NCCL for GPUs.

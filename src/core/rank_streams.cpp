@@ -6,17 +6,15 @@
 #include <mutex>
 #include <utility>
 
+#include "base/split_mix.h"
 #include "device/device_backend.h"
 
 namespace accelerate {
 namespace {
 
-// SplitMix64: seeds that are near each other give streams that are not.
+// Seeds that are near each other give streams that are not.
 uint64_t mixed_seed(uint64_t seed, int rank) {
-  uint64_t mixed = seed + static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL;
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
-  return mixed ^ (mixed >> 31);
+  return split_mix(seed + static_cast<uint64_t>(rank) * kSplitMixStep);
 }
 
 void reseed(c10::Device device, int rank) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "accelerate/errors.h"
+#include "base/split_mix.h"
 
 namespace accelerate::detail {
 namespace {

@@ -2,11 +2,11 @@
 #include <ATen/Parallel.h>
 #include <unistd.h>
 
-#include <array>
 #include <filesystem>
 #include <map>
 #include <set>
 
+#include "base/host_name.h"
 #include "selftest/expect.h"
 
 namespace accelerate::selftest {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/split_mix.h"
 #include "checkpoint/name_list.h"
 #include "device/device_backend.h"
 #include "device/generators.h"
@@ -41,21 +42,18 @@ uint64_t derived_seed(const at::Tensor& state, int rank) {
   const auto* begin = reinterpret_cast<const std::byte*>(bytes.data_ptr<uint8_t>());
   const uint64_t of_state =
       files::checksum_of(std::span<const std::byte>(begin, static_cast<size_t>(bytes.numel())));
-  return of_state ^ (static_cast<uint64_t>(rank) * 0x9E3779B97F4A7C15ULL);
+  return of_state ^ (static_cast<uint64_t>(rank) * kSplitMixStep);
 }
 
 // Python's library restores torch's states only after its own and NumPy's: they get seeds made of
 // torch's. Both are Mersenne twisters of 624 words.
 void add_states_of_python(TorchDict& states) {
   constexpr int64_t kWords = 624;
-  uint64_t seed = derived_seed(states.at(kCpu).as_tensor(), -1);
+  SplitMix numbers(derived_seed(states.at(kCpu).as_tensor(), -1));
   const auto words = [&] {
     std::vector<TorchValue> all;
-    for (int64_t i = 0; i < kWords; ++i) {  // SplitMix64
-      uint64_t mixed = seed += 0x9E3779B97F4A7C15ULL;
-      mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9ULL;
-      mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBULL;
-      all.emplace_back(static_cast<int64_t>((mixed ^ (mixed >> 31)) & 0xFFFFFFFFULL));
+    for (int64_t i = 0; i < kWords; ++i) {
+      all.emplace_back(static_cast<int64_t>(numbers.next() & 0xFFFFFFFFULL));
     }
     return all;
   };

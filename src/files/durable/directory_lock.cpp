@@ -8,6 +8,8 @@
 #include <array>
 #include <cerrno>
 
+#include "base/host_name.h"
+
 namespace accelerate::files {
 namespace {
 
@@ -20,11 +22,7 @@ std::string owner_in(const UniqueFd& file, const std::filesystem::path& path) {
   return line.empty() ? "another process" : std::string(line);
 }
 
-std::string own_name() {
-  std::array<char, 256> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0) host = {"this machine"};
-  return "process " + std::to_string(getpid()) + " on " + host.data();
-}
+std::string own_name() { return "process " + std::to_string(getpid()) + " on " + host_name(); }
 
 // Whether the file that is open is still the one under that path: its last owner may have removed
 // it between our open() and our flock().

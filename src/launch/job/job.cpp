@@ -175,7 +175,7 @@ void keep_earlier_logs(LaunchPlan& plan) {
   if (run == plan.log_run) return;
   plan.log_run = run;
   plan.log_dir = folder_of_run(run);
-  const std::string where = plan.num_machines > 1 && is_own_share ? " on " + host_name() : "";
+  const std::string where = plan.num_machines > 1 && is_own_share ? " on " + short_host_name() : "";
   tell_user(plan, named.string() + where +
                       " holds the output of an earlier run; this one goes to " +
                       plan.log_dir.string());

@@ -167,7 +167,7 @@ void JobRunner::start_workers(const Order& order) {
   for (const auto& [rank, pid] : group_->pids()) {
     const std::string who = starts_ranks ? "rank " + std::to_string(rank) : starter_name(rank);
     sinks_[1].enqueue("accelerate launch: " + who + " is process " + std::to_string(pid) + " on " +
-                      host_name() + "\n");
+                      short_host_name() + "\n");
   }
 }
 
@@ -180,7 +180,7 @@ std::string JobRunner::starter_name(int place) const {
 void JobRunner::report_failed_start(const Error& error) {
   constexpr int kCannotStart = 127;
   const WorkerEnd end{.rank = plan_.machine_rank * plan_.processes_per_machine(),
-                      .host = host_name(),
+                      .host = short_host_name(),
                       .wait_status = W_EXITCODE(kCannotStart, 0),
                       .fate = WorkerFate::kFailed,
                       .exception = error.message()};

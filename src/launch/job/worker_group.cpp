@@ -86,7 +86,7 @@ WorkerGroup::WorkerGroup(const LaunchPlan& plan, const Attempt& attempt,
     : plan_(plan),
       attempt_(attempt),
       around_(around),
-      host_(host_name()),
+      host_(short_host_name()),
       core_shares_(shares_of_plan(plan)) {
   const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null_fd) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/host_name.h"
 #include "launch/plan/folder_entries.h"
 
 namespace accelerate::launch {
@@ -20,10 +21,8 @@ int available_cores() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
-std::string host_name() {
-  char name[256] = {};
-  if (gethostname(name, sizeof name - 1) != 0) return "localhost";
-  const std::string full = name;
+std::string short_host_name() {
+  const std::string full = host_name();
   return full.substr(0, full.find('.'));
 }
 

@@ -9,7 +9,7 @@ namespace accelerate::launch {
 int available_cores();
 
 // The name of this machine, up to the first dot.
-std::string host_name();
+std::string short_host_name();
 
 // GPUs of the NVIDIA driver, also those that CUDA_VISIBLE_DEVICES hides. As cheap as the next.
 int present_gpus();

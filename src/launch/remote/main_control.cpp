@@ -39,7 +39,7 @@ MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
   } else if (has_rank_zero_here(plan)) {
     reservation_ = PortReservation::of(plan.main_port);
   }
-  director_.join(0, host_name());
+  director_.join(0, short_host_name());
 }
 
 // Each attempt gets a port of its own, so that a worker of an earlier one finds nobody there; but

@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kPatienceWithMain{3};
 constexpr std::chrono::seconds kPatienceAfterKill{2};
 
 std::string make_identity() {
-  return host_name() + "." + std::to_string(getpid()) + "." +
+  return short_host_name() + "." + std::to_string(getpid()) + "." +
          std::to_string(std::chrono::system_clock::now().time_since_epoch().count());
 }
 
@@ -81,7 +81,7 @@ void MemberControl::take_connection(UniqueFd socket) {
       .set("machine", plan_.machine_rank)
       .set("machines", plan_.num_machines)
       .set("processes", plan_.num_processes)
-      .set("host", host_name())
+      .set("host", short_host_name())
       .set("identity", identity_);
   if (!plan_.run_id.empty()) hello.set("run", plan_.run_id);
   channel_.send(hello);

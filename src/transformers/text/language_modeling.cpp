@@ -4,35 +4,19 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/collator.h"
+#include "base/split_mix.h"
 
 namespace accelerate::transformers {
 namespace {
 
-// A sequence of numbers that look random, from any seed (splitmix64).
-class Numbers {
- public:
-  explicit Numbers(uint64_t seed) : state_(seed) {}
-
-  uint64_t next() {
-    uint64_t value = state_ += 0x9e3779b97f4a7c15;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
-    return value ^ (value >> 31);
-  }
-  // From 0 to 1, without 1.
-  double share() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  int64_t below(int64_t bound) {
-    return static_cast<int64_t>(next() % static_cast<uint64_t>(bound));
-  }
-
- private:
-  uint64_t state_;
-};
+int64_t below(SplitMix& numbers, int64_t bound) {
+  return static_cast<int64_t>(numbers.next() % static_cast<uint64_t>(bound));
+}
 
 uint64_t seed_of(uint64_t seed, const TextSample& sample) {
-  uint64_t mixed = Numbers(seed ^ Numbers(sample.random).next()).next();
+  uint64_t mixed = SplitMix(seed ^ SplitMix(sample.random).next()).next();
   for (const int64_t id : sample.input_ids) {
-    mixed = Numbers(mixed ^ static_cast<uint64_t>(id)).next();
+    mixed = SplitMix(mixed ^ static_cast<uint64_t>(id)).next();
   }
   return mixed;
 }
@@ -63,7 +47,7 @@ DataCollatorForLanguageModeling::DataCollatorForLanguageModeling(
 
 std::vector<int64_t> DataCollatorForLanguageModeling::mask(TextSample& sample) const {
   std::vector<int64_t> labels(sample.input_ids.size(), padder_.label_pad());
-  Numbers numbers(seed_of(options_.seed, sample));
+  SplitMix numbers(seed_of(options_.seed, sample));
   for (size_t i = 0; i < sample.input_ids.size(); ++i) {
     int64_t& id = sample.input_ids[i];
     const bool special = sample.special_tokens_mask.empty()
@@ -76,7 +60,7 @@ std::vector<int64_t> DataCollatorForLanguageModeling::mask(TextSample& sample) c
     if (choice < options_.mask_replace) {
       id = mask_id_;
     } else if (choice < options_.mask_replace + options_.random_replace) {
-      id = numbers.below(vocabulary_size_);
+      id = below(numbers, vocabulary_size_);
     }
   }
   return labels;

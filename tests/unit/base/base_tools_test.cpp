@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "base/fnv1a.h"
+#include "base/host_name.h"
 #include "base/port_of_name.h"
 #include "base/printable_text.h"
 #include "base/random_id.h"
+#include "base/split_mix.h"
 #include "base/terminal_colours.h"
 #include "base/terminal_width.h"
 #include "base/unique_fd.h"
@@ -37,6 +39,24 @@ TEST(PortOfName, IsTheSameInEveryBuild) {
   EXPECT_EQ(port_of_name("a"), 22220);
   EXPECT_EQ(port_of_name("slurm-42.1"), 24340);
   EXPECT_EQ(port_of_name("größe"), 21914);  // no sign
+}
+
+// The values of its authors: seeds of streams and of samples follow from them.
+TEST(SplitMix, HasTheValuesOfItsAuthors) {
+  SplitMix numbers(0);
+  EXPECT_EQ(numbers.next(), 0xe220a8397b1dcdafU);
+  EXPECT_EQ(numbers.next(), 0x6e789e6aa1b965f4U);
+  EXPECT_EQ(numbers.next(), 0x06c45d188009454fU);
+  EXPECT_EQ(split_mix(kSplitMixStep), 0xe220a8397b1dcdafU);
+  const double share = numbers.share();
+  EXPECT_GE(share, 0);
+  EXPECT_LT(share, 1);
+}
+
+TEST(HostName, IsThatOfTheSystem) {
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
+  EXPECT_EQ(host_name(), name);
 }
 
 TEST(PrintableAscii, HasNeitherControlCharactersNorOtherLetters) {
