@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "accelerate/errors.h"
+#include "base/unique_fd.h"
 #include "base/user_folders.h"
 
 namespace accelerate::config {
@@ -94,11 +95,11 @@ void replace_file(const fs::path& path, const std::string& text) {
   }
   const SignalsHeld signals;
   std::string temporary = target.string() + ".XXXXXX";
-  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) fail(target, "the file cannot be written");
-  const bool is_written = fchmod(fd, mode_for(target)) == 0 && write_all(fd, text);
+  UniqueFd file(mkostemp(temporary.data(), O_CLOEXEC));
+  if (!file) fail(target, "the file cannot be written");
+  const bool is_written = fchmod(file.get(), mode_for(target)) == 0 && write_all(file.get(), text);
   const int reason = errno;
-  close(fd);
+  file.reset();
   if (!is_written || rename(temporary.c_str(), target.c_str()) != 0) {
     if (!is_written) errno = reason;
     const int kept = errno;
@@ -107,10 +108,9 @@ void replace_file(const fs::path& path, const std::string& text) {
     fail(target, "the file cannot be written");
   }
   const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
-  const int folder_fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_fd < 0) return;  // a folder that may be written but not read: the file is in place
-  fsync(folder_fd);
-  close(folder_fd);
+  // A folder that may be written but not read: the file is in place.
+  const UniqueFd opened(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (opened) fsync(opened.get());
 }
 
 }  // namespace accelerate::config

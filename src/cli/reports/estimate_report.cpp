@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/printable_text.h"
+#include "base/size_in_words.h"
 #include "cli/reports/text_table.h"
 #include "config/capabilities.h"
 
@@ -191,19 +192,7 @@ bool is_runnable_strategy(estimate::Sharding sharding,
   return false;
 }
 
-std::string memory_text(uint64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  constexpr std::array<const char*, 6> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  double size = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (size >= 1023.995 && unit + 1 < kUnits.size()) {
-    size /= 1024;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f %s", size, kUnits[unit]);
-  return text.data();
-}
+std::string memory_text(uint64_t bytes) { return size_in_words(bytes, 2); }
 
 std::string estimate_text(const MemoryEstimate& estimate, const EstimateRequest& request) {
   return head_text(estimate) + dtype_table(estimate, request) + rank_table(estimate, request) +

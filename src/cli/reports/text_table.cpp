@@ -1,9 +1,8 @@
 #include "cli/reports/text_table.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
+#include "base/size_in_words.h"
 #include "base/terminal_width.h"
 
 namespace accelerate::cli {
@@ -32,19 +31,7 @@ std::string TextTable::text() const {
   return text;
 }
 
-std::string size_text(uint64_t bytes) {
-  if (bytes < 1024) return std::to_string(bytes) + " B";
-  constexpr std::array<const char*, 6> kUnits{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  auto size = static_cast<double>(bytes) / 1024;
-  size_t unit = 0;
-  while (size >= 1023.95 && unit + 1 < kUnits.size()) {
-    size /= 1024;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %s", size, kUnits[unit]);
-  return text.data();
-}
+std::string size_text(uint64_t bytes) { return size_in_words(bytes, 1); }
 
 std::string age_text(int64_t seconds) {
   if (seconds <= 0) return "now";

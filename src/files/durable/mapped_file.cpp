@@ -9,22 +9,10 @@
 #include <system_error>
 
 #include "accelerate/errors.h"
+#include "base/unique_fd.h"
 
 namespace accelerate {
 namespace {
-
-struct OpenFile {
-  // Without O_NONBLOCK opening a pipe would wait for a writer.
-  explicit OpenFile(const std::filesystem::path& path)
-      : descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~OpenFile() {
-    if (descriptor >= 0) close(descriptor);
-  }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-
-  int descriptor;
-};
 
 [[noreturn]] void refuse_file(const std::filesystem::path& path, const std::string& what,
                               const std::string& hint) {
@@ -37,9 +25,10 @@ std::string reason_of(int system_error) { return std::generic_category().message
 
 MappedFile::MappedFile(const std::filesystem::path& path, const std::string& kind, Writes writes)
     : path_(path) {
-  const OpenFile file(path);
+  // Without O_NONBLOCK opening a pipe would wait for a writer.
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
-  if (file.descriptor < 0 || fstat(file.descriptor, &facts) != 0) {
+  if (!file || fstat(file.get(), &facts) != 0) {
     refuse_file(path, kind + " cannot be opened: " + reason_of(errno),
                 "check the path and its permissions");
   }
@@ -57,7 +46,7 @@ MappedFile::MappedFile(const std::filesystem::path& path, const std::string& kin
   // No reservation: else a mapping larger than the memory of the machine would be refused.
   void* address = mmap(nullptr, static_cast<size_t>(facts.st_size),
                        is_private ? PROT_READ | PROT_WRITE : PROT_READ,
-                       is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED, file.descriptor, 0);
+                       is_private ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED, file.get(), 0);
   if (address == MAP_FAILED) {
     refuse_file(path, kind + " cannot be mapped into memory: " + reason_of(errno),
                 "check the limits of the process on address space (ulimit -v)");

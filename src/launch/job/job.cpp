@@ -12,6 +12,7 @@
 #include "base/port_of_name.h"
 #include "base/random_id.h"
 #include "base/terminal_colours.h"
+#include "base/unique_fd.h"
 #include "launch/job/job_runner.h"
 #include "launch/plan/allocation.h"
 #include "launch/plan/command_line.h"
@@ -326,12 +327,11 @@ void set_environment(const std::vector<std::string>& variables) {
 // Frees descriptor 0 for the workers and returns what was there.
 int move_input_away() {
   const int lifeline = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-  const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (lifeline < 0 || null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0) {
+  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (lifeline < 0 || !nothing || dup2(nothing.get(), STDIN_FILENO) < 0) {
     throw CommError({.what = "cannot set descriptors up: " + std::string(std::strerror(errno)),
                      .hint = "raise the limit on open files (ulimit -n)"});
   }
-  close(null_fd);
   return lifeline;
 }
 

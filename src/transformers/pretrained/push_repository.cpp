@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/unique_fd.h"
 #include "files/json_text.h"
 
 namespace accelerate::transformers {
@@ -74,11 +75,10 @@ std::string without(std::string text, const std::vector<std::string>& secrets) {
 
 // For this user's eyes alone, whatever the umask is.
 void write_private_file(const fs::path& path, const std::string& text) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   const bool is_written =
-      fd >= 0 && ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+      file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const int error = errno;
-  if (fd >= 0) ::close(fd);
   if (is_written) return;
   throw CheckpointError(
       {.what = "the file cannot be written: " + std::generic_category().message(error),

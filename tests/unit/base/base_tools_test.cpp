@@ -12,6 +12,7 @@
 #include "base/port_of_name.h"
 #include "base/printable_text.h"
 #include "base/random_id.h"
+#include "base/size_in_words.h"
 #include "base/split_mix.h"
 #include "base/terminal_colours.h"
 #include "base/terminal_width.h"
@@ -51,6 +52,15 @@ TEST(SplitMix, HasTheValuesOfItsAuthors) {
   const double share = numbers.share();
   EXPECT_GE(share, 0);
   EXPECT_LT(share, 1);
+}
+
+TEST(SizeInWords, TakesTheUnitThatKeepsTheNumberShort) {
+  EXPECT_EQ(size_in_words(0, 1), "0 B");
+  EXPECT_EQ(size_in_words(1023, 1), "1023 B");
+  EXPECT_EQ(size_in_words(1024, 1), "1.0 KiB");
+  EXPECT_EQ(size_in_words((1 << 20) - 1, 1), "1.0 MiB");  // not 1024.0 KiB
+  EXPECT_EQ(size_in_words((1 << 20) - 20, 2), "1023.98 KiB");
+  EXPECT_EQ(size_in_words(~uint64_t{0}, 2), "16.00 EiB");
 }
 
 TEST(HostName, IsThatOfTheSystem) {
