@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/message_text.h"
 #include "base/word_list.h"
-#include "files/json_text.h"
 
 namespace accelerate::estimate {
 namespace {
@@ -32,7 +32,7 @@ std::string known_class(const ModelConfig& config, const std::vector<std::string
   const std::string name = config.architecture();
   if (name.empty()) return known.front();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
-    config.refuse("the class " + files::in_quotes(name) + " is not known",
+    config.refuse("the class " + in_quotes(name) + " is not known",
                   "known: " + joined(known) + "; for any other model name its .safetensors files");
   }
   return name;
@@ -44,7 +44,7 @@ Architecture architecture_of(const ModelConfig& config) {
   if (found == describers().end()) {
     config.refuse(
         type.empty() ? "the file has no model_type"
-                     : "the model_type " + files::in_quotes(type) + " is not known",
+                     : "the model_type " + in_quotes(type) + " is not known",
         "known: " + joined(known_types()) + "; for any other model name its .safetensors files");
   }
   return found->second(config);

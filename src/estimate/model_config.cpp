@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 
 namespace accelerate::estimate {
 namespace {
@@ -33,10 +33,9 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   try {
     values = json::parse(text, keep_shallow);
   } catch (const json::parse_error& error) {
-    throw ConfigError(
-        {.what = "the file is not valid JSON: " + files::json_complaint(error, error.byte),
-         .where = where,
-         .hint = "name the config.json of a model, or its .safetensors files"});
+    throw ConfigError({.what = "the file is not valid JSON: " + json_complaint(error, error.byte),
+                       .where = where,
+                       .hint = "name the config.json of a model, or its .safetensors files"});
   } catch (const std::runtime_error& error) {
     throw ConfigError(
         {.what = "the file is not the configuration of a model: " + std::string(error.what()),
@@ -80,9 +79,9 @@ uint64_t ModelConfig::size(const char* key, uint64_t preset) const {
   const bool is_size = found->is_number_unsigned() && found->get<uint64_t>() > 0 &&
                        found->get<uint64_t>() <= kMostSize;
   if (!is_size) {
-    refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)) +
-               ", which is not a size",
-           "use a whole number from 1 to 2147483648");
+    refuse(
+        std::string(key) + " is " + shortened(found->dump(-1, ' ', true)) + ", which is not a size",
+        "use a whole number from 1 to 2147483648");
   }
   return found->get<uint64_t>();
 }
@@ -100,8 +99,7 @@ bool ModelConfig::flag(const char* key, bool preset) const {
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return preset;
   if (!found->is_boolean()) {
-    refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)),
-           "use true or false");
+    refuse(std::string(key) + " is " + shortened(found->dump(-1, ' ', true)), "use true or false");
   }
   return found->get<bool>();
 }
@@ -110,8 +108,7 @@ std::string ModelConfig::text(const char* key, const std::string& preset) const 
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return preset;
   if (!found->is_string()) {
-    refuse(std::string(key) + " is " + files::shortened(found->dump(-1, ' ', true)),
-           "use a string");
+    refuse(std::string(key) + " is " + shortened(found->dump(-1, ' ', true)), "use a string");
   }
   return found->get<std::string>();
 }

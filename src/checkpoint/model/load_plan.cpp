@@ -8,14 +8,12 @@
 #include <set>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "checkpoint/model/shared_tensors.h"
 #include "checkpoint/name_list.h"
-#include "files/json_text.h"
 
 namespace accelerate::checkpoint {
 namespace {
-
-using files::in_quotes;
 
 std::string shape_text(at::IntArrayRef shape) {
   std::string text = "[";

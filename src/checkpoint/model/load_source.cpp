@@ -14,15 +14,13 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/torch_archive.h"
+#include "base/message_text.h"
 #include "base/unique_fd.h"
 #include "checkpoint/model/mapped_safetensors.h"
 #include "files/durable/system_calls.h"
-#include "files/json_text.h"
 
 namespace accelerate::checkpoint {
 namespace {
-
-using files::in_quotes;
 
 [[noreturn]] void refuse_source(const std::filesystem::path& file, const std::string& what,
                                 const std::string& hint) {

@@ -6,15 +6,13 @@
 #include <cstring>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "checkpoint/archive/bool_bytes.h"
 #include "checkpoint/model/safetensors_stream.h"
-#include "files/json_text.h"
 #include "files/safetensors/mapped_checkpoint.h"
 
 namespace accelerate::checkpoint {
 namespace {
-
-using files::in_quotes;
 
 SafetensorsInfo tensor_info(const std::string& name, const files::SafetensorsEntry& entry) {
   return {.name = name,

@@ -2,12 +2,10 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/safetensors.h"
+#include "base/message_text.h"
 #include "checkpoint/model/mapped_safetensors.h"
-#include "files/json_text.h"
 
 namespace accelerate {
-
-using files::in_quotes;
 
 struct SafetensorsFile::State : checkpoint::MappedSafetensors {
   using MappedSafetensors::MappedSafetensors;

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "checkpoint/model/shared_tensors.h"
-#include "files/json_text.h"
 #include "files/safetensors/safetensors_header.h"
 
 namespace accelerate::checkpoint {
@@ -47,7 +47,7 @@ constexpr std::array<std::pair<TensorDtype, at::ScalarType>, 19> kDtypes{{
 
 [[noreturn]] void refuse_tensor(const std::string& name, const std::string& what,
                                 const std::string& hint) {
-  throw UsageError({.what = "tensor " + files::in_quotes(name) + " " + what, .hint = hint});
+  throw UsageError({.what = "tensor " + in_quotes(name) + " " + what, .hint = hint});
 }
 
 files::SafetensorsEntry entry_of(const std::string& name, const at::Tensor& tensor) {

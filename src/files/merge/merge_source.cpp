@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "files/durable/system_calls.h"
-#include "files/json_text.h"
 #include "files/manifest/checkpoint_directory.h"
 #include "files/manifest/manifest_file.h"
 #include "files/manifest/verification.h"

@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "accelerate/errors.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 #include "files/safetensors/safetensors_reading.h"
 #include "files/safetensors/safetensors_scanner.h"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 
 namespace accelerate::files {
 namespace {

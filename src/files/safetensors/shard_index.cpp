@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "accelerate/errors.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 #include "files/safetensors/mapped_checkpoint.h"
 #include "files/safetensors/shard_index_reading.h"
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -61,7 +61,7 @@ Architecture choose_architecture(ModelTask task, const ModelConfig& config) {
     throw DataError(
         {.what = type.empty() ? "\"model_type\" is missing, and \"architectures\" names none that "
                                 "is supported"
-                              : "the model type " + files::in_quotes(type) + " is not supported",
+                              : "the model type " + in_quotes(type) + " is not supported",
          .where = config.name(),
          .hint = "known: " + joined(types) + "; register_architecture() adds others"});
   }
@@ -72,7 +72,7 @@ Architecture choose_architecture(ModelTask task, const ModelConfig& config) {
     offers.insert(each.name + " (" + auto_class_name(each.task) + ")");
   }
   throw DataError({.what = "there is no " + std::string(auto_class_name(task)) +
-                           " for the model type " + files::in_quotes(type),
+                           " for the model type " + in_quotes(type),
                    .where = config.name(),
                    .hint = "it offers " + joined(offers)});
 }

@@ -8,7 +8,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 #include "transformers/pretrained/architecture_choice.h"
 #include "transformers/pretrained/dtype_names.h"
 #include "transformers/pretrained/generation_settings.h"
@@ -70,8 +70,7 @@ std::vector<std::string> untie_what_differs(PretrainedModel& model, const Checkp
     if (!differ(pair, stored)) continue;
     if (!model.untie(pair.other)) {
       throw CheckpointError(
-          {.what = files::in_quotes(pair.own_in_files) + " and " +
-                   files::in_quotes(pair.other_in_files) +
+          {.what = in_quotes(pair.own_in_files) + " and " + in_quotes(pair.other_in_files) +
                    " are one tensor in this model, but have different values in the files",
            .where = checkpoint.weights.checkpoint.string(),
            .hint = "remove one of them from the files"});

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "files/durable/mapped_file.h"
-#include "files/json_text.h"
 #include "files/pickle/pickle_text.h"
 #include "transformers/pretrained/architecture_choice.h"
 #include "transformers/pretrained/config_document.h"
@@ -16,7 +16,6 @@
 namespace accelerate::transformers {
 namespace {
 
-using files::in_quotes;
 using nlohmann::json;
 
 constexpr size_t kMostBytes = size_t{16} << 20;

@@ -4,13 +4,12 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 #include "transformers/pretrained/attribute_names.h"
 #include "transformers/pretrained/config_json.h"
 
 namespace accelerate::transformers {
 
-using files::in_quotes;
 using nlohmann::json;
 
 namespace {

@@ -10,21 +10,20 @@
 
 #include "accelerate/errors.h"
 #include "base/lfs_pointer.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
+#include "files/json_tree.h"
 
 namespace accelerate::transformers {
 namespace {
 
 using nlohmann::json;
 
-constexpr size_t kDeepest = 64;
-
-// Takes the events of nlohmann's parser, which does not recurse.
+// Takes the events of nlohmann's parser.
 class ConfigEvents {
  public:
   explicit ConfigEvents(const std::string& where) : where_(where) {}
 
-  json take() { return std::move(root_); }
+  json take() { return tree_.take(); }
 
   bool null() { return put(nullptr); }
   bool boolean(bool value) { return put(value); }
@@ -45,14 +44,13 @@ class ConfigEvents {
   bool start_array(size_t /*size*/) { return open(json::array()); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    if (open_.back()->contains(name)) refuse("it has the key " + files::in_quotes(name) + " twice");
-    key_ = std::move(name);
+    if (tree_.has(name)) refuse("it has the key " + in_quotes(name) + " twice");
+    tree_.key(std::move(name));
     return true;
   }
   bool parse_error(size_t position, const std::string& /*token*/, const std::exception& error) {
-    throw DataError(
-        {.what = "the file is not valid JSON: " + files::json_complaint(error, position),
-         .where = where_});
+    throw DataError({.what = "the file is not valid JSON: " + json_complaint(error, position),
+                     .where = where_});
   }
 
  private:
@@ -60,43 +58,31 @@ class ConfigEvents {
     throw DataError({.what = "this is not a valid configuration: " + what, .where = where_});
   }
   [[noreturn]] void refuse_number(const std::string& text) const {
-    refuse("the number " + files::shortened(text) + " is out of range");
-  }
-
-  json* place(json value) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    json& parent = *open_.back();
-    if (parent.is_array()) return &parent.emplace_back(std::move(value));
-    return &(parent[key_] = std::move(value));
+    refuse("the number " + shortened(text) + " is out of range");
   }
 
   bool put(json value) {
-    if (open_.empty()) refuse("it is not an object");
-    place(std::move(value));
+    if (tree_.is_at_top()) refuse("it is not an object");
+    tree_.put(std::move(value));
     return true;
   }
 
   bool open(json value) {
-    if (open_.empty() && value.is_array()) refuse("it is a list, not an object");
-    if (open_.size() == kDeepest) {
-      refuse("it is nested deeper than " + std::to_string(kDeepest) + " levels");
+    if (tree_.is_at_top() && value.is_array()) refuse("it is a list, not an object");
+    if (tree_.is_full()) {
+      refuse("it is nested deeper than " + std::to_string(files::JsonTree::kDeepest) + " levels");
     }
-    open_.push_back(place(std::move(value)));
+    tree_.open(std::move(value));
     return true;
   }
 
   bool close() {
-    open_.pop_back();
+    tree_.close();
     return true;
   }
 
   const std::string& where_;
-  json root_;
-  std::vector<json*> open_;
-  std::string key_;
+  files::JsonTree tree_;
 };
 
 // repr() of a float: the shortest digits that give it back, with an exponent below 1e-4 and from
@@ -193,7 +179,7 @@ std::string value_in_message(const json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return "a list";
   if (value.is_number_float()) return python_float(value.get<double>());
-  if (value.is_string()) return files::in_quotes(value.get_ref<const std::string&>());
+  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
   return value.dump();
 }
 

@@ -5,7 +5,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/config.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 #include "files/pickle/pickle_text.h"
 #include "transformers/pretrained/config_document.h"
 #include "transformers/pretrained/dtype_names.h"
@@ -83,8 +83,8 @@ void ModelConfig::set_labels(const std::vector<std::string>& names) {
                         .where = document_->name});
     }
     if (!label2id.emplace(names[i], i).second) {
-      throw UsageError({.what = "two classes have the name " + files::in_quotes(names[i]),
-                        .where = document_->name});
+      throw UsageError(
+          {.what = "two classes have the name " + in_quotes(names[i]), .where = document_->name});
     }
     id2label[std::to_string(i)] = names[i];
   }

@@ -9,14 +9,13 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/pretrained.h"
+#include "base/message_text.h"
 #include "base/user_folders.h"
-#include "files/json_text.h"
 
 namespace accelerate::transformers {
 namespace {
 
 namespace fs = std::filesystem;
-using files::in_quotes;
 
 bool is_folder(const fs::path& path) {
   std::error_code error;
@@ -148,13 +147,13 @@ fs::path find_pretrained(const std::string& name_or_folder, const std::string& r
     throw DataError({.what = "the cache notes that " + in_quotes(revision) + " of " +
                              in_quotes(name_or_folder) + " is the snapshot " + commit +
                              ", but that is not there; it has " +
-                             files::shortened(revisions_of(repository)),
+                             shortened(revisions_of(repository)),
                      .where = (snapshots / commit).string(),
                      .hint = how_to_get(name_or_folder, revision)});
   }
   throw DataError({.what = "the cache has no revision " + in_quotes(revision) + " of " +
                            in_quotes(name_or_folder) + "; it has " +
-                           files::shortened(revisions_of(repository)),
+                           shortened(revisions_of(repository)),
                    .where = snapshots.string(),
                    .hint = how_to_get(name_or_folder, revision)});
 }

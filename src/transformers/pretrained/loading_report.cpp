@@ -1,6 +1,6 @@
 #include "transformers/pretrained/loading_report.h"
 
-#include "files/json_text.h"
+#include "base/message_text.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -23,7 +23,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 std::string listed(const std::vector<std::string>& names, const std::string& separator) {
   std::string text;
   for (size_t i = 0; i < names.size() && i < kMostNames; ++i) {
-    text += (i == 0 ? "" : separator) + files::shortened(names[i]);
+    text += (i == 0 ? "" : separator) + shortened(names[i]);
   }
   if (names.size() > kMostNames) {
     text += separator + "... and " + std::to_string(names.size() - kMostNames) + " more";

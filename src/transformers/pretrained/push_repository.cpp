@@ -11,14 +11,13 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "base/unique_fd.h"
-#include "files/json_text.h"
 
 namespace accelerate::transformers {
 namespace {
 
 namespace fs = std::filesystem;
-using files::in_quotes;
 
 constexpr size_t kMostOutput = 2000;
 

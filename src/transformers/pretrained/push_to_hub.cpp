@@ -10,7 +10,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/transformers/pretrained.h"
-#include "files/json_text.h"
+#include "base/message_text.h"
 #include "files/safetensors/shard_index.h"
 #include "transformers/pretrained/hub_cache.h"
 #include "transformers/pretrained/push_repository.h"
@@ -19,7 +19,6 @@ namespace accelerate::transformers {
 namespace {
 
 namespace fs = std::filesystem;
-using files::in_quotes;
 
 // What the hub keeps in git-lfs.
 constexpr std::array<const char*, 6> kLargeFiles{"*.safetensors", "*.bin",   "*.pt",

@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "base/fnv1a.h"
 #include "base/host_name.h"
+#include "base/message_text.h"
 #include "base/port_of_name.h"
 #include "base/printable_text.h"
 #include "base/random_id.h"
@@ -67,6 +69,14 @@ TEST(HostName, IsThatOfTheSystem) {
   char name[256] = {};
   ASSERT_EQ(gethostname(name, sizeof name - 1), 0);
   EXPECT_EQ(host_name(), name);
+}
+
+TEST(MessageText, IsShortAndPrintableWhateverAFileHolds) {
+  EXPECT_EQ(shortened("a\nb\xff"), "a\\x0ab\\xff");
+  EXPECT_EQ(shortened(std::string(80, 'x')), std::string(80, 'x'));
+  EXPECT_EQ(in_quotes(std::string(81, 'x')), '"' + std::string(80, 'x') + "...\"");
+  EXPECT_EQ(json_complaint(std::runtime_error("[json.exception] line 1: syntax error while"), 7),
+            "syntax error while at byte 7");
 }
 
 TEST(PrintableAscii, HasNeitherControlCharactersNorOtherLetters) {

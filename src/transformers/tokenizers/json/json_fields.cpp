@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "accelerate/errors.h"
-#include "transformers/tokenizers/text/printable.h"
+#include "base/message_text.h"
 #include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
@@ -111,7 +111,7 @@ void refuse_type(std::string_view kind, const JsonFields& fields) {
   const std::string type = fields.type();
   throw DataError({.what = type.empty()
                                ? "a " + std::string(kind) + " has no type"
-                               : "unknown " + std::string(kind) + " type " + printable(type),
+                               : "unknown " + std::string(kind) + " type " + in_quotes(type),
                    .where = fields.where()});
 }
 

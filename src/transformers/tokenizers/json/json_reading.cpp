@@ -4,18 +4,16 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <vector>
 
 #include "accelerate/errors.h"
 #include "base/lfs_pointer.h"
-#include "transformers/tokenizers/text/printable.h"
+#include "base/message_text.h"
+#include "files/json_tree.h"
 
 namespace accelerate::tokenizers {
 namespace {
 
 using nlohmann::json;
-
-constexpr size_t kDeepest = 64;
 
 // 10 to the `exponent`, rounded once; up to 308.
 double power_of_ten(int exponent) {
@@ -78,7 +76,7 @@ double read_number(std::string_view text) {
 // Takes the events of nlohmann's parser.
 class TreeBuilder {
  public:
-  json take() { return std::move(root_); }
+  json take() { return tree_.take(); }
   const std::string& error() const { return error_; }
 
   bool null() { return put(nullptr); }
@@ -97,7 +95,7 @@ class TreeBuilder {
   bool start_array(size_t /*size*/) { return open(json::array()); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    key_ = std::move(name);
+    tree_.key(std::move(name));
     return true;
   }
   bool parse_error(size_t /*position*/, const std::string& /*token*/,
@@ -111,35 +109,23 @@ class TreeBuilder {
     return false;
   }
 
-  json* place(json value) {
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    json& parent = *open_.back();
-    if (parent.is_array()) return &parent.emplace_back(std::move(value));
-    return &(parent[key_] = std::move(value));
-  }
-
   bool put(json value) {
-    place(std::move(value));
+    tree_.put(std::move(value));
     return true;
   }
 
   bool open(json value) {
-    if (open_.size() == kDeepest) return fail("objects are nested too deeply");
-    open_.push_back(place(std::move(value)));
+    if (tree_.is_full()) return fail("objects are nested too deeply");
+    tree_.open(std::move(value));
     return true;
   }
 
   bool close() {
-    open_.pop_back();
+    tree_.close();
     return true;
   }
 
-  json root_;
-  std::vector<json*> open_;
-  std::string key_;
+  files::JsonTree tree_;
   std::string error_;
 };
 
@@ -152,7 +138,7 @@ json parse_json(std::string_view text, const std::string& where) {
   TreeBuilder builder;
   if (!json::sax_parse(text.begin(), text.end(), &builder)) {
     throw DataError(
-        {.what = "the file is not valid JSON: " + printable(builder.error()), .where = where});
+        {.what = "the file is not valid JSON: " + in_quotes(builder.error()), .where = where});
   }
   return builder.take();
 }

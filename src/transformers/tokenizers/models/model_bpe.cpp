@@ -4,12 +4,12 @@
 #include <limits>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "transformers/tokenizers/json/json_fields.h"
 #include "transformers/tokenizers/models/merge_table.h"
 #include "transformers/tokenizers/models/models.h"
 #include "transformers/tokenizers/models/vocabulary.h"
 #include "transformers/tokenizers/text/byte_level.h"
-#include "transformers/tokenizers/text/printable.h"
 #include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
@@ -41,7 +41,7 @@ std::vector<MergeText> read_merges(const JsonFields& fields) {
     const size_t space = line.find(' ');
     if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
       throw DataError(
-          {.what = "expected two tokens and a space between them, got " + printable(line),
+          {.what = "expected two tokens and a space between them, got " + in_quotes(line),
            .where = where});
     }
     merges.push_back({line.substr(0, space), line.substr(space + 1)});
@@ -109,13 +109,13 @@ class Bpe final : public Model {
     const auto known = [&](const std::string& token) {
       const auto id = vocabulary_.find(token);
       if (id) return *id;
-      throw DataError({.what = "a merge needs the token " + printable(token) +
+      throw DataError({.what = "a merge needs the token " + in_quotes(token) +
                                ", which is not in the vocabulary",
                        .where = where});
     };
     for (const MergeText& merge : read_merges(fields)) {
       if (merge.right.size() < prefix_.size()) {
-        throw DataError({.what = "a merge continues with " + printable(merge.right) +
+        throw DataError({.what = "a merge continues with " + in_quotes(merge.right) +
                                  ", which is shorter than the prefix",
                          .where = where});
       }
@@ -183,7 +183,7 @@ class Bpe final : public Model {
       if (!unknown_) continue;
       if (!unknown_id_) {
         throw DataError({.what = "a character is not in the vocabulary, nor is the unknown token " +
-                                 printable(*unknown_)});
+                                 in_quotes(*unknown_)});
       }
       if (unknown && fuse_unknown_) {
         unknown->size += bytes;

@@ -6,8 +6,8 @@
 #include <array>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "transformers/tokenizers/pattern/pattern_syntax.h"
-#include "transformers/tokenizers/text/printable.h"
 #include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
@@ -59,7 +59,7 @@ Pattern::Pattern(std::string source, const std::string& where) : source_(std::mo
       PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
       &error, &position, context.get()));
   if (!compiled->code) {
-    throw DataError({.what = "the pattern " + printable(source_) + " cannot be used: " +
+    throw DataError({.what = "the pattern " + in_quotes(source_) + " cannot be used: " +
                              message_of(error) + " at byte " + std::to_string(position),
                      .where = where});
   }
@@ -101,7 +101,7 @@ void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const 
     if (count == PCRE2_ERROR_NOMATCH) return;
     if (count < 0) {
       throw DataError(
-          {.what = "the pattern " + printable(source_) + " gave up: " + message_of(count),
+          {.what = "the pattern " + in_quotes(source_) + " gave up: " + message_of(count),
            .hint = "split the text into shorter ones"});
     }
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(found.get());
@@ -109,7 +109,7 @@ void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const 
     const size_t end = bounds[1];
     // \K may put the beginning behind the end, or both before where the search began.
     if (begin > end || begin < from) {
-      throw DataError({.what = "the pattern " + printable(source_) +
+      throw DataError({.what = "the pattern " + in_quotes(source_) +
                                " moves its matches, which cannot be used"});
     }
     if (begin == end && end == last_end) {

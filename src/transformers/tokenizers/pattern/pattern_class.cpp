@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "transformers/tokenizers/pattern/pattern_properties.h"
-#include "transformers/tokenizers/text/printable.h"
 #include "transformers/tokenizers/text/utf8.h"
 
 namespace accelerate::tokenizers {
@@ -138,7 +138,7 @@ class ClassReader {
 
 void refuse_pattern(std::string_view pattern, const std::string& why, const std::string& where) {
   throw DataError(
-      {.what = "the pattern " + printable(pattern) + " cannot be used: " + why, .where = where});
+      {.what = "the pattern " + in_quotes(pattern) + " cannot be used: " + why, .where = where});
 }
 
 std::string translate_class(std::string_view pattern, size_t& position, const std::string& where) {

@@ -3,10 +3,10 @@
 #include <map>
 
 #include "accelerate/errors.h"
+#include "base/message_text.h"
 #include "transformers/tokenizers/json/json_fields.h"
 #include "transformers/tokenizers/processors/processors.h"
 #include "transformers/tokenizers/text/encodings.h"
-#include "transformers/tokenizers/text/printable.h"
 
 namespace accelerate::tokenizers {
 namespace {
@@ -42,7 +42,7 @@ std::vector<Place> read_places(const JsonFields& fields, std::string_view name,
     places.push_back({.special = details.text("id"), .type_id = details.id("type_id")});
     if (!special.contains(places.back().special)) {
       throw DataError({.what = "the template needs the special token " +
-                               printable(places.back().special) +
+                               in_quotes(places.back().special) +
                                ", which is not in its list of special tokens",
                        .where = where});
     }
