@@ -135,7 +135,7 @@ class Reader {
       file_.asks_for_processes = entry.line;
       return;
     }
-    const Source source{SourceKind::kFile, file_.place(entry.line)};
+    const Source source{ValueSource::kFile, file_.place(entry.line)};
     file_.values.push_back({.setting = setting,
                             .text = checked_value(*setting, *text, source),
                             .line = entry.line,

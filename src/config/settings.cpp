@@ -27,7 +27,7 @@ const char* paradigm_of(std::string_view distributed_type) {
 void apply_file(const ConfigFile& file, Settings& settings) {
   for (const FileValue& value : file.values) {
     settings.set(*value.setting, value.text,
-                 {SourceKind::kFile, file.place(value.line), value.older_name});
+                 {ValueSource::kFile, file.place(value.line), value.older_name});
     if (value.setting->file_key.starts_with("deepspeed_config.")) {
       const size_t dot = value.setting->file_key.find('.');
       settings.deepspeed_fields.emplace_back(value.setting->file_key.substr(dot + 1));
@@ -42,21 +42,21 @@ void apply_variables(const SettingsInput& input, Settings& settings) {
     if (name.empty()) continue;
     const std::optional<std::string> text = input.variable(name);
     if (!text || text->empty()) continue;
-    const Source source{SourceKind::kVariable, name};
+    const Source source{ValueSource::kVariable, name};
     settings.set(*setting, checked_value(*setting, *text, source), source);
   }
 }
 
 void apply_flags(const SettingsInput& input, Settings& settings) {
   for (const FlagValue& value : input.flags) {
-    const Source source{SourceKind::kFlag, value.flag};
+    const Source source{ValueSource::kFlag, value.flag};
     settings.set(*value.setting, checked_value(*value.setting, value.text, source), source);
   }
 }
 
 bool is_decided_outside_the_file(const Settings& settings, const char* name) {
-  const SourceKind kind = settings[name].source.kind;
-  return kind == SourceKind::kFlag || kind == SourceKind::kVariable;
+  const ValueSource kind = settings[name].source.kind;
+  return kind == ValueSource::kFlag || kind == ValueSource::kVariable;
 }
 
 // The file's way of distributing counts only where no flag or variable chose one, and switched none
@@ -75,7 +75,7 @@ void apply_distributed_type(const ConfigFile& file, Settings& settings) {
   const FileNode* mesh = file.document.find("parallelism_config");
   if (mesh != nullptr && !mesh->entries.empty() && !settings["use_parallelism_config"].is_given()) {
     settings.set(*find_setting("use_parallelism_config"), "true",
-                 {SourceKind::kFile, file.place(mesh->line)});
+                 {ValueSource::kFile, file.place(mesh->line)});
   }
 }
 
@@ -93,7 +93,7 @@ void detect(const SettingsInput& input, Settings& settings) {
   const auto decide = [&](int processes, std::string reason) {
     if (machines > 1) reason += ", on each of " + std::to_string(machines) + " machines";
     settings.set(*find_setting("num_processes"), std::to_string(processes * machines),
-                 {SourceKind::kDetected, std::move(reason)});
+                 {ValueSource::kDetected, std::move(reason)});
   };
   const std::string ids = settings.text("gpu_ids");
   if (settings.is_on("cpu")) return decide(1, "one on the CPU");
@@ -150,7 +150,7 @@ Settings resolve_settings(const SettingsInput& input) {
   if (input.file != nullptr) {
     apply_distributed_type(*input.file, settings);
     refuse_missing_processes(*input.file, settings);
-    if (settings["mixed_precision"].source.kind == SourceKind::kFile) {
+    if (settings["mixed_precision"].source.kind == ValueSource::kFile) {
       settings.deepspeed_fields.emplace_back("mixed_precision");
     }
   }

@@ -19,7 +19,7 @@ struct SettingValue {
 
   // Somebody gave it: a flag, a variable or a file.
   bool is_given() const {
-    return text && source.kind != SourceKind::kPreset && source.kind != SourceKind::kDetected;
+    return text && source.kind != ValueSource::kPreset && source.kind != ValueSource::kDetected;
   }
 };
 

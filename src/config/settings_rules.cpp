@@ -34,7 +34,7 @@ void check_paradigm(const Settings& settings) {
   for (const char* name : {"cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp"}) {
     if (!settings.is_on(name)) continue;
     // A file may say both that it is for FSDP and that it is for CPUs.
-    if (name == std::string_view("cpu") && settings["cpu"].source.kind == SourceKind::kFile)
+    if (name == std::string_view("cpu") && settings["cpu"].source.kind == ValueSource::kFile)
       continue;
     chosen.emplace_back(name);
   }
@@ -48,8 +48,8 @@ void check_processes(const Settings& settings) {
   const int processes = settings.integer("num_processes").value_or(1);
   const int machines = settings.integer("num_machines").value_or(1);
   const int rank = settings.integer("machine_rank").value_or(0);
-  if (settings["multi_gpu"].source.kind == SourceKind::kFlag && settings.is_on("multi_gpu") &&
-      settings["num_processes"].source.kind == SourceKind::kFlag && processes < 2) {
+  if (settings["multi_gpu"].source.kind == ValueSource::kFlag && settings.is_on("multi_gpu") &&
+      settings["num_processes"].source.kind == ValueSource::kFlag && processes < 2) {
     refuse_combination(settings, "num_processes", "--multi_gpu needs at least 2 processes",
                        "--num_processes 2");
   }
@@ -85,7 +85,7 @@ void check_sharding(const Settings& settings) {
   const bool is_fsdp_2 = settings.is_on("use_fsdp") && settings.text("fsdp_version") == "2";
   const bool is_deepspeed_file =
       settings.is_on("use_deepspeed") &&
-      settings["use_parallelism_config"].source.kind == SourceKind::kFile;
+      settings["use_parallelism_config"].source.kind == ValueSource::kFile;
   if (settings.is_on("use_parallelism_config") && !is_fsdp_2 && !is_deepspeed_file) {
     refuse_combination(settings, "use_parallelism_config",
                        "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",

@@ -208,7 +208,7 @@ std::string checked_truths(const Setting& setting, std::string_view text, const 
 }  // namespace
 
 std::string place_of(const Source& source) {
-  if (source.kind == SourceKind::kVariable) return "environment variable " + source.where;
+  if (source.kind == ValueSource::kVariable) return "environment variable " + source.where;
   return source.where;
 }
 
@@ -294,11 +294,11 @@ std::string checked_value(const Setting& setting, std::string_view text, const S
   return std::string(text);
 }
 
-std::string spelled_value(const Setting& setting, std::string_view value, SourceKind source) {
+std::string spelled_value(const Setting& setting, std::string_view value, ValueSource source) {
   const auto truth =
       setting.kind == Kind::kSwitch || setting.kind == Kind::kBool ? truth_of(value) : std::nullopt;
   const char* in_python = truth.value_or(false) ? "True" : "False";
-  const bool is_from_file = source == SourceKind::kFile;
+  const bool is_from_file = source == ValueSource::kFile;
   switch (setting.spelling) {
     case Spelling::kAsIs:
       return std::string(value);

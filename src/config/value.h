@@ -12,12 +12,12 @@
 
 namespace accelerate::config {
 
-enum class SourceKind { kFlag, kVariable, kFile, kDetected, kPreset };
+enum class ValueSource { kFlag, kVariable, kFile, kDetected, kPreset };
 
 // Who gave a value. `where` names the flag, the variable or file:line; for what was detected it
 // says from what.
 struct Source {
-  SourceKind kind = SourceKind::kPreset;
+  ValueSource kind = ValueSource::kPreset;
   std::string where{};
   std::string older_name{};  // how a file of an older version spells the value: TPU for XLA
 };
@@ -52,7 +52,7 @@ std::string checked_value(const Setting& setting, std::string_view text, const S
 // As a variable of a worker holds it. Python's launcher hands on what was typed as it was typed,
 // but writes what it read from a file in its own way; some readers may compare.
 std::string spelled_value(const Setting& setting, std::string_view value,
-                          SourceKind source = SourceKind::kFlag);
+                          ValueSource source = ValueSource::kFlag);
 
 // The parts of a comma-separated list, without spaces around them; none of an empty text.
 std::vector<std::string> list_parts(std::string_view text);

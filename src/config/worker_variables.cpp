@@ -55,8 +55,8 @@ bool is_passed(const Setting& setting, const SettingValue& value, const Settings
 void add_overrides(const SettingValue& value,
                    std::vector<std::pair<std::string, std::string>>& variables) {
   const Setting& one_of_them = *find_setting("fp8_pad_inner_dim");  // spelled alike
-  const SourceKind source =
-      value.source.kind == SourceKind::kPreset ? SourceKind::kFile : value.source.kind;
+  const ValueSource source =
+      value.source.kind == ValueSource::kPreset ? ValueSource::kFile : value.source.kind;
   const std::vector<std::string> parts = list_parts(*value.text);
   const char* names[] = {"FPROP", "DGRAD", "WGRAD"};
   for (size_t i = 0; i < parts.size() && i < std::size(names); ++i) {
@@ -93,7 +93,7 @@ std::vector<std::string> settings_of_effect(const Settings& settings, Effect eff
     const bool says_nothing = (setting->preset && *value.text == *setting->preset) ||
                               (setting->file_preset && *value.text == *setting->file_preset);
     if (says_nothing) continue;
-    const bool is_flag = value.source.kind == SourceKind::kFlag;
+    const bool is_flag = value.source.kind == ValueSource::kFlag;
     names.push_back(is_flag ? flag_of(*setting)
                             : std::string(setting->name) + " (" + value.source.where + ")");
   }

@@ -71,7 +71,7 @@ std::vector<int64_t> compared_samples(int64_t size) {
 }
 
 // What a rank found: digests of the samples, or the reason why there are none.
-struct Finding {
+struct SampleFinding {
   std::vector<uint64_t> digests{};
   std::string reason{};
 
@@ -80,9 +80,9 @@ struct Finding {
     if (!digests.empty()) std::memcpy(text.data(), digests.data(), text.size());
     return reason.empty() ? "=" + text : "?" + reason;
   }
-  static Finding of_bytes(const std::string& bytes) {
+  static SampleFinding of_bytes(const std::string& bytes) {
     if (bytes.at(0) == '?') return {.reason = bytes.substr(1)};
-    Finding finding{.digests = std::vector<uint64_t>(bytes.size() / sizeof(uint64_t))};
+    SampleFinding finding{.digests = std::vector<uint64_t>(bytes.size() / sizeof(uint64_t))};
     if (!finding.digests.empty()) {
       std::memcpy(finding.digests.data(), bytes.data() + 1,
                   finding.digests.size() * sizeof(uint64_t));
@@ -91,10 +91,10 @@ struct Finding {
   }
 };
 
-Finding read_samples(const detail::SampleDigest& digest, const std::vector<int64_t>& samples,
-                     int readings) {
+SampleFinding read_samples(const detail::SampleDigest& digest, const std::vector<int64_t>& samples,
+                           int readings) {
   if (!digest) return {.reason = "their samples are of a type that cannot be compared"};
-  Finding finding;
+  SampleFinding finding;
   for (const int64_t sample : samples) {
     const std::string name = "sample " + std::to_string(sample);
     try {
@@ -114,13 +114,13 @@ Finding read_samples(const detail::SampleDigest& digest, const std::vector<int64
 }
 
 // Of all ranks; nothing, after a line in the log, if one of them cannot tell.
-std::optional<std::vector<Finding>> exchange(const Finding& own, Communicator& ranks) {
-  std::vector<Finding> all;
+std::optional<std::vector<SampleFinding>> exchange(const SampleFinding& own, Communicator& ranks) {
+  std::vector<SampleFinding> all;
   for (const std::string& bytes : ranks.all_gather_bytes(own.bytes())) {
-    all.push_back(Finding::of_bytes(bytes));
+    all.push_back(SampleFinding::of_bytes(bytes));
   }
-  const auto undecided =
-      std::ranges::find_if(all, [](const Finding& finding) { return !finding.reason.empty(); });
+  const auto undecided = std::ranges::find_if(
+      all, [](const SampleFinding& finding) { return !finding.reason.empty(); });
   if (undecided == all.end()) return all;
   if (ranks.rank() == 0) {
     log(LogLevel::kInfo,
@@ -135,7 +135,7 @@ struct Difference {
   size_t rank = 0;
 };
 
-std::optional<Difference> difference_in(const std::vector<Finding>& all) {
+std::optional<Difference> difference_in(const std::vector<SampleFinding>& all) {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     const auto [own, first] = std::ranges::mismatch(all[rank].digests, all[0].digests);
     if (own == all[rank].digests.end()) continue;

@@ -31,7 +31,7 @@ double feed_forward_bytes(const BlockDimensions& block, double bytes_each) {
 
 }  // namespace
 
-uint64_t activation_bytes(const Architecture& model, Dtype dtype, const BatchShape& shape) {
+uint64_t activation_bytes(const ModelLayout& model, Dtype dtype, const BatchShape& shape) {
   const double bytes_each = dtype == Dtype::kFloat32 ? 4 : 2;
   double bytes_per_token = 0;
   for (const BlockDimensions& block : model.blocks) {

@@ -34,6 +34,6 @@ struct BatchShape {
 // each.
 //
 // Throws UsageError for more tokens than any machine holds.
-uint64_t activation_bytes(const Architecture& model, Dtype dtype, const BatchShape& shape);
+uint64_t activation_bytes(const ModelLayout& model, Dtype dtype, const BatchShape& shape);
 
 }  // namespace accelerate::estimate

@@ -9,7 +9,7 @@
 namespace accelerate::estimate {
 namespace {
 
-using Describe = Architecture (*)(const ModelConfig&);
+using Describe = ModelLayout (*)(const ConfigValues&);
 
 const std::map<std::string, Describe>& describers() {
   static const std::map<std::string, Describe> table = {
@@ -28,7 +28,7 @@ std::vector<std::string> known_types() {
 
 }  // namespace
 
-std::string known_class(const ModelConfig& config, const std::vector<std::string>& known) {
+std::string known_class(const ConfigValues& config, const std::vector<std::string>& known) {
   const std::string name = config.architecture();
   if (name.empty()) return known.front();
   if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -38,7 +38,7 @@ std::string known_class(const ModelConfig& config, const std::vector<std::string
   return name;
 }
 
-Architecture architecture_of(const ModelConfig& config) {
+ModelLayout architecture_of(const ConfigValues& config) {
   const std::string type = config.text("model_type", "");
   const auto found = describers().find(type);
   if (found == describers().end()) {

@@ -23,7 +23,7 @@ struct BlockDimensions {
   bool attends_encoder = false;  // a second attention, over the output of the encoder
 };
 
-struct Architecture {
+struct ModelLayout {
   std::string name{};  // "BertForSequenceClassification"
   std::vector<Parameter> parameters{};
   std::vector<BlockDimensions> blocks{};
@@ -33,24 +33,24 @@ struct Architecture {
 
 // The model that `config` describes. Throws ConfigError that lists what is known if its model_type
 // or its class is not.
-Architecture architecture_of(const ModelConfig& config);
+ModelLayout architecture_of(const ConfigValues& config);
 
 // One file each. Called by architecture_of() with a config of their model_type.
-Architecture bert_architecture(const ModelConfig& config);
-Architecture distilbert_architecture(const ModelConfig& config);
-Architecture gpt2_architecture(const ModelConfig& config);
-Architecture llama_architecture(const ModelConfig& config);
-Architecture roberta_architecture(const ModelConfig& config);
-Architecture t5_architecture(const ModelConfig& config);
+ModelLayout bert_architecture(const ConfigValues& config);
+ModelLayout distilbert_architecture(const ConfigValues& config);
+ModelLayout gpt2_architecture(const ConfigValues& config);
+ModelLayout llama_architecture(const ConfigValues& config);
+ModelLayout roberta_architecture(const ConfigValues& config);
+ModelLayout t5_architecture(const ConfigValues& config);
 
 // The class that the config names, which must be one of `known`; the first of them if it names
 // none.
-std::string known_class(const ModelConfig& config, const std::vector<std::string>& known);
+std::string known_class(const ConfigValues& config, const std::vector<std::string>& known);
 
 // BERT's encoder below `prefix`, which RoBERTa shares: embeddings, layers and, if asked for, the
 // pooler.
-void add_bert_encoder(ParameterList& list, const std::string& prefix, const ModelConfig& config,
+void add_bert_encoder(ParameterList& list, const std::string& prefix, const ConfigValues& config,
                       uint64_t vocabulary, bool has_pooler);
-BlockDimensions bert_blocks(const ModelConfig& config);
+BlockDimensions bert_blocks(const ConfigValues& config);
 
 }  // namespace accelerate::estimate

@@ -10,7 +10,7 @@ bool has_pooler(const std::string& name) {
          name == "BertForPreTraining";
 }
 
-void add_predictions(ParameterList& list, const ModelConfig& config, uint64_t vocabulary) {
+void add_predictions(ParameterList& list, const ConfigValues& config, uint64_t vocabulary) {
   const uint64_t hidden = config.size("hidden_size", 768);
   list.linear("cls.predictions.transform.dense", hidden, hidden);
   list.layer_norm("cls.predictions.transform.LayerNorm", hidden);
@@ -22,7 +22,7 @@ void add_predictions(ParameterList& list, const ModelConfig& config, uint64_t vo
 
 }  // namespace
 
-void add_bert_encoder(ParameterList& list, const std::string& prefix, const ModelConfig& config,
+void add_bert_encoder(ParameterList& list, const std::string& prefix, const ConfigValues& config,
                       uint64_t vocabulary, bool has_pooler) {
   const uint64_t hidden = config.size("hidden_size", 768);
   const uint64_t inner = config.size("intermediate_size", 3072);
@@ -46,7 +46,7 @@ void add_bert_encoder(ParameterList& list, const std::string& prefix, const Mode
   if (has_pooler) list.linear(prefix + "pooler.dense", hidden, hidden);
 }
 
-BlockDimensions bert_blocks(const ModelConfig& config) {
+BlockDimensions bert_blocks(const ConfigValues& config) {
   const uint64_t hidden = config.size("hidden_size", 768);
   return {.layers = config.layers("num_hidden_layers", 12),
           .hidden = hidden,
@@ -56,8 +56,8 @@ BlockDimensions bert_blocks(const ModelConfig& config) {
           .inner = config.size("intermediate_size", 3072)};
 }
 
-Architecture bert_architecture(const ModelConfig& config) {
-  Architecture model{
+ModelLayout bert_architecture(const ConfigValues& config) {
+  ModelLayout model{
       .name = known_class(config, {"BertModel", "BertForMaskedLM", "BertForMultipleChoice",
                                    "BertForNextSentencePrediction", "BertForPreTraining",
                                    "BertForQuestionAnswering", "BertForSequenceClassification",

@@ -16,12 +16,12 @@ void add_distilbert_layer(ParameterList& list, const std::string& layer, uint64_
 
 }  // namespace
 
-Architecture distilbert_architecture(const ModelConfig& config) {
+ModelLayout distilbert_architecture(const ConfigValues& config) {
   const uint64_t width = config.size("dim", 768);
   const uint64_t inner = config.size("hidden_dim", 3072);
   const uint64_t layers = config.layers("n_layers", 6);
   const uint64_t vocabulary = config.size("vocab_size", 30522);
-  Architecture model{
+  ModelLayout model{
       .name = known_class(
           config, {"DistilBertModel", "DistilBertForMaskedLM", "DistilBertForQuestionAnswering",
                    "DistilBertForSequenceClassification", "DistilBertForTokenClassification"}),

@@ -20,20 +20,20 @@ void add_gpt2_layer(ParameterList& list, const std::string& layer, uint64_t widt
 
 }  // namespace
 
-Architecture gpt2_architecture(const ModelConfig& config) {
+ModelLayout gpt2_architecture(const ConfigValues& config) {
   const uint64_t width = config.size("n_embd", 768);
   const uint64_t inner = config.size("n_inner", 4 * width);
   const uint64_t layers = config.layers("n_layer", 12);
   const uint64_t vocabulary = config.size("vocab_size", 50257);
-  Architecture model{.name = known_class(config, {"GPT2Model", "GPT2ForQuestionAnswering",
-                                                  "GPT2ForSequenceClassification",
-                                                  "GPT2ForTokenClassification", "GPT2LMHeadModel"}),
-                     .blocks = {{.layers = layers,
-                                 .hidden = width,
-                                 .heads = config.size("n_head", 12),
-                                 .query_width = width,
-                                 .key_width = width,
-                                 .inner = inner}}};
+  ModelLayout model{.name = known_class(config, {"GPT2Model", "GPT2ForQuestionAnswering",
+                                                 "GPT2ForSequenceClassification",
+                                                 "GPT2ForTokenClassification", "GPT2LMHeadModel"}),
+                    .blocks = {{.layers = layers,
+                                .hidden = width,
+                                .heads = config.size("n_head", 12),
+                                .query_width = width,
+                                .key_width = width,
+                                .inner = inner}}};
   const std::string prefix = model.name == "GPT2Model" ? "" : "transformer.";
   ParameterList list;
   list.embedding(prefix + "wte", vocabulary, width);

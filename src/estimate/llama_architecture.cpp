@@ -24,7 +24,7 @@ void add_llama_layer(ParameterList& list, const std::string& layer, const BlockD
   list.rms_norm(layer + "post_attention_layernorm", hidden);
 }
 
-BlockDimensions llama_blocks(const ModelConfig& config) {
+BlockDimensions llama_blocks(const ConfigValues& config) {
   const uint64_t hidden = config.size("hidden_size", 4096);
   const uint64_t heads = config.size("num_attention_heads", 32);
   const uint64_t head_width = config.size("head_dim", std::max<uint64_t>(1, hidden / heads));
@@ -40,15 +40,15 @@ BlockDimensions llama_blocks(const ModelConfig& config) {
 
 }  // namespace
 
-Architecture llama_architecture(const ModelConfig& config) {
+ModelLayout llama_architecture(const ConfigValues& config) {
   const BlockDimensions block = llama_blocks(config);
   const uint64_t vocabulary = config.size("vocab_size", 32000);
   const Biases biases{.in_attention = config.flag("attention_bias", false),
                       .in_feed_forward = config.flag("mlp_bias", false)};
-  Architecture model{.name = known_class(
-                         config, {"LlamaModel", "LlamaForCausalLM", "LlamaForQuestionAnswering",
-                                  "LlamaForSequenceClassification", "LlamaForTokenClassification"}),
-                     .blocks = {block}};
+  ModelLayout model{.name = known_class(
+                        config, {"LlamaModel", "LlamaForCausalLM", "LlamaForQuestionAnswering",
+                                 "LlamaForSequenceClassification", "LlamaForTokenClassification"}),
+                    .blocks = {block}};
   // Of the heads, that for questions alone calls the model by another name.
   const std::string prefix = model.name == "LlamaModel"                  ? ""
                              : model.name == "LlamaForQuestionAnswering" ? "transformer."

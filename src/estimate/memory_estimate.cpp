@@ -69,20 +69,20 @@ class Estimator {
     return activation_bytes(*architecture_, dtype, *request_.batch);
   }
 
-  Architecture described_architecture() const {
+  ModelLayout described_architecture() const {
     if (!model_.config) {
       throw UsageError({.what = "activations need the config.json of the model",
                         .where = model_.origin,
                         .hint = "put it beside the weights, or leave out --batch and --sequence"});
     }
-    return architecture_of(ModelConfig::read(*model_.config));
+    return architecture_of(ConfigValues::read(*model_.config));
   }
 
   const ModelSource& model_;
   const EstimateRequest& request_;
   ModelSizes sizes_;
   std::map<Optimizer, uint64_t> optimizer_bytes_;
-  std::optional<Architecture> architecture_;
+  std::optional<ModelLayout> architecture_;
 };
 
 }  // namespace

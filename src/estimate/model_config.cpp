@@ -25,10 +25,10 @@ bool keep_shallow(int depth, json::parse_event_t /*event*/, json& /*value*/) {
 
 }  // namespace
 
-ModelConfig::ModelConfig(json values, std::string where)
+ConfigValues::ConfigValues(json values, std::string where)
     : values_(std::move(values)), where_(std::move(where)) {}
 
-ModelConfig ModelConfig::parse(const std::string& text, const std::string& where) {
+ConfigValues ConfigValues::parse(const std::string& text, const std::string& where) {
   json values;
   try {
     values = json::parse(text, keep_shallow);
@@ -51,7 +51,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   return {std::move(values), where};
 }
 
-ModelConfig ModelConfig::read(const std::filesystem::path& path) {
+ConfigValues ConfigValues::read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
@@ -69,11 +69,11 @@ ModelConfig ModelConfig::read(const std::filesystem::path& path) {
   return parse(content, path.string());
 }
 
-void ModelConfig::refuse(const std::string& what, const std::string& hint) const {
+void ConfigValues::refuse(const std::string& what, const std::string& hint) const {
   throw ConfigError({.what = what, .where = where_, .hint = hint});
 }
 
-uint64_t ModelConfig::size(const char* key, uint64_t preset) const {
+uint64_t ConfigValues::size(const char* key, uint64_t preset) const {
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return preset;
   const bool is_size = found->is_number_unsigned() && found->get<uint64_t>() > 0 &&
@@ -86,7 +86,7 @@ uint64_t ModelConfig::size(const char* key, uint64_t preset) const {
   return found->get<uint64_t>();
 }
 
-uint64_t ModelConfig::layers(const char* key, uint64_t preset) const {
+uint64_t ConfigValues::layers(const char* key, uint64_t preset) const {
   const uint64_t count = size(key, preset);
   if (count > kMostLayers) {
     refuse(std::string(key) + " is " + std::to_string(count) + ", more layers than any model has",
@@ -95,7 +95,7 @@ uint64_t ModelConfig::layers(const char* key, uint64_t preset) const {
   return count;
 }
 
-bool ModelConfig::flag(const char* key, bool preset) const {
+bool ConfigValues::flag(const char* key, bool preset) const {
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return preset;
   if (!found->is_boolean()) {
@@ -104,7 +104,7 @@ bool ModelConfig::flag(const char* key, bool preset) const {
   return found->get<bool>();
 }
 
-std::string ModelConfig::text(const char* key, const std::string& preset) const {
+std::string ConfigValues::text(const char* key, const std::string& preset) const {
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return preset;
   if (!found->is_string()) {
@@ -113,14 +113,14 @@ std::string ModelConfig::text(const char* key, const std::string& preset) const 
   return found->get<std::string>();
 }
 
-std::string ModelConfig::architecture() const {
+std::string ConfigValues::architecture() const {
   const auto found = values_.find("architectures");
   const bool is_named =
       found != values_.end() && found->is_array() && !found->empty() && found->front().is_string();
   return is_named ? found->front().get<std::string>() : "";
 }
 
-uint64_t ModelConfig::labels() const {
+uint64_t ConfigValues::labels() const {
   const auto found = values_.find("id2label");
   if (found != values_.end() && found->is_object() && !found->empty()) return found->size();
   return size("num_labels", 2);

@@ -11,12 +11,12 @@ namespace accelerate::estimate {
 
 // Its values, each with the preset that transformers gives it. Whatever the file holds, what comes
 // out is in range: everything else is a ConfigError that names the key and the file.
-class ModelConfig {
+class ConfigValues {
  public:
   // `where` is the place for messages. Throws ConfigError for a text that is not a JSON object.
-  static ModelConfig parse(const std::string& text, const std::string& where);
+  static ConfigValues parse(const std::string& text, const std::string& where);
   // Throws ConfigError if the file cannot be read or is larger than such a file can be.
-  static ModelConfig read(const std::filesystem::path& path);
+  static ConfigValues read(const std::filesystem::path& path);
 
   // A positive integer; null and a missing key are the preset.
   uint64_t size(const char* key, uint64_t preset) const;
@@ -35,7 +35,7 @@ class ModelConfig {
   [[noreturn]] void refuse(const std::string& what, const std::string& hint) const;
 
  private:
-  ModelConfig(nlohmann::json values, std::string where);
+  ConfigValues(nlohmann::json values, std::string where);
 
   nlohmann::json values_;
   std::string where_;

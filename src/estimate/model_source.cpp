@@ -44,7 +44,7 @@ ModelSource weights_at(const fs::path& path) {
   ModelSource source{.origin = path.string(), .config = config_beside(path)};
   if (!source.config) return source;
   try {
-    source.architecture = ModelConfig::read(*source.config).architecture();
+    source.architecture = ConfigValues::read(*source.config).architecture();
   } catch (const ConfigError&) {
     source.architecture.clear();
   }
@@ -68,7 +68,7 @@ ModelSource from_index(const fs::path& path) {
 }
 
 ModelSource from_config(const fs::path& path) {
-  Architecture architecture = architecture_of(ModelConfig::read(path));
+  ModelLayout architecture = architecture_of(ConfigValues::read(path));
   return {.origin = path.string(),
           .parameters = std::move(architecture.parameters),
           .config = path,

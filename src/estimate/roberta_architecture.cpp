@@ -2,8 +2,8 @@
 
 namespace accelerate::estimate {
 
-Architecture roberta_architecture(const ModelConfig& config) {
-  Architecture model{
+ModelLayout roberta_architecture(const ConfigValues& config) {
+  ModelLayout model{
       .name = known_class(config,
                           {"RobertaModel", "RobertaForMaskedLM", "RobertaForQuestionAnswering",
                            "RobertaForSequenceClassification", "RobertaForTokenClassification"}),

@@ -45,7 +45,7 @@ void add_stack(ParameterList& list, const Stack& stack) {
   list.rms_norm(stack.name + ".final_layer_norm", block.hidden);
 }
 
-BlockDimensions encoder_blocks(const ModelConfig& config) {
+BlockDimensions encoder_blocks(const ConfigValues& config) {
   const uint64_t heads = config.size("num_heads", 8);
   const uint64_t width = heads * config.size("d_kv", 64);
   return {.layers = config.layers("num_layers", 6),
@@ -61,7 +61,7 @@ BlockDimensions encoder_blocks(const ModelConfig& config) {
 
 // Input and output embeddings are one tensor always, whatever tie_word_embeddings says: with T5 it
 // tells how the output of the decoder is scaled.
-Architecture t5_architecture(const ModelConfig& config) {
+ModelLayout t5_architecture(const ConfigValues& config) {
   const BlockDimensions encoder = encoder_blocks(config);
   BlockDimensions decoder = encoder;
   decoder.layers = config.layers("num_decoder_layers", encoder.layers);
@@ -69,7 +69,7 @@ Architecture t5_architecture(const ModelConfig& config) {
   const uint64_t vocabulary = config.size("vocab_size", 32128);
   const uint64_t buckets = config.size("relative_attention_num_buckets", 32);
 
-  Architecture model{
+  ModelLayout model{
       .name = known_class(config, {"T5Model", "T5EncoderModel", "T5ForConditionalGeneration"}),
       .blocks = {encoder}};
   ParameterList list;

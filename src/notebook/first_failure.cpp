@@ -8,18 +8,18 @@
 #include <string>
 #include <tuple>
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 namespace {
 
 // The lower, the earlier.
-std::tuple<int, int64_t, int> order_of(const WorkerEnd& end) {
+std::tuple<int, int64_t, int> order_of(const ForkedEnd& end) {
   const bool threw = end.report && end.report->kind == WorkerReport::Kind::kException;
   int kind = end.stopped ? 3 : 1;
   if (threw) kind = end.report->lost_peer ? 2 : 0;
   return {kind, threw ? end.report->nanoseconds : 0, end.rank};
 }
 
-ErrorInfo describe(const WorkerEnd& end) {
+ErrorInfo describe(const ForkedEnd& end) {
   if (end.report) return {.what = end.report->text};
   if (end.wait_status && WIFSIGNALED(*end.wait_status)) {
     const int signal = WTERMSIG(*end.wait_status);
@@ -45,9 +45,9 @@ ErrorInfo describe(const WorkerEnd& end) {
 
 }  // namespace
 
-std::optional<WorkerError> first_failure(const std::vector<WorkerEnd>& ends, int world_size) {
-  const WorkerEnd* first = nullptr;
-  for (const WorkerEnd& end : ends) {
+std::optional<WorkerError> first_failure(const std::vector<ForkedEnd>& ends, int world_size) {
+  const ForkedEnd* first = nullptr;
+  for (const ForkedEnd& end : ends) {
     if (end.succeeded()) continue;
     if (first == nullptr || order_of(end) < order_of(*first)) first = &end;
   }
@@ -57,4 +57,4 @@ std::optional<WorkerError> first_failure(const std::vector<WorkerEnd>& ends, int
   return error;
 }
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

@@ -8,7 +8,7 @@
 #include "accelerate/process_state.h"
 #include "base/environment.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 namespace {
 
 // About the process as a whole, as fork() is.
@@ -58,4 +58,4 @@ OneLaunch::OneLaunch(std::string_view caller) {
 
 OneLaunch::~OneLaunch() { launch_under_way = false; }
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

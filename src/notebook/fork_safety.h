@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 
 // Whether the CUDA driver was initialised in this process, by whomever. Asks the driver where it is
 // loaded already, and neither loads nor initialises it.
@@ -26,4 +26,4 @@ class OneLaunch {
   OneLaunch& operator=(const OneLaunch&) = delete;
 };
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

@@ -17,7 +17,7 @@
 #include "accelerate/errors.h"
 #include "notebook/worker_variables.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 namespace {
 
 // Signals end a worker, whatever the program or notebook does with them, and none is held back.
@@ -49,7 +49,7 @@ WorkerReport run(const detail::WorkerBody& body, int threads) {
 
 // In a thread of its own: OpenMP keeps its pool with the thread that opened a parallel region, and
 // that of the caller's thread waits for members that fork() has not copied.
-WorkerReport run_in_fresh_thread(const WorkerStart& start) {
+WorkerReport run_in_fresh_thread(const ForkedStart& start) {
   try {
     WorkerReport report;
     std::thread([&] { report = run(start.body, threads_of(start.environment)); }).join();
@@ -67,7 +67,7 @@ void flush_output() {
   std::fflush(nullptr);
 }
 
-ForkedWorker::ForkedWorker(const WorkerStart& start) : report_(start.report) {
+ForkedWorker::ForkedWorker(const ForkedStart& start) : report_(start.report) {
   std::vector<char*> variables;
   variables.reserve(start.environment.size() + 1);
   for (const std::string& variable : start.environment) {
@@ -87,7 +87,7 @@ ForkedWorker::ForkedWorker(const WorkerStart& start) : report_(start.report) {
 }
 
 // An exception must not leave it: it would go on as a second copy of the program.
-void ForkedWorker::be_worker(const WorkerStart& start, const std::vector<char*>& variables,
+void ForkedWorker::be_worker(const ForkedStart& start, const std::vector<char*>& variables,
                              pid_t parent) noexcept {
   try {
     setpgid(0, 0);
@@ -131,4 +131,4 @@ void ForkedWorker::collect() {
   wait_status_ = status;
 }
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

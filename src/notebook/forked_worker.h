@@ -10,10 +10,10 @@
 #include "accelerate/notebook.h"
 #include "notebook/worker_report.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 
 // What a worker is to do. `body` and `report` must outlive it.
-struct WorkerStart {
+struct ForkedStart {
   int rank;  // among all ranks of the job
   std::vector<std::string> environment;
   const detail::WorkerBody& body;
@@ -32,7 +32,7 @@ void flush_output();
 class ForkedWorker {
  public:
   // Throws CommError if the system has no room for another process.
-  explicit ForkedWorker(const WorkerStart& start);
+  explicit ForkedWorker(const ForkedStart& start);
   ~ForkedWorker();
   ForkedWorker(const ForkedWorker&) = delete;
   ForkedWorker& operator=(const ForkedWorker&) = delete;
@@ -55,7 +55,7 @@ class ForkedWorker {
   void collect();
 
  private:
-  [[noreturn]] static void be_worker(const WorkerStart& start, const std::vector<char*>& variables,
+  [[noreturn]] static void be_worker(const ForkedStart& start, const std::vector<char*>& variables,
                                      pid_t parent) noexcept;
 
   const ReportFile& report_;
@@ -64,4 +64,4 @@ class ForkedWorker {
   std::optional<int> wait_status_;
 };
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

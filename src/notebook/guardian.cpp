@@ -16,7 +16,7 @@
 #include "base/time_to_name_the_cause.h"
 #include "launch/job/orphan_reaper.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -140,12 +140,12 @@ void supervise(const Workers& workers, std::chrono::milliseconds grace) {
   }
 }
 
-void run_workers(const std::vector<WorkerStart>& starts, std::chrono::milliseconds grace,
+void run_workers(const std::vector<ForkedStart>& starts, std::chrono::milliseconds grace,
                  SharedRecords& records) {
   launch::OrphanReaper orphans;
   Workers workers;
   try {
-    for (const WorkerStart& start : starts) {
+    for (const ForkedStart& start : starts) {
       workers.push_back(std::make_unique<ForkedWorker>(start));
     }
     supervise(workers, grace);
@@ -162,7 +162,7 @@ void run_workers(const std::vector<WorkerStart>& starts, std::chrono::millisecon
 }
 
 // As little as possible of the program runs in it.
-[[noreturn]] void be_guardian(const std::vector<WorkerStart>& starts,
+[[noreturn]] void be_guardian(const std::vector<ForkedStart>& starts,
                               std::chrono::milliseconds grace, SharedRecords& records,
                               pid_t caller) noexcept {
   hold_signals_back();
@@ -179,7 +179,7 @@ void run_workers(const std::vector<WorkerStart>& starts, std::chrono::millisecon
 
 }  // namespace
 
-std::vector<WorkerEnd> run_guarded(const std::vector<WorkerStart>& starts,
+std::vector<ForkedEnd> run_guarded(const std::vector<ForkedStart>& starts,
                                    std::chrono::milliseconds grace) {
   SharedRecords records(starts.size());
   flush_output();
@@ -191,7 +191,7 @@ std::vector<WorkerEnd> run_guarded(const std::vector<WorkerStart>& starts,
   while (waitpid(guardian, nullptr, 0) < 0 && errno == EINTR) {
   }
   if (*records.why_not_started() != '\0') throw_no_room(records.why_not_started());
-  std::vector<WorkerEnd> ends;
+  std::vector<ForkedEnd> ends;
   for (size_t i = 0; i < starts.size(); ++i) {
     const EndRecord& record = records.end(i);
     ends.push_back(
@@ -201,4 +201,4 @@ std::vector<WorkerEnd> run_guarded(const std::vector<WorkerStart>& starts,
   return ends;
 }
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

@@ -10,10 +10,10 @@
 
 #include "notebook/forked_worker.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 
 // How a worker ended.
-struct WorkerEnd {
+struct ForkedEnd {
   int rank = 0;  // among all ranks of the job
   // As waitpid() gives it; nothing if its guardian was killed.
   std::optional<int> wait_status{};
@@ -27,7 +27,7 @@ struct WorkerEnd {
 // ended and nothing that they started is left. Once one has failed, the others are told to end and,
 // after `grace`, killed. Returns how each ended, in their order. Throws CommError if the system has
 // no room for another process.
-std::vector<WorkerEnd> run_guarded(const std::vector<WorkerStart>& starts,
+std::vector<ForkedEnd> run_guarded(const std::vector<ForkedStart>& starts,
                                    std::chrono::milliseconds grace);
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

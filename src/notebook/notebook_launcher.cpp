@@ -58,28 +58,28 @@ std::optional<launch::PortReservation> reserve_port(const NotebookOptions& optio
   }
 }
 
-std::vector<inside::WorkerEnd> run_attempt(const NotebookOptions& options, int num_processes,
-                                           int attempt, const WorkerBody& body) {
+std::vector<notebook::ForkedEnd> run_attempt(const NotebookOptions& options, int num_processes,
+                                             int attempt, const WorkerBody& body) {
   const std::optional<launch::PortReservation> reservation = reserve_port(options);
   const int port =
       reservation ? reservation->port() : options.use_port.value_or(kPortOfSeveralNodes);
-  const std::vector<inside::ReportFile> reports(static_cast<size_t>(num_processes));
-  std::vector<inside::WorkerStart> starts;
+  const std::vector<notebook::ReportFile> reports(static_cast<size_t>(num_processes));
+  std::vector<notebook::ForkedStart> starts;
   for (int local_rank = 0; local_rank < num_processes; ++local_rank) {
-    starts.push_back(
-        {.rank = options.node_rank * num_processes + local_rank,
-         .environment = inside::worker_variables(options, num_processes, port, local_rank, attempt),
-         .body = body,
-         .report = reports[static_cast<size_t>(local_rank)]});
+    starts.push_back({.rank = options.node_rank * num_processes + local_rank,
+                      .environment = notebook::worker_variables(options, num_processes, port,
+                                                                local_rank, attempt),
+                      .body = body,
+                      .report = reports[static_cast<size_t>(local_rank)]});
   }
-  return inside::run_guarded(starts, options.grace);
+  return notebook::run_guarded(starts, options.grace);
 }
 
 // The only worker. An exception passes unchanged once no restart is left.
 PackedValue run_in_place(const NotebookOptions& options, const WorkerBody& body) {
   for (int attempt = 0;; ++attempt) {
     try {
-      const inside::VariablesInPlace variables(options, attempt);
+      const notebook::VariablesInPlace variables(options, attempt);
       return body();
     } catch (...) {
       if (attempt == options.max_restarts) throw;
@@ -91,19 +91,19 @@ PackedValue run_in_place(const NotebookOptions& options, const WorkerBody& body)
 
 std::vector<PackedValue> run_workers(std::string_view caller, const NotebookOptions& options,
                                      const WorkerBody& body) {
-  const inside::OneLaunch launch(caller);
+  const notebook::OneLaunch launch(caller);
   const int num_processes = check_options(caller, options);
   const int world_size = num_processes * options.num_nodes;
-  inside::require_no_ranks(caller);
+  notebook::require_no_ranks(caller);
   if (world_size == 1) return {run_in_place(options, body)};
-  inside::require_no_cuda(caller);
+  notebook::require_no_cuda(caller);
   for (int attempt = 0;; ++attempt) {
-    std::vector<inside::WorkerEnd> ends = run_attempt(options, num_processes, attempt, body);
-    const std::optional<WorkerError> failure = inside::first_failure(ends, world_size);
+    std::vector<notebook::ForkedEnd> ends = run_attempt(options, num_processes, attempt, body);
+    const std::optional<WorkerError> failure = notebook::first_failure(ends, world_size);
     if (failure && attempt == options.max_restarts) throw *failure;
     if (failure) continue;
     std::vector<PackedValue> results;
-    for (inside::WorkerEnd& end : ends) results.push_back(std::move(end.report->result));
+    for (notebook::ForkedEnd& end : ends) results.push_back(std::move(end.report->result));
     return results;
   }
 }

@@ -15,7 +15,7 @@
 
 #include "accelerate/errors.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 namespace {
 
 // What the file begins with; the text, then the bytes of tensors follow.
@@ -150,4 +150,4 @@ std::optional<WorkerReport> ReportFile::read() const {
   return report;
 }
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

@@ -9,7 +9,7 @@
 #include "accelerate/detail/packed_value.h"
 #include "base/unique_fd.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 
 struct WorkerReport {
   enum class Kind : uint8_t { kResult, kException };
@@ -42,4 +42,4 @@ class ReportFile {
   UniqueFd file_;
 };
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

@@ -12,7 +12,7 @@
 #include "launch/plan/machine.h"
 #include "launch/plan/worker_environment.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 namespace {
 
 constexpr int kAnyPort = 29500;  // one process meets nobody
@@ -85,4 +85,4 @@ void VariablesInPlace::set(const char* name, const std::string& value) {
   setenv(name, value.c_str(), 1);
 }
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

@@ -8,7 +8,7 @@
 
 #include "accelerate/notebook.h"
 
-namespace accelerate::inside {
+namespace accelerate::notebook {
 
 // The environment of worker `local_rank` of `num_processes` on this machine, as NAME=value: what
 // `accelerate launch` would give it. `attempt` counts the restarts.
@@ -34,4 +34,4 @@ class VariablesInPlace {
   std::optional<int> threads_before_;
 };
 
-}  // namespace accelerate::inside
+}  // namespace accelerate::notebook

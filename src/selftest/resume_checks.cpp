@@ -54,7 +54,7 @@ class SharedFolder {
   fs::path own_;
 };
 
-struct Progress {
+struct ResumeProgress {
   std::vector<double> losses;
   at::Tensor parameters;
 };
@@ -78,7 +78,7 @@ Findings check_resume(Accelerator& accelerator, const fs::path& parent) {
 
   const auto train = [&, &model = model, &optimizer = optimizer, &scheduler = scheduler,
                       &loader = loader](int save_after) {
-    Progress progress;
+    ResumeProgress progress;
     int done = 0;
     for (auto& batch : loader) {
       const at::Tensor loss = torch::mse_loss(model(batch.data), batch.target);
@@ -96,9 +96,9 @@ Findings check_resume(Accelerator& accelerator, const fs::path& parent) {
     progress.parameters = flat(net->parameters());
     return progress;
   };
-  const Progress straight = train(kSavedAfter);
+  const ResumeProgress straight = train(kSavedAfter);
   accelerator.load_state(folder.path() / "state");
-  const Progress resumed = train(0);
+  const ResumeProgress resumed = train(0);
 
   expect_equal("batches after the saved one", resumed.losses.size(), kBatches - kSavedAfter);
   expect_equal("losses after loading, to the last bit", resumed.losses, straight.losses);

@@ -9,7 +9,7 @@ namespace {
 using config::Setting;
 using config::Settings;
 using config::SettingValue;
-using config::SourceKind;
+using config::ValueSource;
 using launch::Allocation;
 
 constexpr const char* kScheduler = "the allocation of SLURM";
@@ -17,13 +17,13 @@ constexpr const char* kScheduler = "the allocation of SLURM";
 // Whether the user wants the value that `name` has. Files hold presets that nobody chose.
 bool is_wish(const Settings& settings, const char* name) {
   const SettingValue& value = settings[name];
-  if (value.source.kind != SourceKind::kFile) return value.is_given();
+  if (value.source.kind != ValueSource::kFile) return value.is_given();
   const Setting& setting = *config::find_setting(name);
   return !setting.file_preset || value.text != *setting.file_preset;
 }
 
 bool is_of_file(const Settings& settings, const char* name) {
-  return settings[name].source.kind == SourceKind::kFile;
+  return settings[name].source.kind == ValueSource::kFile;
 }
 
 // "num_machines 1 (c.yaml:3)"
@@ -60,7 +60,7 @@ class Taker {
  private:
   void decide(const char* name, std::string text) {
     settings_.set(*config::find_setting(name), std::move(text),
-                  {SourceKind::kDetected, kScheduler});
+                  {ValueSource::kDetected, kScheduler});
   }
 
   void fill_in(const char* name, std::string text) {

@@ -34,7 +34,7 @@ namespace accelerate::cli {
 namespace {
 
 using config::Settings;
-using config::SourceKind;
+using config::ValueSource;
 using launch::LauncherKind;
 using launch::LaunchPlan;
 using std::chrono::milliseconds;
@@ -105,7 +105,7 @@ void take_output(const Settings& settings, LaunchPlan& plan) {
   if (tee == "none") plan.tee = launch::Tee{};
   if (tee != "none" && tee != "0") plan.tee = launch::Tee::parse(tee);
   plan.quiet = settings.is_on("quiet");
-  plan.debug = settings["debug"].source.kind == SourceKind::kFlag && settings.is_on("debug");
+  plan.debug = settings["debug"].source.kind == ValueSource::kFlag && settings.is_on("debug");
 }
 
 void take_times(const Settings& settings, LaunchPlan& plan) {
@@ -120,8 +120,8 @@ void take_times(const Settings& settings, LaunchPlan& plan) {
 // A file that counts workers knows nothing of machines that are named beside it.
 bool is_overruled_by_hostfile(const Settings& settings, LauncherKind launcher) {
   const char* name = hostfile_setting(settings, launcher);
-  return name != nullptr && settings["num_processes"].source.kind == SourceKind::kFile &&
-         settings[name].source.kind != SourceKind::kFile;
+  return name != nullptr && settings["num_processes"].source.kind == ValueSource::kFile &&
+         settings[name].source.kind != ValueSource::kFile;
 }
 
 void take_machines(const Settings& settings, LaunchPlan& plan) {
@@ -139,8 +139,8 @@ void take_machines(const Settings& settings, LaunchPlan& plan) {
       !settings["num_processes"].is_given() || is_overruled_by_hostfile(settings, plan.launcher);
   if (is_left_to_slots && !plan.hostfile.empty()) plan.num_processes = 0;  // one a slot
   // Every configuration file says 1, also where it names the machines elsewhere.
-  const SourceKind who = settings["num_machines"].source.kind;
-  const bool is_chosen = who == SourceKind::kFlag || who == SourceKind::kVariable;
+  const ValueSource who = settings["num_machines"].source.kind;
+  const bool is_chosen = who == ValueSource::kFlag || who == ValueSource::kVariable;
   if (!plan.hostfile.empty() && plan.num_machines == 1 && !is_chosen) plan.num_machines = 0;
 }
 

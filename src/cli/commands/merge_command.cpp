@@ -35,7 +35,7 @@ Examples:
   accelerate merge-weights whole/model.safetensors shards --max_shard_size 2GB
 )";
 
-struct MergeOptions {
+struct MergeFlags {
   std::string source;
   std::string target;
   std::string max_shard_size;
@@ -59,7 +59,7 @@ void refuse_torch_distributed(const fs::path& source) {
                     .hint = "merge it with Python's accelerate merge-weights first"});
 }
 
-int run_merge(const MergeOptions& options) {
+int run_merge(const MergeFlags& options) {
   if (options.unsafe_serialization) {
     throw UsageError({.what = "only safetensors files can be written, not pickles",
                       .where = "--unsafe_serialization",
@@ -99,7 +99,7 @@ int run_merge(const MergeOptions& options) {
 }  // namespace
 
 Command setup_merge(CLI::App& app) {
-  auto options = std::make_shared<MergeOptions>();
+  auto options = std::make_shared<MergeFlags>();
   CLI::App* command =
       app.add_subcommand("merge-weights", "Merge the weights of a model into one file");
   command->formatter(

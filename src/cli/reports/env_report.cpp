@@ -13,7 +13,7 @@ namespace {
 using config::Kind;
 using config::Setting;
 using config::SettingValue;
-using config::SourceKind;
+using config::ValueSource;
 using nlohmann::ordered_json;
 
 std::string gibibytes(uint64_t bytes) {
@@ -109,17 +109,17 @@ ordered_json value_json(const Setting& setting, const std::string& text) {
   return text;
 }
 
-const char* name_of(SourceKind kind) {
+const char* name_of(ValueSource kind) {
   switch (kind) {
-    case SourceKind::kFlag:
+    case ValueSource::kFlag:
       return "flag";
-    case SourceKind::kVariable:
+    case ValueSource::kVariable:
       return "variable";
-    case SourceKind::kFile:
+    case ValueSource::kFile:
       return "file";
-    case SourceKind::kDetected:
+    case ValueSource::kDetected:
       return "detected";
-    case SourceKind::kPreset:
+    case ValueSource::kPreset:
       return "default";
   }
   return "default";
@@ -130,7 +130,7 @@ ordered_json settings_json(const std::optional<config::Settings>& settings) {
   if (!settings) return document;
   for (const Setting* setting : config::all_settings()) {
     const SettingValue& value = settings->of(*setting);
-    if (!value.text || value.source.kind == SourceKind::kPreset) continue;
+    if (!value.text || value.source.kind == ValueSource::kPreset) continue;
     document[std::string(setting->name)] = {{"value", value_json(*setting, *value.text)},
                                             {"source", name_of(value.source.kind)},
                                             {"where", value.source.where}};

@@ -12,7 +12,7 @@ namespace {
 using config::Effect;
 using config::Setting;
 using config::SettingValue;
-using config::SourceKind;
+using config::ValueSource;
 
 // Longer ones are whole, but do not push the others to the right.
 constexpr size_t kWidestName = 32;
@@ -31,21 +31,21 @@ std::string shown_value(const Setting& setting, const SettingValue& value) {
 }
 
 bool is_set(const SettingValue& value) {
-  return value.is_given() || value.source.kind == SourceKind::kDetected;
+  return value.is_given() || value.source.kind == ValueSource::kDetected;
 }
 
 std::string shown_source(const Setting& setting, const SettingValue& value) {
   std::string text;
   switch (value.source.kind) {
-    case SourceKind::kFlag:
-    case SourceKind::kFile:
-    case SourceKind::kVariable:
+    case ValueSource::kFlag:
+    case ValueSource::kFile:
+    case ValueSource::kVariable:
       text = value.source.where;
       break;
-    case SourceKind::kDetected:
+    case ValueSource::kDetected:
       text = "detected: " + value.source.where;
       break;
-    case SourceKind::kPreset:
+    case ValueSource::kPreset:
       return "default";
   }
   if (const auto* missing = config::missing_for(setting, value.text.value_or(""))) {
@@ -96,7 +96,7 @@ std::vector<std::string> given_settings(const config::Settings& settings) {
   std::vector<std::string> lines;
   for (const Setting* setting : config::all_settings()) {
     const SettingValue& value = settings.of(*setting);
-    if (!value.text || value.source.kind == SourceKind::kPreset) continue;
+    if (!value.text || value.source.kind == ValueSource::kPreset) continue;
     lines.push_back(std::string(setting->name) + ": " + shown_value(*setting, value) + " (" +
                     shown_source(*setting, value) + ")");
   }

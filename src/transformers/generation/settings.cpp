@@ -23,15 +23,15 @@ constexpr int64_t kMostLength = std::numeric_limits<int32_t>::max();
 // A setting and whether the caller gave it: what is wrong with it is an error of the caller, or of
 // the file.
 template <class Value>
-struct Setting {
+struct GenerationSetting {
   const char* name;
   Value value;
   bool given;
 };
 
 template <class Value>
-[[noreturn]] void refuse(const Setting<Value>& setting, const ModelConfig& file, const char* what,
-                         const std::string& hint = {}) {
+[[noreturn]] void refuse(const GenerationSetting<Value>& setting, const ModelConfig& file,
+                         const char* what, const std::string& hint = {}) {
   std::ostringstream text;
   if (setting.given) {
     text << setting.name << " is " << setting.value << ", but " << what;
@@ -42,15 +42,16 @@ template <class Value>
   throw DataError({.what = text.str(), .hint = hint});
 }
 
-Setting<double> number_of(const char* name, const std::optional<double>& option,
-                          const ModelConfig& file) {
+GenerationSetting<double> number_of(const char* name, const std::optional<double>& option,
+                                    const ModelConfig& file) {
   return {name, option ? *option : file.number(name, 1.0), option.has_value()};
 }
 
-std::optional<Setting<int64_t>> integer_of(const char* name, const std::optional<int64_t>& option,
-                                           const ModelConfig& file) {
-  if (option) return Setting<int64_t>{name, *option, true};
-  if (file.has(name)) return Setting<int64_t>{name, file.integer(name), false};
+std::optional<GenerationSetting<int64_t>> integer_of(const char* name,
+                                                     const std::optional<int64_t>& option,
+                                                     const ModelConfig& file) {
+  if (option) return GenerationSetting<int64_t>{name, *option, true};
+  if (file.has(name)) return GenerationSetting<int64_t>{name, file.integer(name), false};
   return std::nullopt;
 }
 
@@ -60,7 +61,7 @@ int64_t known_positions(const ModelConfig& config) {
 }
 
 // `count` tokens after the prompt.
-int64_t length_with(const Setting<int64_t>& count, int64_t least, int64_t prompt_length,
+int64_t length_with(const GenerationSetting<int64_t>& count, int64_t least, int64_t prompt_length,
                     const ModelConfig& file) {
   if (count.value < least) {
     refuse(count, file, least == 0 ? "must be 0 or more" : "must be at least 1");
@@ -108,7 +109,8 @@ void choose_tokens_of(GenerationSettings& settings, const GenerationOptions& opt
       options.eos_token_ids ? *options.eos_token_ids : file.integers("eos_token_id");
   for (const int64_t token : settings.eos_token_ids) {
     if (token < 0 && options.eos_token_ids) {
-      refuse(Setting<int64_t>{"eos_token_ids", token, true}, file, "tokens are not negative");
+      refuse(GenerationSetting<int64_t>{"eos_token_ids", token, true}, file,
+             "tokens are not negative");
     }
   }
   std::erase_if(settings.eos_token_ids, [](int64_t token) { return token < 0; });

@@ -20,9 +20,9 @@ namespace {
 // Not among the settings.
 constexpr double kEps = 1e-12;
 
-struct Settings {
+struct DistilBertSettings {
   // Some keys have a second name.
-  explicit Settings(const ModelConfig& config)
+  explicit DistilBertSettings(const ModelConfig& config)
       : vocabulary(config.size("vocab_size", 30522)),
         positions(config.size("max_position_embeddings", 512)),
         width(config.size("dim", config.size("hidden_size", 768))),
@@ -42,7 +42,7 @@ struct Settings {
   Activation act;
 };
 
-EncoderBlock make_distilbert_block(const Settings& settings) {
+EncoderBlock make_distilbert_block(const DistilBertSettings& settings) {
   const int64_t width = settings.width;
   return {.heads = settings.heads,
           .attention_dropout = settings.attention_dropout,
@@ -146,7 +146,7 @@ class DistilBertModel : public PretrainedModel {
     return {"embeddings.word_embeddings.weight"};
   }
 
-  const Settings& settings() const { return settings_; }
+  const DistilBertSettings& settings() const { return settings_; }
   int64_t width() const { return settings_.width; }
   // Of single tokens.
   double classifier_dropout() const { return settings_.dropout; }
@@ -166,7 +166,7 @@ class DistilBertModel : public PretrainedModel {
                     is_training());
   }
 
-  Settings settings_;
+  DistilBertSettings settings_;
   Embedding words_, positions_;
   LayerNorm norm_;
   EncoderStack layers_{};
@@ -201,7 +201,7 @@ class DistilBertForSequenceClassification : public EncoderWithHead<DistilBertMod
 class DistilBertForMaskedLm : public EncoderForMaskedLm<DistilBertModel> {
  public:
   explicit DistilBertForMaskedLm(const ModelConfig& config) : EncoderForMaskedLm(config) {
-    const Settings& settings = base().settings();
+    const DistilBertSettings& settings = base().settings();
     WordHead head{.dense = Linear(settings.width, settings.width),
                   .norm = LayerNorm(settings.width, kEps),
                   .act = settings.act,

@@ -90,7 +90,7 @@ std::vector<std::string> worth_saying(std::vector<std::string> untied, const Mod
 
 void refuse_mismatches(const KeyPlan& plan, const Checkpoint& checkpoint) {
   std::vector<std::string> all;
-  for (const KeyPlan::Mismatch& each : plan.mismatched) all.push_back(mismatch_text(each));
+  for (const KeyPlan::OtherShape& each : plan.mismatched) all.push_back(mismatch_text(each));
   throw CheckpointError({.what = "the files do not fit the model: " + listed(all, "; "),
                          .where = checkpoint.weights.checkpoint.string(),
                          .hint = "for a new head of another size set ignore_mismatched_sizes; "

@@ -75,7 +75,7 @@ class Names {
 };
 
 struct Offer {
-  const StoredTensor* tensor = nullptr;
+  const StoredWeight* tensor = nullptr;
   std::string other{};
   // Less is better: the tensor itself before another name of it, and a name that is exact before
   // one that is not.
@@ -85,11 +85,11 @@ struct Offer {
 }  // namespace
 
 KeyPlan plan_keys(const PretrainedModel& model, const ModelStateDict& state,
-                  const std::vector<StoredTensor>& stored) {
+                  const std::vector<StoredWeight>& stored) {
   KeyPlan plan;
   const Names names(model, state);
   std::map<std::string, Offer> offers;  // by the name in the model
-  for (const StoredTensor& tensor : stored) {
+  for (const StoredWeight& tensor : stored) {
     const Names::Place place = names.place_of(tensor.name);
     if (place.name.empty()) {
       if (!tensor.is_alias && !is_old_buffer(tensor.name)) plan.unexpected.push_back(tensor.name);
@@ -116,7 +116,7 @@ KeyPlan plan_keys(const PretrainedModel& model, const ModelStateDict& state,
       plan.missing.push_back(item.key());
       continue;
     }
-    const StoredTensor& tensor = *offer->second.tensor;
+    const StoredWeight& tensor = *offer->second.tensor;
     if (item.value().sizes() == at::IntArrayRef(tensor.shape)) {
       plan.names.emplace(tensor.name, item.key());
     } else {

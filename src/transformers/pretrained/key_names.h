@@ -16,13 +16,13 @@ struct KeyPlan {
   std::map<std::string, std::string> names{};
   std::vector<std::string> missing{};     // in the order of the model
   std::vector<std::string> unexpected{};  // in the order of the files
-  struct Mismatch {
+  struct OtherShape {
     std::string name{};
     std::vector<int64_t> in_files{};
     std::vector<int64_t> in_model{};
   };
   // Of another shape: in neither of the above, and not to be loaded.
-  std::vector<Mismatch> mismatched{};
+  std::vector<OtherShape> mismatched{};
   struct BothOfTied {
     std::string other_in_files{};
     std::string own_in_files{};
@@ -36,6 +36,6 @@ struct KeyPlan {
 // base model, under the old names of layer norms, or as the other name of a tied parameter. Old
 // buffers that models do not have any more are left out without a word.
 KeyPlan plan_keys(const PretrainedModel& model, const ModelStateDict& state,
-                  const std::vector<StoredTensor>& stored);
+                  const std::vector<StoredWeight>& stored);
 
 }  // namespace accelerate::transformers

@@ -31,7 +31,7 @@ std::string listed(const std::vector<std::string>& names, const std::string& sep
   return text;
 }
 
-std::string mismatch_text(const KeyPlan::Mismatch& mismatch) {
+std::string mismatch_text(const KeyPlan::OtherShape& mismatch) {
   return mismatch.name + " " + shape_text(mismatch.in_files) + " in the files, " +
          shape_text(mismatch.in_model) + " in the model";
 }
@@ -40,7 +40,7 @@ PretrainedReport make_report(const std::string& architecture, const std::string&
                              const KeyPlan& plan, const std::vector<std::string>& untied) {
   PretrainedReport report{.missing_keys = plan.missing, .unexpected_keys = plan.unexpected};
   std::vector<std::string> mismatches;
-  for (const KeyPlan::Mismatch& each : plan.mismatched) {
+  for (const KeyPlan::OtherShape& each : plan.mismatched) {
     report.mismatched_keys.push_back(each.name);
     mismatches.push_back(mismatch_text(each));
   }

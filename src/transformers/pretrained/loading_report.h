@@ -18,6 +18,6 @@ PretrainedReport make_report(const std::string& architecture, const std::string&
 std::string listed(const std::vector<std::string>& names, const std::string& separator);
 
 // "classifier.weight [3, 32] in the files, [2, 32] in the model".
-std::string mismatch_text(const KeyPlan::Mismatch& mismatch);
+std::string mismatch_text(const KeyPlan::OtherShape& mismatch);
 
 }  // namespace accelerate::transformers

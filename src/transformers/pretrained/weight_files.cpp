@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void list_safetensors(const fs::path& path, std::vector<StoredTensor>& tensors) {
+void list_safetensors(const fs::path& path, std::vector<StoredWeight>& tensors) {
   const SafetensorsFile file(path);
   for (const std::string& name : file.names()) {
     const SafetensorsInfo& info = file.info(name);
@@ -31,13 +31,13 @@ void list_safetensors(const fs::path& path, std::vector<StoredTensor>& tensors) 
                        .dtype = info.scalar_type.value_or(at::ScalarType::Undefined)});
   }
   for (const auto& [alias, name] : file.aliases()) {
-    StoredTensor tensor{.name = alias, .shape = file.info(name).shape, .is_alias = true};
+    StoredWeight tensor{.name = alias, .shape = file.info(name).shape, .is_alias = true};
     tensor.dtype = file.info(name).scalar_type.value_or(at::ScalarType::Undefined);
     tensors.push_back(std::move(tensor));
   }
 }
 
-void list_archive(const fs::path& path, std::vector<StoredTensor>& tensors) {
+void list_archive(const fs::path& path, std::vector<StoredWeight>& tensors) {
   std::set<const void*> seen;
   for (const auto& item : load_state_dict(path)) {
     const at::Tensor& tensor = item.value();
@@ -57,9 +57,9 @@ void refuse_lfs_pointer(const fs::path& file) {
   throw CheckpointError({.what = kLfsPointer, .where = file.string(), .hint = kLfsHint});
 }
 
-std::vector<StoredTensor> tensors_of(const fs::path& file) {
+std::vector<StoredWeight> tensors_of(const fs::path& file) {
   refuse_lfs_pointer(file);
-  std::vector<StoredTensor> tensors;
+  std::vector<StoredWeight> tensors;
   if (file.extension() == ".safetensors") {
     list_safetensors(file, tensors);
   } else {
@@ -68,14 +68,14 @@ std::vector<StoredTensor> tensors_of(const fs::path& file) {
   return tensors;
 }
 
-std::vector<StoredTensor> tensors_of_index(const fs::path& path, files::Links links) {
+std::vector<StoredWeight> tensors_of_index(const fs::path& path, files::Links links) {
   refuse_lfs_pointer(path);
   const files::ShardIndex index = files::read_shard_index(path, links);
   std::set<std::string> names;
   for (const auto& [tensor, file] : index.weight_map) names.insert(file);
-  std::vector<StoredTensor> tensors;
+  std::vector<StoredWeight> tensors;
   for (const std::string& name : names) {
-    for (StoredTensor& tensor : tensors_of(path.parent_path() / name)) {
+    for (StoredWeight& tensor : tensors_of(path.parent_path() / name)) {
       // Where two files hold it, the index says which one counts.
       const auto placed = index.weight_map.find(tensor.name);
       if (placed == index.weight_map.end() || placed->second == name) {
@@ -90,14 +90,14 @@ std::vector<StoredTensor> tensors_of_index(const fs::path& path, files::Links li
 
 int64_t WeightFiles::elements() const {
   int64_t sum = 0;
-  for (const StoredTensor& tensor : tensors) {
+  for (const StoredWeight& tensor : tensors) {
     if (!tensor.is_alias) sum += c10::multiply_integers(tensor.shape);
   }
   return sum;
 }
 
 std::optional<at::ScalarType> WeightFiles::dtype() const {
-  for (const StoredTensor& tensor : tensors) {
+  for (const StoredWeight& tensor : tensors) {
     const bool narrow = c10::isFloat8Type(tensor.dtype);
     if (c10::isFloatingType(tensor.dtype) && !narrow) return tensor.dtype;
   }

@@ -11,7 +11,7 @@
 
 namespace accelerate::transformers {
 
-struct StoredTensor {
+struct StoredWeight {
   std::string name{};
   std::vector<int64_t> shape{};
   at::ScalarType dtype = at::kFloat;
@@ -23,7 +23,7 @@ struct WeightFiles {
   // What load_checkpoint_in_model() is to be given: the file or the index.
   std::filesystem::path checkpoint{};
   bool follow_links = false;
-  std::vector<StoredTensor> tensors{};
+  std::vector<StoredWeight> tensors{};
 
   // Of all tensors, aliases not counted.
   int64_t elements() const;

@@ -114,19 +114,19 @@ TEST(Values, WordsForYesAndNoBecomeTrueAndFalse) {
   EXPECT_EQ(checked_value(setting, "Yes", {}), "true");
   EXPECT_EQ(checked_value(setting, "0", {}), "false");
   EXPECT_EQ(
-      value_refusal("fsdp_offload_params", "2", {SourceKind::kFlag, "--fsdp-offload-params"}),
+      value_refusal("fsdp_offload_params", "2", {ValueSource::kFlag, "--fsdp-offload-params"}),
       "fsdp_offload_params cannot be '2': it must be true or false | --fsdp-offload-params | ");
 }
 
 TEST(Values, RefusalsNameThePlaceTheLimitsAndTheNearestName) {
   EXPECT_EQ(
-      value_refusal("num_processes", "0", {SourceKind::kVariable, "ACCELERATE_NUM_PROCESSES"}),
+      value_refusal("num_processes", "0", {ValueSource::kVariable, "ACCELERATE_NUM_PROCESSES"}),
       "num_processes cannot be '0': it must be a whole number from 1 to 4096 | environment "
       "variable ACCELERATE_NUM_PROCESSES | ");
-  EXPECT_EQ(value_refusal("num_processes", "2x", {SourceKind::kFile, "a.yaml:3"}),
+  EXPECT_EQ(value_refusal("num_processes", "2x", {ValueSource::kFile, "a.yaml:3"}),
             "num_processes cannot be '2x': it must be a whole number from 1 to 4096 | a.yaml:3 | ");
   EXPECT_EQ(
-      value_refusal("mixed_precision", "bf61", {SourceKind::kFlag, "--mixed_precision"}),
+      value_refusal("mixed_precision", "bf61", {ValueSource::kFlag, "--mixed_precision"}),
       "mixed_precision cannot be 'bf61': it must be no, fp16 or bf16 (fp8 is not part of this "
       "build) | --mixed_precision | bf16?");
   EXPECT_EQ(value_refusal("fsdp_auto_wrap_policy", "size_based_wrp", {}),

@@ -50,19 +50,19 @@ std::string refusal(const Given& given) {
 
 TEST(Settings, AFlagCountsBeforeAVariableThatBeforeTheFileThatBeforeThePreset) {
   Given given;
-  const auto expect = [&](const std::string& text, SourceKind kind, const std::string& where) {
+  const auto expect = [&](const std::string& text, ValueSource kind, const std::string& where) {
     const SettingValue value = resolved(given)["mixed_precision"];
     EXPECT_EQ(value.text, text);
     EXPECT_EQ(value.source.kind, kind);
     EXPECT_EQ(value.source.where, where);
   };
-  expect("no", SourceKind::kPreset, "");
+  expect("no", ValueSource::kPreset, "");
   given.file = "distributed_type: 'NO'\nmixed_precision: fp16\n";
-  expect("fp16", SourceKind::kFile, "c.yaml:2");
+  expect("fp16", ValueSource::kFile, "c.yaml:2");
   given.variables = {{"ACCELERATE_MIXED_PRECISION", "bf16"}};
-  expect("bf16", SourceKind::kVariable, "ACCELERATE_MIXED_PRECISION");
+  expect("bf16", ValueSource::kVariable, "ACCELERATE_MIXED_PRECISION");
   given.flags = {{"--mixed-precision", "fp8"}, {"--mixed_precision", "no"}};
-  expect("no", SourceKind::kFlag, "--mixed_precision");
+  expect("no", ValueSource::kFlag, "--mixed_precision");
 }
 
 TEST(Settings, EmptyVariablesSayNothing) {
@@ -80,7 +80,7 @@ TEST(Settings, AProcessForEachGpuUnlessOnTheCpu) {
   EXPECT_EQ(resolved({.gpus = 0}).integer("num_processes"), 1);
   EXPECT_EQ(resolved({.flags = {{"--cpu", "true"}}, .gpus = 3}).integer("num_processes"), 1);
   EXPECT_EQ(resolved({.flags = {{"--gpu_ids", "0,2"}}, .gpus = 3}).integer("num_processes"), 2);
-  EXPECT_EQ(resolved({.gpus = 3})["num_processes"].source.kind, SourceKind::kDetected);
+  EXPECT_EQ(resolved({.gpus = 3})["num_processes"].source.kind, ValueSource::kDetected);
 }
 
 TEST(Settings, TheFilesWayOfDistributingYieldsToAFlag) {
@@ -108,12 +108,12 @@ TEST(Settings, AFlagOrVariableOfAWayOfDistributingCountsBeforeTheFile) {
     for (const std::string text : {"true", "false"}) {
       const Settings flag = resolved({.flags = {{flag_of(setting), text}}, .file = file});
       EXPECT_EQ(flag.text(way.setting), text) << way.type;
-      EXPECT_EQ(flag[way.setting].source.kind, SourceKind::kFlag) << way.type;
+      EXPECT_EQ(flag[way.setting].source.kind, ValueSource::kFlag) << way.type;
       if (variable_of(setting).empty()) continue;
       const Settings variable =
           resolved({.variables = {{variable_of(setting), text}}, .file = file});
       EXPECT_EQ(variable.text(way.setting), text) << way.type;
-      EXPECT_EQ(variable[way.setting].source.kind, SourceKind::kVariable) << way.type;
+      EXPECT_EQ(variable[way.setting].source.kind, ValueSource::kVariable) << way.type;
     }
   }
 }

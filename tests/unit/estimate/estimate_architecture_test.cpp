@@ -10,8 +10,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Architecture described(const std::string& config) {
-  return architecture_of(ModelConfig::parse(config, "config.json"));
+ModelLayout described(const std::string& config) {
+  return architecture_of(ConfigValues::parse(config, "config.json"));
 }
 
 uint64_t parameters_of(const std::string& config) {

@@ -11,7 +11,7 @@
 namespace accelerate::tokenizers {
 namespace {
 
-struct SpecialTokens {
+struct TemplateTokens {
   std::vector<int64_t> ids{};
   std::vector<std::string> tokens{};
 };
@@ -26,7 +26,7 @@ struct Place {
 constexpr size_t kMostPlaces = 1000;
 
 std::vector<Place> read_places(const JsonFields& fields, std::string_view name,
-                               const std::map<std::string, SpecialTokens>& special) {
+                               const std::map<std::string, TemplateTokens>& special) {
   std::vector<Place> places;
   for (const nlohmann::json& item : fields.list(name)) {
     const std::string where = fields.place(name) + '[' + std::to_string(places.size()) + ']';
@@ -51,13 +51,13 @@ std::vector<Place> read_places(const JsonFields& fields, std::string_view name,
   return places;
 }
 
-std::map<std::string, SpecialTokens> read_special(const JsonFields& fields) {
-  std::map<std::string, SpecialTokens> special;
+std::map<std::string, TemplateTokens> read_special(const JsonFields& fields) {
+  std::map<std::string, TemplateTokens> special;
   const nlohmann::json& all = fields.at("special_tokens");
   if (!all.is_object()) fields.refuse("special_tokens", "an object");
   for (const auto& [name, json] : all.items()) {
     const JsonFields details(json, fields.place("special_tokens"));
-    SpecialTokens tokens;
+    TemplateTokens tokens;
     for (const nlohmann::json& id : details.list("ids")) {
       tokens.ids.push_back(id_of(id, details.place("ids")));
     }
@@ -124,7 +124,7 @@ class TemplateProcessing final : public Processor {
   }
 
   Encoding special_at(const Place& place) const {
-    const SpecialTokens& special = special_.at(place.special);
+    const TemplateTokens& special = special_.at(place.special);
     Encoding result;
     for (size_t i = 0; i < special.ids.size(); ++i) {
       append_special(result, special.tokens[i], special.ids[i], place.type_id);
@@ -132,7 +132,7 @@ class TemplateProcessing final : public Processor {
     return result;
   }
 
-  std::map<std::string, SpecialTokens> special_;
+  std::map<std::string, TemplateTokens> special_;
   std::vector<Place> single_;
   std::vector<Place> pair_;
 };
