@@ -36,8 +36,7 @@ class UpdateLoop final : public TrainingLoop {
   UpdateLoop(const ManyTensors& model, bool prepared)
       : parameters_(make_parameters(model)),
         optimizer_(std::make_shared<torch::optim::AdamW>(parameters_, 1e-3)),
-        prepared_(prepared ? std::make_optional<accelerate::PreparedOptimizer>(
-                                 optimizer_, std::make_shared<accelerate::detail::PreparedModels>())
+        prepared_(prepared ? std::make_optional<accelerate::PreparedOptimizer>(optimizer_)
                            : std::nullopt) {}
 
   void step() override { prepared_ ? prepared_->step() : optimizer_->step(); }

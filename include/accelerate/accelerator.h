@@ -71,7 +71,7 @@ class ACCELERATE_EXPORT Accelerator {
   bool is_main_process() const { return state().is_main_process(); }
   bool is_local_main_process() const { return state().is_local_main_process(); }
   bool is_last_process() const { return state().is_last_process(); }
-  // "single" or "ddp".
+  // "single", "ddp" or what a strategy of your own calls itself.
   std::string strategy_name() const;
   Communicator& communicator() const;
   // Wherever a Communicator is expected: gather(accelerator, x).
@@ -97,12 +97,12 @@ class ACCELERATE_EXPORT Accelerator {
   //   unplaced() any of them, left on its device
   //   pass_through() anything else, as it is: an lvalue as a reference, an rvalue by value
   // Other types do not compile. Objects that are already prepared come back unchanged. Collective:
-  // all ranks, same objects. Models are moved to the device in place, before the optimizers are
-  // handled.
+  // all ranks, same objects. Models come first, whatever the order: they are moved to the device in
+  // place and handed to the strategy, which then sees the optimizers of their parameters.
   template <class... Ts>
   decltype(auto) prepare(Ts&&... objects) {
     static_assert(sizeof...(Ts) > 0, "prepare() needs at least one object");
-    (place_model(objects), ...);
+    (prepare_model(objects), ...);
     if constexpr (sizeof...(Ts) == 1) {
       return (prepare_one(std::forward<Ts>(objects)), ...);
     } else {
@@ -416,9 +416,14 @@ class ACCELERATE_EXPORT Accelerator {
   // An update that was being recorded is not made.
   void abandon_iteration() const;
 
+  // Places and wraps models; passes over everything else.
   template <class T>
-  void place_model(const T& object) {
-    if constexpr (detail::Model<T>) place_module(detail::module_of(object));
+  void prepare_model(const T& object, bool place = true) {
+    if constexpr (detail::Model<T>) {
+      wrap_module(detail::module_of(object), place);
+    } else if constexpr (detail::is_unplaced<T>) {
+      prepare_model<std::remove_cvref_t<decltype(object.object)>>(object.object, false);
+    }
   }
 
   // In detail/prepare_object.h.
@@ -427,8 +432,8 @@ class ACCELERATE_EXPORT Accelerator {
   template <class Loader>
   Loader prepare_loader(const Loader& loader, bool place);
 
-  void place_module(const std::shared_ptr<torch::nn::Module>& module) const;
-  std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module);
+  std::shared_ptr<ModelStrategy> wrap_module(const std::shared_ptr<torch::nn::Module>& module,
+                                             bool place);
   detail::ZeroGrad zero_grad_of_models() const;
   PreparedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
                                       bool place);

@@ -73,6 +73,9 @@ struct BackwardOptions {
   // micro-batch counts the same. At most one such loss per micro-batch; all losses of a window
   // have a weight, or none has.
   std::optional<double> weight{};
+  // How many samples the loss stands for, where a join divides by them: JoinDivisor::kSamples.
+  // Unset: what the batch of the innermost loop over a prepared loader says, else 1.
+  std::optional<int64_t> samples{};
   // Keep the graph for another backward pass.
   bool retain_graph = false;
   // Write gradients only to the parameters of these models, as the generator's loss of a GAN

@@ -52,6 +52,8 @@ struct PowerSgdOptions {
   double orthogonalization_epsilon = 0;
   // Of the random directions; the same on all ranks.
   uint64_t random_seed = 0;
+
+  friend bool operator==(const PowerSgdOptions&, const PowerSgdOptions&) = default;
 };
 
 struct CommHookOptions {
@@ -59,6 +61,8 @@ struct CommHookOptions {
   // Lets PowerSGD compute and send in half or bfloat16: kNo, kFp16 or kBf16.
   CommHook wrapper{};
   PowerSgdOptions power_sgd{};
+
+  friend bool operator==(const CommHookOptions&, const CommHookOptions&) = default;
 };
 
 // Throws UsageError if the options contradict each other.

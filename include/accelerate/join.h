@@ -13,7 +13,8 @@ enum class JoinDivisor {
   kParticipants,
   // The number of samples: each rank's gradient counts as often as it has samples behind it, those
   // of all batches since its last sync. In a loop over a prepared loader the batch says how many;
-  // elsewhere tell it with ModelStrategy::set_batch_weight, or each pass counts 1.
+  // elsewhere, or to override it, pass BackwardOptions::samples; a pass of which nobody knows
+  // counts 1.
   kSamples,
 };
 

@@ -63,7 +63,7 @@ class [[nodiscard]] ACCELERATE_EXPORT LocalSgd {
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<ModelStrategy> strategy_;
   LocalSgdOptions options_;
-  bool gradient_sync_before_ = true;
+  GradientSync gradient_sync_before_ = GradientSync::kOn;
   bool active_;
   int64_t steps_ = 0;
   int exceptions_at_begin_;

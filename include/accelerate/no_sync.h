@@ -15,18 +15,15 @@ class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<ModelStrategy> model)
       : model_(std::move(model)), before_(model_->gradient_sync()) {
-    model_->set_gradient_sync(false);
+    model_->set_gradient_sync(GradientSync::kLocal);
   }
-  ~NoSync() {
-    model_->accept_local_passes();
-    model_->set_gradient_sync(before_);
-  }
+  ~NoSync() { model_->set_gradient_sync(before_); }
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 
  private:
   std::shared_ptr<ModelStrategy> model_;
-  bool before_;
+  GradientSync before_;
 };
 
 }  // namespace accelerate

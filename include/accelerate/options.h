@@ -14,7 +14,7 @@
 #include "accelerate/mixed_precision.h"
 #include "accelerate/preemption.h"
 #include "accelerate/prepared_scheduler.h"
-#include "accelerate/strategy.h"
+#include "accelerate/strategy_options.h"
 
 namespace accelerate {
 
@@ -64,6 +64,10 @@ struct AcceleratorOptions {
   // How fast schedulers advance.
   PreparedSchedulerOptions scheduler{};
   ShardingOptions data_loader{};
+  // How the ranks train together.
+  StrategyOptions strategy{};
+  // Of the strategy that is chosen for several processes. UsageError beside a `strategy` that is
+  // named: its options stand there.
   DdpOptions ddp{};
   ProcessGroupOptions process_group{};
 };

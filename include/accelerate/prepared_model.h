@@ -151,7 +151,7 @@ class PreparedModel {
   template <class Body>
   decltype(auto) run(Body body) const {
     using Result = std::invoke_result_t<Body>;
-    strategy_->before_forward();
+    strategy_->begin_forward();
     const auto run_in_precision = [&]() -> Result {
       const Autocast guard = precision_.autocast();
       return body();

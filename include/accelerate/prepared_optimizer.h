@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "accelerate/detail/prepared_models.h"
 #include "accelerate/export.h"
+#include "accelerate/strategy.h"
 
 namespace torch::optim {
 class Optimizer;
@@ -22,36 +22,60 @@ class OutputArchive;
 
 namespace accelerate {
 
-// Callbacks that decide about the steps of a prepared optimizer.
-struct OptimizerSurroundings {
-  // False while gradients only accumulate: steps are then left out. Asked at every call; empty
-  // means always true.
-  std::function<bool()> sync_gradients{};
-  // Throws if the gradients are not fit for an update. May be empty.
-  std::function<void(const torch::optim::Optimizer& optimizer)> require_complete{};
-  // Whether gradients accumulate over several passes, which a closure cannot know. May be empty.
-  std::function<bool()> accumulates{};
-  // Calls `update`, or skips it if the gradients are unusable; returns whether it was
-  // called. Empty means always. GradScaler::step has this form.
-  std::function<bool(torch::optim::Optimizer& optimizer, const std::function<void()>& update)>
-      run_update{};
+// The training that a prepared optimizer is part of, as far as its steps depend on it. The
+// accelerator has its own; this class itself is a training on one process, without accumulation and
+// scaling. Called by the thread of the training. Owned by the optimizers that share it.
+class ACCELERATE_EXPORT OptimizerHost {
+ public:
+  OptimizerHost() = default;
+  virtual ~OptimizerHost() = default;
+  OptimizerHost(const OptimizerHost&) = delete;
+  OptimizerHost& operator=(const OptimizerHost&) = delete;
+
+  // Which rank errors are thrown on.
+  virtual int rank() const { return 0; }
+  virtual int world_size() const { return 1; }
+
+  // Called first by every step(); throws if training cannot go on.
+  virtual void before_step() {}
+  // False while gradients only accumulate: steps are then left out.
+  virtual bool sync_gradients() const { return true; }
+  // Whether gradients accumulate over several passes, which a closure cannot know.
+  virtual bool accumulates() const { return false; }
+  // Throws if the gradients of an optimizer's parameters are not fit for an update.
+  virtual void require_complete(const std::vector<at::Tensor>& /*parameters*/) const {}
+
+  // Whether losses are scaled: updates then go through the two calls below, and closures, which
+  // compute their loss unscaled, are refused.
+  virtual bool scales_losses() const { return false; }
+  // Calls `update`, or skips it if the gradients are unusable; returns whether it was called.
+  // GradScaler::step does this.
+  virtual bool run_update(torch::optim::Optimizer& /*optimizer*/,
+                          const std::function<void()>& update) {
+    update();
+    return true;
+  }
   // The same for updates that look on the device themselves: calls `update` with a tensor that is
   // not 0 where nothing may change, and `ended` when the host knows about it: when it is asked, or
-  // at the next update. False: it did nothing, and run_update is to be called. May be empty.
-  std::function<bool(torch::optim::Optimizer& optimizer,
-                     const std::function<void(const at::Tensor& found_inf)>& update,
-                     std::function<void(bool skipped)> ended)>
-      run_update_on_device{};
-  // Finds out how all updates ended; may wait for the device. May be empty.
-  std::function<void()> settle{};
-  // zero_grad() is about to drop the gradients of this optimizer. False: it keeps them. Empty: it
-  // does so where sync_gradients is false.
-  std::function<bool(const torch::optim::Optimizer& optimizer)> begin_zero_grad{};
-  // step() has used the gradients of this optimizer, or skipped an update because of them. May be
-  // empty.
-  std::function<void(const torch::optim::Optimizer& optimizer)> stepped{};
-  // Called first by every step(); throws if training cannot go on. May be empty.
-  std::function<void()> before_step{};
+  // at the next update. False: it did nothing, and run_update() is to be called.
+  virtual bool run_update_on_device(
+      torch::optim::Optimizer& /*optimizer*/,
+      const std::function<void(const at::Tensor& found_inf)>& /*update*/,
+      std::function<void(bool skipped)> /*ended*/) {
+    return false;
+  }
+  // Finds out how all updates ended; may wait for the device.
+  virtual void settle() {}
+
+  // zero_grad() is about to drop the gradients of this optimizer's parameters. False: it keeps
+  // them.
+  virtual bool begin_zero_grad(const torch::optim::Optimizer& /*optimizer*/,
+                               const std::vector<at::Tensor>& /*parameters*/) {
+    return sync_gradients();
+  }
+  // step() has used these gradients, or skipped an update because of them.
+  virtual void stepped(const torch::optim::Optimizer& /*optimizer*/,
+                       const std::vector<at::Tensor>& /*parameters*/) {}
 };
 
 namespace detail {
@@ -68,9 +92,11 @@ class ACCELERATE_EXPORT PreparedOptimizer {
  public:
   using LossClosure = std::function<at::Tensor()>;
 
-  PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                    std::shared_ptr<detail::PreparedModels> models,
-                    OptimizerSurroundings surroundings = {});
+  // What Accelerator::prepare calls. `strategy` is one for this optimizer, `host` may be that of
+  // several; null means an optimizer that trains by itself.
+  explicit PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
+                             std::unique_ptr<OptimizerStrategy> strategy = nullptr,
+                             std::shared_ptr<OptimizerHost> host = nullptr);
   PreparedOptimizer(const PreparedOptimizer&) = default;
   PreparedOptimizer& operator=(const PreparedOptimizer&) = default;
 
@@ -108,6 +134,9 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   void agree_groups() const;
 
   std::vector<torch::optim::OptimizerParamGroup>& param_groups();
+  // The parameters that the user gave to the optimizer, of all groups in their order. The groups
+  // hold the same, unless the strategy trains something else in their place.
+  std::vector<at::Tensor> parameters() const;
   // The user's own optimizer, for anything not offered here.
   torch::optim::Optimizer& optimizer() const;
   // How many copies of this handle there are.

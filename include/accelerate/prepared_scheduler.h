@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -20,25 +21,36 @@ enum class SchedulerPace {
   kPerOptimizerStep,
 };
 
-// What a prepared scheduler asks about the training it is part of. `sync_gradients` and
-// `optimizer_step_was_skipped` are asked at every step; empty ones mean always and never.
-struct SchedulerSurroundings {
+// Where a prepared scheduler steps.
+struct SchedulerContext {
   int num_processes = 1;
   bool is_main_process = true;
   bool says_pace = true;  // whether the main process logs how many steps a call makes
   bool split_batches = false;
   // Count micro-batches in which gradients only accumulate, as torch counts steps.
   bool adjust_scheduler = true;
-  std::function<bool()> sync_gradients{};
-  std::function<bool()> optimizer_step_was_skipped{};
-  // Calls its argument when it is known how the updates so far ended: at once, or before the next
-  // update if a GPU has not reported yet. Empty: at once.
-  std::function<void(std::function<void()> then)> when_updates_are_known{};
-  // Called before and after the rates are changed: see PreparedOptimizer::agree_groups(). May be
-  // empty.
-  std::function<void()> agree_groups{};
-  // Finds out how they ended; may wait for the device. May be empty.
-  std::function<void()> settle{};
+};
+
+// The training that a prepared scheduler is part of, as far as its steps depend on it. The
+// accelerator has its own; this class itself is a training in which every update is made at once.
+// Called by the thread of the training. Owned by the scheduler's handles.
+class ACCELERATE_EXPORT SchedulerHost {
+ public:
+  SchedulerHost() = default;
+  virtual ~SchedulerHost() = default;
+  SchedulerHost(const SchedulerHost&) = delete;
+  SchedulerHost& operator=(const SchedulerHost&) = delete;
+
+  // False while gradients only accumulate.
+  virtual bool sync_gradients() const { return true; }
+  virtual bool optimizer_step_was_skipped() const { return false; }
+  // Calls `then` when it is known how the updates so far ended: at once, or before the next update
+  // if a GPU has not reported yet.
+  virtual void when_updates_are_known(std::function<void()> then) { then(); }
+  // Finds out how they ended; may wait for the device.
+  virtual void settle() {}
+  // Called before and after the rates are changed: see PreparedOptimizer::agree_groups().
+  virtual void agree_groups() {}
 };
 
 struct PreparedSchedulerOptions {
@@ -55,9 +67,10 @@ struct PreparedSchedulerOptions {
 class ACCELERATE_EXPORT PreparedScheduler {
  public:
   // Logs on the main process how many steps a call makes: as a warning if it is several by
-  // default, else at level info.
-  PreparedScheduler(Scheduler scheduler, SchedulerSurroundings surroundings,
-                    PreparedSchedulerOptions options = {});
+  // default, else at level info. A null `host` means a scheduler that steps by itself.
+  PreparedScheduler(Scheduler scheduler, const SchedulerContext& context,
+                    PreparedSchedulerOptions options = {},
+                    std::shared_ptr<SchedulerHost> host = nullptr);
   PreparedScheduler(const PreparedScheduler&) = default;
   PreparedScheduler& operator=(const PreparedScheduler&) = default;
 
@@ -85,13 +98,12 @@ class ACCELERATE_EXPORT PreparedScheduler {
  private:
   int64_t steps_a_call() const;
   void step_unless_skipped();
-  void settle() const {
-    if (surroundings_.settle) surroundings_.settle();
-  }
+  void settle() const { host_->settle(); }
 
   Scheduler scheduler_;
-  SchedulerSurroundings surroundings_;
+  SchedulerContext context_;
   PreparedSchedulerOptions options_;
+  std::shared_ptr<SchedulerHost> host_;  // never null
 };
 
 }  // namespace accelerate

@@ -1,158 +1,250 @@
-// How a model is distributed over the ranks: the interface between the training loop and what
-// happens to parameters and gradients. Adding a strategy adds an implementation, never an `if`
-// elsewhere.
+// How several ranks train a model together: what happens to parameters, gradients and updates on
+// the way through the training loop. Accelerate comes with "single" and "ddp"; a strategy of your
+// own implements Strategy, and what of ModelStrategy and OptimizerStrategy it needs, and is chosen
+// by AcceleratorOptions::strategy. Nothing else in a program changes.
+//
+// An accelerator makes one Strategy, which makes a ModelStrategy for each prepared model and an
+// OptimizerStrategy for each prepared optimizer. They are called by the thread of the training, one
+// call at a time, unless a call says otherwise. Calls marked collective are made by all ranks in
+// the same order and may exchange something; in all others a rank may be alone. Where a call
+// refuses something it throws UsageError, to which the accelerator adds the rank; what is wrong on
+// one rank only must be agreed upon first where the others would wait.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "accelerate/comm_hook.h"
+#include "accelerate/clip.h"
 #include "accelerate/export.h"
 #include "accelerate/join.h"
+#include "accelerate/state_dict.h"
 
 namespace torch::nn {
 class Module;
+}
+namespace torch::optim {
+class Optimizer;
 }
 
 namespace accelerate {
 
 class Communicator;
-namespace detail {
-class JoinMember;
-}
 
-// Options of the strategy that replicates the model and averages gradients (DDP).
-struct DdpOptions {
-  // Size of the buckets in which gradients are averaged while backward still runs.
-  double bucket_cap_mb = 25.0;
-  // Look, in each backward pass, for parameters that take no part in the loss. Needed where the
-  // graph leaves some out; costs a walk over the graph.
-  bool find_unused_parameters = false;
-  // Promise that all passes have the same graph: unused parameters are found once. The first pass
-  // is averaged even inside no_sync.
-  bool static_graph = false;
-  // Keep gradients inside the buckets: saves one copy and its memory. Do not detach or replace
-  // .grad() then.
-  bool gradient_as_bucket_view = false;
-  // Take the buffers (running statistics) of rank 0 before each forward pass.
-  bool broadcast_buffers = true;
-  // Compress gradients when the ranks exchange them.
-  CommHookOptions comm_hook{};
-  // Detect ranks that diverge. A backward pass that did not go through Accelerator::backward()
-  // is a UsageError at the next forward pass, batch of a prepared loader or save_state(); at the
-  // end of a pass over the data in training and in save_state() parameters are compared across
-  // ranks by a few sums, and a UsageError names those that differ.
-  bool check_replicas = true;
+// What becomes of the gradients of a backward pass.
+enum class GradientSync {
+  // The ranks bring them together, in the pass or right after it.
+  kOn,
+  // They add up on their rank, until a later pass brings them together: inside a window of
+  // accumulation.
+  kPaused,
+  // They stay on their rank: no_sync() and LocalSgd. Passes that bypass Accelerator::backward()
+  // are allowed.
+  kLocal,
 };
 
-// One model under a strategy. Owned together by the accelerator and the prepared model.
+// What the exchange of one model's gradients has learnt from the passes so far. A value, but for
+// the tensors, which share the memory of the model's.
+struct ExchangeState {
+  // In which order gradients travel: numbers of trainable parameters, the same on all ranks; empty
+  // where no pass has shown it. Sums over more than two ranks are rounded by it, so a resumed run
+  // needs the same.
+  std::vector<int64_t> gradient_order{};
+  // Whether they travel in that order already.
+  bool follows_order = false;
+  // What this rank keeps for itself, such as what a compression has left out so far. A run on
+  // another number of ranks begins without it.
+  StateDict own{};
+};
+
+// Keeps an ExchangeState in checkpoints. One for each model that has something to keep.
+class ACCELERATE_EXPORT ExchangeMemory {
+ public:
+  virtual ~ExchangeMemory() = default;
+
+  virtual ExchangeState state() const = 0;
+  // Looks at a state that restore() will be given; changes nothing. Returns what of it cannot be
+  // taken over, for the log; empty if there is nothing. Throws CheckpointError if it is damaged.
+  virtual std::string check(const ExchangeState& state) const = 0;
+  // Goes on from `state`, before the next pass and while there are no gradients. Collective where
+  // `state.follows_order`.
+  virtual void restore(const ExchangeState& state) = 0;
+};
+
+// One model under a strategy, owned by the accelerator and the prepared model together. This class
+// itself is a model whose gradients nobody else has a part in.
 class ACCELERATE_EXPORT ModelStrategy {
  public:
+  ModelStrategy() = default;
   virtual ~ModelStrategy() = default;
+  ModelStrategy(const ModelStrategy&) = delete;
+  ModelStrategy& operator=(const ModelStrategy&) = delete;
 
-  // What is called once, right before the next forward pass, where the strategy has several ranks.
-  void set_before_next_forward(std::function<void()> call) {
-    before_next_forward_ = std::move(call);
+  // Called by the prepared model before each forward pass: what the accelerator does then, and
+  // before_forward().
+  void begin_forward() {
+    if (on_forward_) on_forward_();
+    before_forward();
   }
+  void set_on_forward(std::function<void()> call) { on_forward_ = std::move(call); }
 
-  // What is called before each forward pass, wherever the model runs.
-  void set_before_each_forward(std::function<void()> call) {
-    before_each_forward_ = std::move(call);
-  }
-
-  // Before each forward pass. Collective where the strategy has something to exchange.
-  void before_forward() {
-    if (before_each_forward_) before_each_forward_();
-    begin_forward();
-  }
   // Right before and right after the backward pass of `loss`, in which this model may or may not
-  // take part. Collective like the pass itself. Where after_backward() did not follow, because the
-  // pass threw, the model is unusable: later passes are a UsageError.
-  virtual void before_backward(const at::Tensor& loss) = 0;
-  virtual void after_backward() = 0;
+  // take part. Collective like the pass itself. Where the pass throws, after_backward() does not
+  // follow.
+  virtual void before_backward(const at::Tensor& /*loss*/) {}
+  virtual void after_backward() {}
 
-  // Whether the next backward passes average the gradients over the ranks.
-  virtual void set_gradient_sync(bool on) = 0;
-  virtual bool gradient_sync() const = 0;
-  // The next backward pass, and only that one, averages them in any case.
-  virtual void sync_next_backward() = 0;
-
-  // How many samples each backward pass from here on stands for; 1 by default. Only used with
-  // JoinDivisor::kSamples.
-  virtual void set_batch_weight(int64_t /*samples*/) {}
-  // What this model exchanges with the other ranks, for ranks that join in without data. Null if
-  // it exchanges nothing. Owned by the model.
-  virtual detail::JoinMember* join_member() { return nullptr; }
-
-  // Throws UsageError if `parameter` belongs to this model and its gradient holds something that
-  // did not go through before_backward() and after_backward(), but should have.
-  virtual void require_synchronised(const at::Tensor& parameter) const = 0;
-
-  // Throws UsageError if gradients of this model came from a backward pass that bypassed
-  // before_backward() and after_backward(), and were neither dropped since nor meant to stay on
-  // this rank. `where` is what the user called.
-  virtual void require_no_local_pass(const char* /*where*/) const {}
-  // Such passes, as far as they have come, were meant to stay on this rank.
-  virtual void accept_local_passes() {}
-  // The gradients of `parameters`, which may belong to other models, are about to be dropped. Such
-  // passes are forgotten once none of their gradients is left. Throws UsageError if a parameter was
-  // changed after such a pass, by a step that bypassed the ranks.
-  virtual void drop_gradients(const std::vector<at::Tensor>& /*parameters*/) {}
-  // Whether all ranks should hold the same parameters at the moment.
-  virtual bool is_replicated() const { return false; }
-  // Backward passes so far that averaged the gradients over the ranks.
-  virtual int64_t reduced_passes() const { return 0; }
-
-  // The order in which the ranks exchange gradients, once a pass has shown it: numbers of
-  // trainable parameters; empty where there is none. Sums over more than two ranks are rounded
-  // by it, so a resumed run must set it before its first pass. Not collective, but all
-  // ranks must set the same.
-  virtual std::vector<int64_t> gradient_order() const { return {}; }
-  virtual void set_gradient_order(const std::vector<int64_t>& /*order*/) {}
+  // Counts from the next backward pass on.
+  virtual void set_gradient_sync(GradientSync sync) { gradient_sync_ = sync; }
+  GradientSync gradient_sync() const { return gradient_sync_; }
+  // The next backward pass, and only that one, is made as with kOn.
+  virtual void sync_next_backward() {}
 
   // Releases what the strategy holds. Later passes that need it throw UsageError.
-  virtual void release() = 0;
-  // False once the model was released or a backward pass of it threw: it must be prepared again.
-  virtual bool usable() const = 0;
+  virtual void release() {}
+  // False once it was released or a pass of it failed: the model must be prepared again.
+  virtual bool usable() const { return true; }
+
+  // Null where there is nothing to keep. Owned by the model.
+  virtual ExchangeMemory* exchange_memory() { return nullptr; }
 
  protected:
-  // What the strategy itself does before each forward pass.
-  virtual void begin_forward() = 0;
-  // For begin_forward().
-  void run_before_next_forward() {
-    if (before_next_forward_) std::exchange(before_next_forward_, nullptr)();
-  }
+  // Before each forward pass. Collective where the strategy has something to exchange.
+  virtual void before_forward() {}
 
  private:
-  std::function<void()> before_next_forward_;
-  std::function<void()> before_each_forward_;
+  std::function<void()> on_forward_;
+  GradientSync gradient_sync_ = GradientSync::kOn;
+};
+
+// One optimizer under a strategy, owned by the prepared optimizer, which keeps `optimizer` alive.
+// This class itself changes nothing.
+class ACCELERATE_EXPORT OptimizerStrategy {
+ public:
+  explicit OptimizerStrategy(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
+  virtual ~OptimizerStrategy() = default;
+  OptimizerStrategy(const OptimizerStrategy&) = delete;
+  OptimizerStrategy& operator=(const OptimizerStrategy&) = delete;
+
+  // The user's parameters, by which zero_grad(), clipping, windows of accumulation and checkpoints
+  // find this optimizer: what its groups hold now, unless the strategy has put something else
+  // there.
+  virtual std::vector<at::Tensor> parameters() const;
+
+  // Right before and right after each update, not while gradients only accumulate. Collective.
+  // Under fp16 a step may have left the parameters as they were, on all ranks alike, which a GPU
+  // tells later: after_step() comes in any case.
+  virtual void before_step() {}
+  virtual void after_step() {}
+
+  torch::optim::Optimizer& optimizer() const { return optimizer_; }
+
+ private:
+  torch::optim::Optimizer& optimizer_;
+};
+
+// What Strategy::prepare_optimizer() is given.
+struct OptimizerPreparation {
+  // The user's. A strategy may replace what its groups hold, before its first update.
+  torch::optim::Optimizer& optimizer;
+  // The models prepared so far that have one of its parameters, in the order of their preparation.
+  std::vector<std::shared_ptr<ModelStrategy>> models{};
+};
+
+// One call of Accelerator::backward().
+struct BackwardCall {
+  // Whether the loss has a weight: BackwardOptions::weight.
+  bool is_weighted = false;
+  // How many samples the loss stands for: BackwardOptions::samples, else the size of the batch that
+  // the innermost loop over a prepared loader works on. Unset: nobody knows.
+  std::optional<int64_t> samples{};
+  // The parameters that alone get gradients, each once: BackwardOptions::only. Unset: all that the
+  // loss reaches.
+  std::optional<std::vector<at::Tensor>> inputs{};
+  // The prepared models that may get gradients, in the order of their preparation.
+  std::vector<std::shared_ptr<ModelStrategy>> models{};
 };
 
 class ACCELERATE_EXPORT Strategy {
  public:
+  Strategy() = default;
   virtual ~Strategy() = default;
+  Strategy(const Strategy&) = delete;
+  Strategy& operator=(const Strategy&) = delete;
+
+  // Of a word; see Accelerator::strategy_name().
   virtual std::string_view name() const = 0;
 
-  // Takes a model whose parameters are on their device. Collective: all ranks, same order, same
-  // model. Throws UsageError on all ranks alike if their models differ.
-  virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;
+  // --- prepare(): first every model is placed and wrapped, then optimizers follow ---
 
-  // Runs `body`, then answers the exchanges of `models` for as long as other ranks still run
-  // theirs, and finally gives all ranks the same models. `others` are prepared too, but the body
-  // must not train them: UsageError. See Accelerator::join_uneven_inputs.
+  // Moves a model to `device`; the default moves all of it. Not called for unplaced() models, nor
+  // without AcceleratorOptions::device_placement.
+  virtual void place(torch::nn::Module& module, c10::Device device);
+  // Takes a model that was placed. Collective: all ranks, same order, same model. Throws UsageError
+  // on all ranks alike if their models differ.
+  virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;
+  // Takes an optimizer; never null. Collective.
+  virtual std::unique_ptr<OptimizerStrategy> prepare_optimizer(
+      const OptimizerPreparation& preparation);
+
+  // --- a training step ---
+
+  // Before anything of a backward pass has happened. Collective.
+  virtual void before_backward(const BackwardCall& /*call*/) {}
+  // What the calls of the same name on Accelerator do with gradients that are complete and
+  // unscaled; see clip.h. `parameters` are the user's. The defaults are right where every rank
+  // holds whole gradients that are equal on all ranks. Collective.
+  virtual at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options);
+  // NOLINTBEGIN(readability-identifier-naming): torch's names
+  virtual at::Tensor clip_grad_norm_(at::TensorList parameters, double max_norm,
+                                     const ClipNormOptions& options);
+  virtual void clip_grad_value_(at::TensorList parameters, double clip_value);
+  // NOLINTEND(readability-identifier-naming)
+  // zero_grad() of a prepared model or optimizer is about to drop the gradients of `parameters`.
+  virtual void before_zero_grad(const std::vector<at::Tensor>& /*parameters*/) {}
+
+  // --- around the training: `where` is what the user called, for messages ---
+
+  // Throws UsageError if this rank must not go on training. Called before each batch of a prepared
+  // loader, by the thread of that loop, and by save_state() on its way. Not collective.
+  virtual void require_sound(const char* /*where*/) {}
+  // A loop over a prepared loader has come to its end. By the thread of that loop; not collective.
+  virtual void at_end_of_pass(const char* /*where*/) {}
+  // Throws UsageError on all ranks alike if their state is not fit to be saved. Collective.
+  virtual void before_save(const char* /*where*/) {}
+  // Whether forward passes take over the buffers of one rank. If not, save_state() keeps those of
+  // every rank.
+  virtual bool shares_buffers() const { return false; }
+
+  // Runs `body`, in which ranks may have different numbers of batches; see
+  // Accelerator::join_uneven_inputs, which calls it on several ranks only. `models` are to be
+  // joined; `others` are prepared too, and the body must not train them. Collective. The default
+  // throws UsageError.
   virtual void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
                                   const std::vector<std::shared_ptr<ModelStrategy>>& models,
-                                  const std::vector<std::shared_ptr<ModelStrategy>>& others) = 0;
+                                  const std::vector<std::shared_ptr<ModelStrategy>>& others);
 };
 
-// The strategy for this communicator: "single" for one process, "ddp" for several.
-ACCELERATE_EXPORT std::unique_ptr<Strategy> make_strategy(
-    std::shared_ptr<Communicator> communicator, const DdpOptions& options);
+// Where a strategy works.
+struct StrategyContext {
+  std::shared_ptr<Communicator> ranks;  // all ranks of the job; may be one
+  c10::Device device;                   // of this rank
+};
+
+// Makes a strategy when an Accelerator is constructed; it outlives the accelerator's options.
+class ACCELERATE_EXPORT StrategyFactory {
+ public:
+  virtual ~StrategyFactory() = default;
+  // Never null. Throws UsageError for options that contradict each other. Collective.
+  virtual std::unique_ptr<Strategy> make(const StrategyContext& context) const = 0;
+};
 
 }  // namespace accelerate

@@ -13,6 +13,7 @@
 #include "core/rank_process.h"
 #include "core/requested_capabilities.h"
 #include "device/device_backend.h"
+#include "strategy/strategy_factory.h"
 
 namespace accelerate {
 namespace {
@@ -53,8 +54,6 @@ void require_usable_preemption(const PreemptionOptions& options) {
 Accelerator::Accelerator(AcceleratorOptions options)
     : impl_(std::make_unique<Impl>(), "Accelerator") {
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
-  impl_->models->rank = impl_->state.rank();
-  impl_->models->world_size = impl_->state.world_size();
   impl_->stamped([&] {
     refuse_missing_capabilities(environment_variable, options.mixed_precision);
     complete_options(options);
@@ -65,7 +64,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
                                                    options.separate_random_streams);
     impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });
-    impl_->strategy = make_strategy(impl_->communicator, options.ddp);
+    impl_->strategy = make_strategy(options.strategy, options.ddp,
+                                    {.ranks = impl_->communicator, .device = device()});
     impl_->precision = PrecisionPolicy(*options.mixed_precision, device(), options.precision);
     if (impl_->precision.needs_grad_scaler()) {
       impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
@@ -82,20 +82,24 @@ Accelerator::Accelerator(AcceleratorOptions options)
         [impl = impl_.get()] { return impl->parameters_of_each(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
-    std::shared_ptr<ReplicaWatch> replicas;
-    if (impl_->state.world_size() > 1 && options.ddp.check_replicas) {
-      replicas = std::make_shared<ReplicaWatch>(impl_->communicator, impl_->models);
-    }
+    impl_->optimizer_host = std::make_shared<TrainingOptimizerHost>(
+        impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->checks);
+    // Loaders may outlive the accelerator, whose ranks then part.
+    const std::weak_ptr<Strategy> weak_strategy = impl_->strategy;
     impl_->passes->set_watch({.before_batch =
-                                  [checks = impl_->checks, replicas] {
-                                    checks->before_batch("loader: next batch");
-                                    if (replicas)
-                                      replicas->require_no_local_pass("loader: next batch");
+                                  [checks = impl_->checks, weak_strategy] {
+                                    constexpr const char* kWhere = "loader: next batch";
+                                    checks->before_batch(kWhere);
+                                    if (const auto strategy = weak_strategy.lock())
+                                      strategy->require_sound(kWhere);
                                   },
                               .at_end =
-                                  [checks = impl_->checks, replicas] {
-                                    checks->at_end_of_pass("the end of a pass over the data");
-                                    if (replicas) replicas->at_end_of_pass();
+                                  [checks = impl_->checks, weak_strategy] {
+                                    constexpr const char* kWhere =
+                                        "the end of a pass over the data";
+                                    checks->at_end_of_pass(kWhere);
+                                    if (const auto strategy = weak_strategy.lock())
+                                      strategy->at_end_of_pass(kWhere);
                                   }});
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
@@ -139,8 +143,8 @@ void Accelerator::wait_for_everyone() const {
 void Accelerator::print_line(const std::string& text) { write_above_bars(stdout, text + "\n"); }
 
 void Accelerator::free_memory() {
-  for (const auto& model : impl_->models->entries) model.strategy->release();
-  impl_->models->entries.clear();
+  for (const auto& model : impl_->models) model.strategy->release();
+  impl_->models.clear();
   impl_->optimizers->clear();
   if (impl_->updates) impl_->updates->reset();
   impl_->window->reset();

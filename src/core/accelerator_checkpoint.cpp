@@ -26,7 +26,8 @@ void Accelerator::Impl::before_save(const SaveOptions& save) {
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
   for (const PreparedOptimizer& prepared : optimizers->live()) prepared.agree_groups();
-  TrainingState training{.models = models->entries,
+  TrainingState training{.strategy = strategy,
+                         .models = models,
                          .optimizers = optimizers->live(),
                          .scaler = updates ? &updates->scaler() : nullptr,
                          .window = &window->counter(),
@@ -41,8 +42,7 @@ TrainingState Accelerator::Impl::training_state() {
                                ++loads;
                                if (updates) updates->abandon();
                                window->adopt_loaded();
-                             },
-                         .buffers_differ = !options.ddp.broadcast_buffers};
+                             }};
   // Schedulers whose optimizer was destroyed are dropped.
   for (const auto& find : schedulers) {
     const auto scheduler = find();
@@ -63,10 +63,10 @@ SaveTicket Accelerator::save_state(const std::filesystem::path& dir, const SaveO
     const comm::Activity activity(*impl_->communicator, "save_state");
     // What is wrong on one rank is thrown on all: the others would wait for it.
     TrainingState training;
-    checkpoint::agree(*impl_->communicator, checkpoint::caught([&] {
+    checkpoint::agree(*impl_->communicator, [&] {
       impl_->before_save(options);
       training = impl_->training_state();
-    }));
+    });
     return impl_->keeper->save(training, dir, options);
   });
 }
@@ -76,8 +76,7 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "load_state");
     TrainingState training;
-    checkpoint::agree(*impl_->communicator,
-                      checkpoint::caught([&] { training = impl_->training_state(); }));
+    checkpoint::agree(*impl_->communicator, [&] { training = impl_->training_state(); });
     const auto loaded = impl_->keeper->load(training, dir, options);
     if (loaded.empty()) return loaded;
     impl_->streams->set_separate();
@@ -124,12 +123,11 @@ void Accelerator::write_model(const torch::nn::Module& module, const std::filesy
   impl_->stamped([&] {
     Communicator& ranks = *impl_->communicator;
     const comm::Activity activity(ranks, "save_model");
-    checkpoint::agree(ranks, checkpoint::caught_on_all(ranks, [&] {
-                        impl_->checks->before_save("save_model");
-                        if (impl_->keeper->is_writer()) {
-                          accelerate::save_model(module, folder, options);
-                        }
-                      }));
+    const auto write = [&] {
+      impl_->checks->before_save("save_model");
+      if (impl_->keeper->is_writer()) accelerate::save_model(module, folder, options);
+    };
+    checkpoint::agree(ranks, write, {.takes_long = true});
   });
 }
 

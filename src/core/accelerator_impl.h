@@ -14,9 +14,10 @@
 #include "accelerate/errors.h"
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
+#include "core/optimizer_host.h"
+#include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
 #include "core/rank_streams.h"
-#include "core/replica_watch.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/training_checks.h"
@@ -27,16 +28,14 @@ struct Accelerator::Impl {
   AcceleratorOptions options;
   ProcessState state;
   std::shared_ptr<Communicator> communicator;
-  std::unique_ptr<Strategy> strategy;
-  // A module keeps its strategy however often it is prepared.
-  std::shared_ptr<detail::PreparedModels> models = std::make_shared<detail::PreparedModels>();
+  std::shared_ptr<Strategy> strategy;  // prepared objects may outlive the accelerator
+  PreparedModels models;
   std::vector<std::shared_ptr<detail::FollowedLoader>> loaders;  // some may be gone
   // Nothing for schedulers of torch of which nobody has a handle any more.
   std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
   std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
-  bool joining = false;    // inside join_uneven_inputs
   bool said_pace = false;  // how schedulers move
   bool said_rank_zero_reads = false;
   std::string said_batch;  // how large batches are, as it was told last
@@ -47,6 +46,7 @@ struct Accelerator::Impl {
   std::shared_ptr<TrainingChecks> checks = std::make_shared<TrainingChecks>();
   std::shared_ptr<PreparedOptimizers> optimizers;
   std::shared_ptr<GradientWindow> window;
+  std::shared_ptr<OptimizerHost> optimizer_host;
   Trigger trigger;
   std::unique_ptr<SignalWatch> signals;  // null where none are watched
   std::unique_ptr<StateKeeper> keeper;   // last: finishes its save before the rest goes
@@ -58,7 +58,7 @@ struct Accelerator::Impl {
   void before_save(const SaveOptions& options);
 
   bool prepared(const std::shared_ptr<ModelStrategy>& strategy) const {
-    return std::ranges::any_of(models->entries,
+    return std::ranges::any_of(models,
                                [&](const auto& entry) { return entry.strategy == strategy; });
   }
 
@@ -85,7 +85,7 @@ struct Accelerator::Impl {
     require_complete_gradients(where);
     bool found = false;
     for (const PreparedOptimizer& prepared : optimizers->live()) {
-      if (!has_any_of(prepared.optimizer(), parameters)) continue;
+      if (!has_any_of(prepared.parameters(), parameters)) continue;
       found = true;
       unscale(prepared.optimizer());
     }

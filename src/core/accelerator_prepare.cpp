@@ -2,8 +2,10 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -11,7 +13,9 @@
 #include "accelerate/log.h"
 #include "comm/activity.h"
 #include "core/accelerator_impl.h"
+#include "core/scheduler_host.h"
 #include "data/data_agreement.h"
+#include "device/device_backend.h"
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"
@@ -25,6 +29,21 @@ void require_not_null(const Pointer& pointer, const char* what) {
   throw UsageError({.what = std::string("a null pointer instead of ") + what,
                     .where = "prepare",
                     .hint = "make the object first"});
+}
+
+// The models that have one of `parameters`.
+std::vector<std::shared_ptr<ModelStrategy>> strategies_with_any_of(
+    const PreparedModels& models, const std::vector<at::Tensor>& parameters) {
+  std::unordered_set<const void*> wanted;
+  for (const at::Tensor& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
+  std::vector<std::shared_ptr<ModelStrategy>> strategies;
+  for (const auto& [module, strategy] : models) {
+    const bool has_one = std::ranges::any_of(module->parameters(), [&](const at::Tensor& own) {
+      return wanted.contains(own.unsafeGetTensorImpl());
+    });
+    if (has_one) strategies.push_back(strategy);
+  }
+  return strategies;
 }
 
 // Loaders that differ would give the ranks different numbers of batches, and the first rank to
@@ -63,30 +82,29 @@ std::string batch_size_text(const LoaderOptions& options, bool is_batch_stream, 
 
 }  // namespace
 
-void Accelerator::place_module(const std::shared_ptr<torch::nn::Module>& module) const {
-  impl_->stamped([&] { require_not_null(module, "a model"); });
-  if (impl_->options.device_placement) module->to(device());
-}
-
 std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
-    const std::shared_ptr<torch::nn::Module>& module) {
-  auto& entries = impl_->models->entries;
-  std::erase_if(entries, [](const auto& entry) {
+    const std::shared_ptr<torch::nn::Module>& module, bool place) {
+  impl_->stamped([&] {
+    require_not_null(module, "a model");
+    if (place && impl_->options.device_placement) impl_->strategy->place(*module, device());
+  });
+  std::erase_if(impl_->models, [](const auto& entry) {
     if (entry.strategy->usable()) return false;
     entry.strategy->release();  // its hooks on the parameters would get in the way of new ones
     return true;
   });
-  for (const auto& entry : entries) {
+  for (const auto& entry : impl_->models) {
     if (entry.module == module) return entry.strategy;
   }
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
-    strategy->set_before_next_forward([streams = impl_->streams] { streams->separate(); });
-    strategy->set_before_each_forward([checks = impl_->checks, state = impl_->state] {
-      detail::stamped(state, [&] { checks->before_call("forward"); });
-    });
-    entries.push_back({module, strategy, impl_->models->prepared++});
+    strategy->set_on_forward(
+        [checks = impl_->checks, streams = impl_->streams, state = impl_->state] {
+          detail::stamped(state, [&] { checks->before_call("forward"); });
+          streams->separate();
+        });
+    impl_->models.push_back({.module = module, .strategy = strategy});
     return strategy;
   });
 }
@@ -107,50 +125,16 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
     }
   });
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
-  OptimizerSurroundings surroundings{
-      .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-      .require_complete =
-          [window = impl_->window](const torch::optim::Optimizer& stepping) {
-            window->require_complete(parameters_of(stepping));
-          },
-      .accumulates = [window = impl_->window] { return window->steps() > 1; },
-      .begin_zero_grad =
-          [window = impl_->window, updates = impl_->updates, models = impl_->models,
-           checks = impl_->checks](const torch::optim::Optimizer& emptied) {
-            const std::vector<at::Tensor> parameters = parameters_of(emptied);
-            if (window->keeps(parameters)) {
-              checks->before_call("zero_grad");
-              return false;
-            }
-            checks->before_gradient_call("zero_grad");
-            window->drop(parameters);
-            checks->own_steps().forget(emptied);
-            if (updates) updates->discard(emptied);
-            models->drop_gradients(parameters);
-            return true;
-          },
-      .stepped =
-          [window = impl_->window, checks = impl_->checks](const torch::optim::Optimizer& stepped) {
-            window->used(parameters_of(stepped));
-            checks->own_steps().forget(stepped);
-          },
-      .before_step = [checks = impl_->checks] { checks->before_gradient_call("step"); }};
-  if (impl_->updates) {
-    surroundings.run_update = [updates = impl_->updates](torch::optim::Optimizer& scaled,
-                                                         const std::function<void()>& update) {
-      return updates->step(scaled, update);
-    };
-    surroundings.run_update_on_device = [updates = impl_->updates](
-                                            torch::optim::Optimizer& scaled,
-                                            const std::function<void(const at::Tensor&)>& update,
-                                            std::function<void(bool)> ended) {
-      return updates->step_on_device(scaled, update, std::move(ended));
-    };
-    surroundings.settle = [updates = impl_->updates] { updates->settle(); };
-  }
-  PreparedOptimizer prepared(std::move(optimizer), impl_->models, std::move(surroundings));
-  impl_->optimizers->add(prepared);
-  return prepared;
+  return impl_->stamped([&] {
+    const comm::Activity activity(*impl_->communicator, "prepare");
+    auto strategy = impl_->strategy->prepare_optimizer(
+        {.optimizer = *optimizer,
+         .models = strategies_with_any_of(impl_->models, parameters_of(*optimizer))});
+    const PreparedOptimizer prepared(std::move(optimizer), std::move(strategy),
+                                     impl_->optimizer_host);
+    impl_->optimizers->add(prepared);
+    return prepared;
+  });
 }
 
 PreparedScheduler Accelerator::prepare_torch_scheduler(detail::TorchScheduler adapted) {
@@ -169,18 +153,6 @@ PreparedScheduler Accelerator::prepare_torch_scheduler(detail::TorchScheduler ad
 
 PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
   return impl_->stamped([&] {
-    std::function<void(std::function<void()>)> when_known;
-    std::function<void()> settle;
-    if (impl_->updates) {
-      // Weak: what waits there holds copies of these.
-      when_known = [weak = std::weak_ptr(impl_->updates)](std::function<void()> then) {
-        if (const auto updates = weak.lock()) return updates->when_known(std::move(then));
-        then();
-      };
-      settle = [weak = std::weak_ptr(impl_->updates)] {
-        if (const auto updates = weak.lock()) updates->settle();
-      };
-    }
     if (scheduler.is_adapted()) {
       // The user's object may be gone as soon as the last handle is.
       impl_->schedulers.push_back(scheduler.weak_handle());
@@ -194,32 +166,10 @@ PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
          .is_main_process = impl_->state.is_main_process(),
          .says_pace = says_pace,
          .split_batches = impl_->options.data_loader.split_batches,
-         .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler,
-         .sync_gradients = [window = impl_->window] { return window->sync_gradients(); },
-         .optimizer_step_was_skipped =
-             [optimizers = impl_->optimizers, scheduler, rank = impl_->state.rank(),
-              world_size = impl_->state.world_size()] {
-               const auto* moved = scheduler.optimizer_if_known();
-               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
-                 return prepared->step_was_skipped();
-               }
-               UsageError error({.what = "a scheduler changes an optimizer that is not prepared",
-                                 .where = "PreparedScheduler::step",
-                                 .hint = "give the optimizer to prepare() too, and keep what comes "
-                                         "back"});
-               error.set_rank(rank, world_size);
-               throw error;
-             },
-         .when_updates_are_known = std::move(when_known),
-         .agree_groups =
-             [optimizers = impl_->optimizers, scheduler] {
-               const auto* moved = scheduler.optimizer_if_known();
-               if (const auto* prepared = moved ? optimizers->find(*moved) : nullptr) {
-                 prepared->agree_groups();
-               }
-             },
-         .settle = std::move(settle)},
-        impl_->options.scheduler);
+         .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler},
+        impl_->options.scheduler,
+        std::make_shared<TrainingSchedulerHost>(impl_->state, scheduler, impl_->window,
+                                                impl_->optimizers, impl_->updates));
   });
 }
 

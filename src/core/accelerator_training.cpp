@@ -11,10 +11,8 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
-#include "comm/communicator_impl.h"
 #include "core/accelerator_impl.h"
 #include "optim/drop_gradients.h"
-#include "strategy/ddp/uneven_join.h"
 #include "tensor/gradient_values.h"
 
 namespace accelerate {
@@ -45,57 +43,38 @@ std::optional<std::vector<at::Tensor>> inputs_of(const LossTargets& targets) {
 }
 
 // The models that a pass into `inputs` leaves gradients in.
-std::vector<detail::PreparedModels::Entry> reached_by(
-    const std::vector<detail::PreparedModels::Entry>& models,
-    const std::optional<std::vector<at::Tensor>>& inputs) {
-  if (!inputs) return models;
+std::vector<std::shared_ptr<ModelStrategy>> reached_by(
+    const PreparedModels& models, const std::optional<std::vector<at::Tensor>>& inputs) {
   std::set<const void*> wanted;
-  for (const at::Tensor& input : *inputs) wanted.insert(input.unsafeGetTensorImpl());
-  std::vector<detail::PreparedModels::Entry> reached;
-  std::ranges::copy_if(models, std::back_inserter(reached), [&](const auto& model) {
-    return std::ranges::any_of(model.module->parameters(), [&](const at::Tensor& parameter) {
+  if (inputs) {
+    for (const at::Tensor& input : *inputs) wanted.insert(input.unsafeGetTensorImpl());
+  }
+  std::vector<std::shared_ptr<ModelStrategy>> reached;
+  for (const auto& [module, strategy] : models) {
+    const auto is_wanted = [&](const at::Tensor& parameter) {
       return wanted.contains(parameter.unsafeGetTensorImpl());
-    });
-  });
+    };
+    if (!inputs || std::ranges::any_of(module->parameters(), is_wanted)) {
+      reached.push_back(strategy);
+    }
+  }
   return reached;
 }
 
-// Throws UsageError here and, if models are joined, on all ranks.
-// The gradients of a model are averaged together: a pass into a part of them would never end on
-// several ranks.
-void require_whole_models(const std::vector<detail::PreparedModels::Entry>& models,
-                          const std::vector<at::Tensor>& inputs) {
-  std::set<const void*> wanted;
-  for (const at::Tensor& input : inputs) wanted.insert(input.unsafeGetTensorImpl());
-  for (const auto& model : models) {
-    for (const auto& item : model.module->named_parameters()) {
-      if (!item.value().requires_grad()) continue;
-      if (wanted.contains(item.value().unsafeGetTensorImpl())) continue;
-      throw UsageError({.what = "the loss is meant for a part of a prepared model: '" + item.key() +
-                                "' is left out, and gradients of a model are averaged together",
-                        .where = "BackwardOptions::only",
-                        .hint = "name the whole model, or prepare its parts as models"});
-    }
-  }
-}
-
-[[noreturn]] void refuse_in_join(const std::vector<detail::PreparedModels::Entry>& models,
-                                 Communicator& ranks, ErrorInfo info) {
-  for (const auto& model : models) {
-    const detail::JoinMember* member = model.strategy->join_member();
-    if (member == nullptr || member->join() == nullptr) continue;
-    ranks.guard("backward", [&] { member->join()->refuse_for_all(info); });
-  }
-  throw UsageError(std::move(info));
+void require_samples(std::optional<int64_t> samples) {
+  if (samples.value_or(0) >= 0) return;
+  throw UsageError({.what = "a batch of " + std::to_string(*samples) + " samples",
+                    .where = "BackwardOptions::samples",
+                    .hint = "pass the number of samples that the loss stands for"});
 }
 
 }  // namespace
 
 std::vector<std::vector<at::Tensor>> Accelerator::Impl::parameters_of_each() const {
   std::vector<std::vector<at::Tensor>> all;
-  for (const auto& entry : models->entries) all.push_back(entry.module->parameters());
+  for (const auto& entry : models) all.push_back(entry.module->parameters());
   for (const PreparedOptimizer& prepared : optimizers->live()) {
-    all.push_back(parameters_of(prepared.optimizer()));
+    all.push_back(prepared.parameters());
   }
   return all;
 }
@@ -132,7 +111,7 @@ void Accelerator::Impl::note_unfinished_gradients() {
 }
 
 detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
-  return [window = window, updates = updates, optimizers = optimizers, models = models,
+  return [window = window, updates = updates, optimizers = optimizers, strategy = strategy,
           checks = checks,
           state = state](const std::vector<at::Tensor>& parameters, bool set_to_none) {
     const bool keeps = window->keeps(parameters);
@@ -144,10 +123,10 @@ detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
     checks->own_steps().forget(parameters);
     if (updates) {
       for (const PreparedOptimizer& prepared : optimizers->live()) {
-        updates->discard_if_within(prepared.optimizer(), parameters);
+        updates->discard_if_within(prepared.optimizer(), prepared.parameters(), parameters);
       }
     }
-    models->drop_gradients(parameters);
+    detail::stamped(state, [&] { strategy->before_zero_grad(parameters); });
     drop_gradients(parameters, set_to_none);
   };
 }
@@ -174,13 +153,15 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
     impl_->window->begin_micro_batch(batch && batch->is_last);
     const bool averages =
         impl_->window->sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
-    std::vector<std::pair<std::shared_ptr<ModelStrategy>, bool>> before;
-    for (const auto& entry : impl_->models->entries) {
+    std::vector<std::pair<std::shared_ptr<ModelStrategy>, GradientSync>> before;
+    for (const auto& entry : impl_->models) {
       if (!models.empty() && std::ranges::find(models, entry.strategy) == models.end()) continue;
-      const bool sync = entry.strategy->gradient_sync();
+      const GradientSync sync = entry.strategy->gradient_sync();
       before.emplace_back(entry.strategy, sync);
       // Where no_sync or LocalSgd keeps gradients on their rank, they stay there.
-      entry.strategy->set_gradient_sync(sync && averages);
+      if (sync == GradientSync::kOn && !averages) {
+        entry.strategy->set_gradient_sync(GradientSync::kPaused);
+      }
     }
     return Accumulation([window = impl_->window, before = std::move(before)] {
       window->end_micro_batch();
@@ -195,27 +176,15 @@ int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window-
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->stamped([&] {
     impl_->checks->before_backward("backward");
-    const auto inputs = inputs_of(options.only);
-    const auto models = reached_by(impl_->models->entries, inputs);
-    if (inputs && num_processes() > 1) require_whole_models(models, *inputs);
-    if (const auto batch = impl_->joining ? impl_->passes->current() : std::nullopt) {
-      for (const auto& model : models) model.strategy->set_batch_weight(batch->size);
+    require_samples(options.samples);
+    BackwardCall call{.is_weighted = options.weight.has_value(),
+                      .samples = options.samples,
+                      .inputs = inputs_of(options.only)};
+    call.models = reached_by(impl_->models, call.inputs);
+    if (!call.samples) {
+      if (const auto batch = impl_->passes->current()) call.samples = batch->size;
     }
-    if (impl_->joining && options.weight && num_processes() > 1) {
-      refuse_in_join(models, *impl_->communicator,
-                     {.what = "a weighted loss inside join_uneven_inputs",
-                      .where = "backward",
-                      .hint = "leave the weight out and join with JoinDivisor::kSamples"});
-    }
-    const auto exchanges = [](const auto& model) {
-      return model.strategy->join_member() != nullptr && model.strategy->gradient_sync();
-    };
-    if (!impl_->joining && std::ranges::any_of(models, exchanges)) {
-      std::string call = options.weight ? "backward of a loss with a weight"
-                                        : "backward of a loss without a weight";
-      if (inputs) call += ", for " + std::to_string(inputs->size()) + " parameters alone";
-      impl_->communicator->impl().compare(call);
-    }
+    impl_->strategy->before_backward(call);
     impl_->window->restore_gradients();
     at::Tensor counted = impl_->window->counted(loss, options.weight);
     GradientMarks unscaled;
@@ -226,13 +195,13 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     }
     impl_->window->before_pass();
     impl_->communicator->guard("backward", [&] {
-      for (const auto& model : models) model.strategy->before_backward(counted);
-      if (inputs) {
-        counted.backward({}, options.retain_graph, /*create_graph=*/false, *inputs);
+      for (const auto& model : call.models) model->before_backward(counted);
+      if (call.inputs) {
+        counted.backward({}, options.retain_graph, /*create_graph=*/false, *call.inputs);
       } else {
         counted.backward({}, options.retain_graph);
       }
-      for (const auto& model : models) model.strategy->after_backward();
+      for (const auto& model : call.models) model->after_backward();
     });
     impl_->window->after_pass();
     impl_->note_unfinished_gradients();
@@ -249,7 +218,7 @@ at::Tensor Accelerator::grad_norm(at::TensorList parameters, const ClipNormOptio
   return impl_->stamped([&] {
     require_gradients(parameters, "grad_norm");
     impl_->unscale_gradients_of(parameters, "grad_norm");
-    return accelerate::grad_norm(parameters, options);
+    return impl_->strategy->grad_norm(parameters, options);
   });
 }
 
@@ -258,7 +227,7 @@ at::Tensor Accelerator::clip_grad_norm_(at::TensorList parameters, double max_no
   return impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_norm_");
     impl_->unscale_gradients_of(parameters, "clip_grad_norm_");
-    return accelerate::clip_grad_norm_(parameters, max_norm, options);
+    return impl_->strategy->clip_grad_norm_(parameters, max_norm, options);
   });
 }
 
@@ -266,7 +235,7 @@ void Accelerator::clip_grad_value_(at::TensorList parameters, double clip_value)
   impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_value_");
     impl_->unscale_gradients_of(parameters, "clip_grad_value_");
-    accelerate::clip_grad_value_(parameters, clip_value);
+    impl_->strategy->clip_grad_value_(parameters, clip_value);
   });
 }
 
@@ -307,26 +276,19 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
                               const std::vector<std::shared_ptr<ModelStrategy>>& named) {
   std::vector<std::shared_ptr<ModelStrategy>> joined;
   std::vector<std::shared_ptr<ModelStrategy>> others;
-  for (const auto& entry : impl_->models->entries) {  // in the order in which backward asks them
+  for (const auto& entry : impl_->models) {  // in the order in which backward asks them
     const bool is_named = std::ranges::find(named, entry.strategy) != named.end();
     (named.empty() || is_named ? joined : others).push_back(entry.strategy);
   }
   // Ends with the body, however that ends.
-  struct InsideJoin {
-    explicit InsideJoin(Impl& impl, std::optional<bool> even) : impl(impl), even(even) {
-      impl.joining = true;
-      reset_batch_weights();
-      if (even) override_even_batches(even);
+  struct EvenBatches {
+    EvenBatches(Impl& impl, std::optional<bool> even) : impl(impl), even(even) {
+      if (even) set(even);
     }
-    ~InsideJoin() {
-      impl.joining = false;
-      reset_batch_weights();
-      if (even) override_even_batches(std::nullopt);
+    ~EvenBatches() {
+      if (even) set(std::nullopt);
     }
-    void reset_batch_weights() const {
-      for (const auto& entry : impl.models->entries) entry.strategy->set_batch_weight(1);
-    }
-    void override_even_batches(std::optional<bool> value) const {
+    void set(std::optional<bool> value) const {
       for (const auto& loader : impl.loaders) {
         if (const auto control = loader->control()) control->set_even_batches(value);
       }
@@ -335,7 +297,7 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
     std::optional<bool> even;
   };
   const auto run_body = [&] {
-    const InsideJoin inside(*impl_, options.even_batches);
+    const EvenBatches even(*impl_, options.even_batches);
     body();
   };
   impl_->stamped([&] {
@@ -344,6 +306,7 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
                         .where = "join_uneven_inputs",
                         .hint = "name the models that prepare() returned, or none"});
     }
+    if (num_processes() == 1) return run_body();
     impl_->strategy->join_uneven_inputs(run_body, options, joined, others);
   });
 }

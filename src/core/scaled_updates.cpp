@@ -137,14 +137,13 @@ void ScaledUpdates::discard(const torch::optim::Optimizer& optimizer) {
 }
 
 void ScaledUpdates::discard_if_within(const torch::optim::Optimizer& optimizer,
+                                      const std::vector<at::Tensor>& own,
                                       const std::vector<at::Tensor>& parameters) {
   if (!unscaled_.contains(&optimizer)) return;
   std::set<const void*> within;
   for (const at::Tensor& parameter : parameters) within.insert(parameter.unsafeGetTensorImpl());
-  const bool all = std::ranges::all_of(optimizer.param_groups(), [&](const auto& group) {
-    return std::ranges::all_of(group.params(), [&](const at::Tensor& parameter) {
-      return !parameter.grad().defined() || within.contains(parameter.unsafeGetTensorImpl());
-    });
+  const bool all = std::ranges::all_of(own, [&](const at::Tensor& parameter) {
+    return !parameter.grad().defined() || within.contains(parameter.unsafeGetTensorImpl());
   });
   if (all) discard(optimizer);
 }
@@ -182,13 +181,11 @@ void ScaledUpdates::end_iteration(const char* where) {
   stepped_.clear();
 }
 
-bool has_any_of(const torch::optim::Optimizer& optimizer, at::TensorList parameters) {
+bool has_any_of(const std::vector<at::Tensor>& own, at::TensorList parameters) {
   std::set<const c10::TensorImpl*> wanted;
   for (const at::Tensor& parameter : parameters) wanted.insert(parameter.unsafeGetTensorImpl());
-  return std::ranges::any_of(optimizer.param_groups(), [&](const auto& group) {
-    return std::ranges::any_of(group.params(), [&](const at::Tensor& parameter) {
-      return wanted.contains(parameter.unsafeGetTensorImpl());
-    });
+  return std::ranges::any_of(own, [&](const at::Tensor& parameter) {
+    return wanted.contains(parameter.unsafeGetTensorImpl());
   });
 }
 

@@ -38,9 +38,9 @@ class ScaledUpdates {
   at::Tensor scale(const at::Tensor& loss);
   // Does nothing where it is done already, and for an optimizer without gradients.
   void unscale(torch::optim::Optimizer& optimizer);
-  // Has the form of OptimizerSurroundings::run_update.
+  // See OptimizerHost::run_update.
   bool step(torch::optim::Optimizer& optimizer, const std::function<void()>& update);
-  // Has the form of OptimizerSurroundings::run_update_on_device. The host is at most one update of
+  // See OptimizerHost::run_update_on_device. The host is at most one update of
   // each optimizer ahead: before the next one it learns how the last one ended.
   bool step_on_device(torch::optim::Optimizer& optimizer,
                       const std::function<void(const at::Tensor& found_inf)>& update,
@@ -51,8 +51,9 @@ class ScaledUpdates {
   void when_known(std::function<void()> then);
   // The gradients of the optimizer were thrown away: if they were unscaled, they get no step.
   void discard(const torch::optim::Optimizer& optimizer);
-  // The same, if these parameters are all that have a gradient among those of the optimizer.
+  // The same, if `parameters` are all that have a gradient among `own`, those of the optimizer.
   void discard_if_within(const torch::optim::Optimizer& optimizer,
+                         const std::vector<at::Tensor>& own,
                          const std::vector<at::Tensor>& parameters);
   // Whether unscaled gradients wait for their step.
   bool holds_unscaled() const { return !unscaled_.empty(); }
@@ -93,7 +94,7 @@ class ScaledUpdates {
   std::vector<std::function<void()>> deferred_;
 };
 
-// Whether one of `parameters` belongs to the optimizer.
-bool has_any_of(const torch::optim::Optimizer& optimizer, at::TensorList parameters);
+// Whether one of `parameters` is among `own`.
+bool has_any_of(const std::vector<at::Tensor>& own, at::TensorList parameters);
 
 }  // namespace accelerate

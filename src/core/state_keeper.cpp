@@ -13,7 +13,6 @@
 #include "checkpoint/state/state_agreement.h"
 #include "checkpoint/state/state_loading.h"
 #include "core/iteration_part.h"
-#include "core/replica_watch.h"
 #include "core/window_part.h"
 #include "files/manifest/checkpoint_names.h"
 
@@ -135,7 +134,7 @@ void StateKeeper::settle_last_save() {
   std::string own(1, background_is_lost_ ? kLost : kUsable);
   if (const auto error = saver_.error()) {
     own += saver_.error_is_seen() ? kSeen : kUnseen;
-    own += checkpoint::error_bytes(error);
+    own += comm::encode(comm::failure_of(error));
   }
   const std::vector<std::string> all = ranks_->all_gather_bytes(own);
   saver_.set_error_seen();
@@ -149,8 +148,8 @@ void StateKeeper::settle_last_save() {
   if (std::ranges::any_of(all, has(kSeen))) return;
   const auto first = std::ranges::find_if(all, has(kUnseen));
   if (first == all.end()) return;
-  checkpoint::throw_error_of(first->substr(2), static_cast<int>(first - all.begin()),
-                             ranks_->world_size());
+  const auto rank = static_cast<int>(first - all.begin());
+  checkpoint::throw_of_checkpoint(*ranks_, comm::decode_failure(first->substr(2), rank));
 }
 
 void StateKeeper::run_hooks(std::vector<ModelToSave>& models,
@@ -211,11 +210,11 @@ Communicator& StateKeeper::background_ranks() {
   return *background_ranks_;
 }
 
-std::vector<checkpoint::Fact> StateKeeper::facts_of_save(const TrainingState& training,
-                                                         const std::filesystem::path& directory,
-                                                         const SaveOptions& options) const {
+std::vector<comm::Fact> StateKeeper::facts_of_save(const TrainingState& training,
+                                                   const std::filesystem::path& directory,
+                                                   const SaveOptions& options) const {
   const auto yes_or_no = [](bool value) { return std::string(value ? "true" : "false"); };
-  std::vector<checkpoint::Fact> facts{
+  std::vector<comm::Fact> facts{
       {".async", yes_or_no(options.async)},
       {".safe_serialization", yes_or_no(options.safe_serialization)},
       {".gradients", options.gradients ? yes_or_no(*options.gradients) : "unset"},
@@ -230,21 +229,20 @@ std::vector<checkpoint::Fact> StateKeeper::facts_of_save(const TrainingState& tr
 
 SaveTicket StateKeeper::save(const TrainingState& training, const std::filesystem::path& directory,
                              const SaveOptions& options) {
-  checkpoint::require_same_facts(*ranks_, facts_of_save(training, directory, options),
-                                 "save_state");
-  checkpoint::agree(*ranks_, checkpoint::caught([&] {
+  comm::require_same(*ranks_, facts_of_save(training, directory, options), "save_state");
+  checkpoint::agree(*ranks_, [&] {
     require_directory(directory, "save_state");
     require_idle(options);
-    for (const auto& model : training.models) model.strategy->require_no_local_pass("save_state");
+    training.strategy->require_sound("save_state");
     if (options.async) saver_.prepare();
-  }));
-  require_same_replicas(*ranks_, training.models, "save_state");
+  });
+  training.strategy->before_save("save_state");
   settle_last_save();
   if (options.async) background_ranks();
   auto job = std::make_shared<checkpoint::SaveJob>(
       checkpoint::SaveJob::begin(*ranks_, group(), [&] { return target(directory); }));
-  checkpoint::agree(*ranks_, checkpoint::caught([&] { take_snapshot(*job, training, options); }),
-                    [&] { job->abandon(); });
+  checkpoint::agree(*ranks_, [&] { take_snapshot(*job, training, options); },
+                    {.take_back = [&] { job->abandon(); }});
   SaveTicket ticket = checkpoint::AsyncSaver::finished(job->final_directory());
   if (options.async) {
     ticket = write_beside(std::move(job));
@@ -296,8 +294,7 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
 std::filesystem::path StateKeeper::load(const TrainingState& training,
                                         const std::filesystem::path& directory,
                                         const LoadOptions& options) {
-  checkpoint::agree(*ranks_,
-                    checkpoint::caught([&] { require_directory(directory, "load_state"); }));
+  checkpoint::agree(*ranks_, [&] { require_directory(directory, "load_state"); });
   settle_last_save();
   const std::optional<checkpoint::StateReader> loaded = checkpoint::load_checkpoint(
       *ranks_, group(),

@@ -8,18 +8,19 @@
 
 #include "accelerate/accumulation.h"
 #include "accelerate/detail/followed_loader.h"
-#include "accelerate/detail/prepared_models.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/prepared_optimizer.h"
 #include "accelerate/process_control.h"
 #include "accelerate/schedulers.h"
+#include "core/prepared_models.h"
 #include "core/window_weights.h"
 
 namespace accelerate {
 
 // The objects of one training loop, as they are now.
 struct TrainingState {
-  std::vector<detail::PreparedModels::Entry> models{};
+  std::shared_ptr<Strategy> strategy{};
+  PreparedModels models{};
   std::vector<PreparedOptimizer> optimizers{};
   std::vector<Scheduler> schedulers{};
   std::vector<std::shared_ptr<detail::FollowedLoader>> loaders{};
@@ -32,7 +33,6 @@ struct TrainingState {
   std::function<void(const std::filesystem::path& directory)> begin_replacing{};
   // To be called when gradients, the window and the scale were replaced by loaded ones.
   std::function<void()> gradients_replaced{};
-  bool buffers_differ = false;  // ranks do not take over the buffers of rank 0
 };
 
 }  // namespace accelerate

@@ -13,7 +13,6 @@
 #include "checkpoint/name_list.h"
 #include "checkpoint/state/rank_state.h"
 #include "checkpoint/state/rng_part.h"
-#include "strategy/ddp/reduction_memory.h"
 
 namespace accelerate {
 namespace {
@@ -53,7 +52,7 @@ class WindowPart final : public checkpoint::StatePart {
       : training_(training), rank_(state.rank()), world_size_(state.world_size()) {
     with_gradients_ = with_gradients.value_or(!training.window->sync_gradients());
     // Where every forward pass takes over those of rank 0, nobody uses the others.
-    const bool uses_own = training.window->steps() > 1 || training.buffers_differ;
+    const bool uses_own = training.window->steps() > 1 || !training.strategy->shares_buffers();
     with_buffers_ =
         world_size_ > 1 && uses_own &&
         std::ranges::any_of(training.models, [](const auto& m) { return has_buffers(*m.module); });
@@ -68,12 +67,6 @@ class WindowPart final : public checkpoint::StatePart {
                                  {"weight_unit", training_.weights->state().unit}};
     auto& order = snapshot.facts()[kOrder] = nlohmann::json::array();
     auto& followed = snapshot.facts()[kFollowed] = nlohmann::json::array();
-    for (const auto& model : training_.models) {
-      order.push_back(model.strategy->gradient_order());
-      const auto* memory = memory_of(model);
-      followed.push_back(memory != nullptr && memory->buckets_follow_order());
-    }
-
     const WindowWeights::State& weights = training_.weights->state();
     RankState own{.losses = weights.losses,
                   .weighted = weights.weighted,
@@ -81,8 +74,11 @@ class WindowPart final : public checkpoint::StatePart {
                   .sum_of_weights = weights.sum,
                   .trigger = training_.trigger->is_raised()};
     for (const auto& model : training_.models) {
-      const auto* memory = memory_of(model);
-      own.hooks.push_back(memory != nullptr ? memory->hook_state() : StateDict{});
+      ExchangeMemory* memory = model.strategy->exchange_memory();
+      ExchangeState exchange = memory != nullptr ? memory->state() : ExchangeState{};
+      order.push_back(exchange.gradient_order);
+      followed.push_back(exchange.follows_order);
+      own.hooks.push_back(std::move(exchange.own));
     }
     if (!with_gradients_ && !with_buffers_ && !own.trigger && !own.has_hooks()) return;
     for (const auto& model : training_.models) {
@@ -105,19 +101,22 @@ class WindowPart final : public checkpoint::StatePart {
     order_ = reader.facts().at(kOrder).get<std::vector<std::vector<int64_t>>>();
     followed_ = reader.facts().at(kFollowed).get<std::vector<bool>>();
     read_rank_state(reader);
-    check_hooks(reader);
+    check_exchange(reader);
   }
 
-  // Buckets are made while there are no gradients; see ReductionMemory. All ranks have read the
-  // same order.
+  // While there are no gradients; see ExchangeMemory. All ranks have read the same order.
   void exchange(const Together& together) override {
     for (size_t i = 0; i < training_.models.size(); ++i) {
       const auto& model = training_.models[i];
       set_gradients(*model.module, {});
-      if (i < order_.size()) model.strategy->set_gradient_order(order_[i]);
-      ReductionMemory* memory = memory_of(model);
-      if (memory == nullptr || i >= followed_.size() || !followed_[i]) continue;
-      together([&] { memory->let_buckets_follow_order(); });
+      ExchangeMemory* memory = model.strategy->exchange_memory();
+      if (memory == nullptr) continue;
+      const ExchangeState state = exchange_state(i);
+      if (state.follows_order) {
+        together([&] { memory->restore(state); });
+      } else {
+        memory->restore(state);
+      }
     }
   }
 
@@ -131,26 +130,24 @@ class WindowPart final : public checkpoint::StatePart {
     if (own_.trigger) training_.trigger->set();
     // Those of parameters outside of models too: what is left of the old run counts no more.
     for (const PreparedOptimizer& prepared : training_.optimizers) {
-      for (const auto& group : prepared.optimizer().param_groups()) {
-        for (const at::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
-      }
+      for (const at::Tensor& parameter : prepared.parameters()) parameter.mutable_grad().reset();
     }
-    for (size_t i = 0; i < training_.models.size(); ++i) apply_to(training_.models[i], i);
+    for (size_t i = 0; i < training_.models.size(); ++i) {
+      torch::nn::Module& module = *training_.models[i].module;
+      if (i < own_.gradients.size()) set_gradients(module, own_.gradients[i]);
+      if (i < own_.buffers.size()) set_buffers(module, own_.buffers[i]);
+    }
     if (training_.gradients_replaced) training_.gradients_replaced();
   }
 
  private:
-  static ReductionMemory* memory_of(const detail::PreparedModels::Entry& model) {
-    return dynamic_cast<ReductionMemory*>(model.strategy.get());
-  }
-
-  void apply_to(const detail::PreparedModels::Entry& model, size_t index) const {
-    ReductionMemory* memory = memory_of(model);
-    if (index < own_.gradients.size()) set_gradients(*model.module, own_.gradients[index]);
-    if (index < own_.buffers.size()) set_buffers(*model.module, own_.buffers[index]);
-    if (memory != nullptr && index < own_.hooks.size() && own_.hooks[index].size() > 0) {
-      memory->load_hook_state(own_.hooks[index]);
-    }
+  // Of the model with this number, as it was read.
+  ExchangeState exchange_state(size_t index) const {
+    ExchangeState state;
+    if (index < order_.size()) state.gradient_order = order_[index];
+    if (index < followed_.size()) state.follows_order = followed_[index];
+    if (index < own_.hooks.size()) state.own = own_.hooks[index];
+    return state;
   }
 
   // The window itself is not in such a directory: what is left of it counts as a short one.
@@ -220,17 +217,18 @@ class WindowPart final : public checkpoint::StatePart {
     own_.trigger = own_.trigger && rank_ == 0;
   }
 
-  void check_hooks(StateReader& reader) {
-    for (size_t i = 0; i < training_.models.size() && i < own_.hooks.size(); ++i) {
-      if (own_.hooks[i].size() == 0) continue;
-      const ReductionMemory* memory = memory_of(training_.models[i]);
-      if (memory == nullptr || memory->hook_state().size() == 0) {
-        reader.note("what PowerSGD kept: this program does not use it");
-        own_.hooks[i] = {};
+  void check_exchange(StateReader& reader) const {
+    for (size_t i = 0; i < training_.models.size(); ++i) {
+      const ExchangeState state = exchange_state(i);
+      const ExchangeMemory* memory = training_.models[i].strategy->exchange_memory();
+      if (memory == nullptr) {
+        if (state.own.size() > 0) {
+          reader.note("what the exchange of gradients kept: this program does not use it");
+        }
         continue;
       }
       try {
-        const std::string left_out = memory->check_hook_state(own_.hooks[i]);
+        const std::string left_out = memory->check(state);
         if (!left_out.empty()) reader.note(left_out);
       } catch (const CheckpointError& error) {
         throw CheckpointError({.what = error.message(),

@@ -4,9 +4,10 @@
 
 #include <utility>
 
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/flat_parameters.h"
-#include "compat/replay_actions.h"
+#include "device/replay_actions.h"
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_adapter.h"
 #include "optim/optimizer_step.h"
@@ -14,41 +15,24 @@
 namespace accelerate {
 
 struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
-  bool gradients_are_complete() const {
-    return !surroundings.sync_gradients || surroundings.sync_gradients();
-  }
-
-  void require_synchronised_gradients() const {
-    for (const auto& model : models->entries) {
-      for (const auto& group : optimizer->param_groups()) {
-        for (const at::Tensor& parameter : group.params()) {
-          model.strategy->require_synchronised(parameter);
-        }
-      }
-    }
-  }
-
   // Runs `call` and stamps the errors that pass through with the rank.
   template <class Call>
   auto stamped(Call call) const {
-    try {
-      return call();
-    } catch (Error& error) {
-      error.set_rank(models->rank, models->world_size);
-      throw;
-    }
+    return detail::stamped(*host, call);
   }
 
   at::Tensor update(LossClosure closure) {
-    if (closure && surroundings.accumulates && surroundings.accumulates()) {
+    if (closure && host->accumulates()) {
       throw UsageError({.what = "a closure runs all its backward passes in one micro-batch, and "
                                 "gradients accumulate over several",
                         .where = "step",
                         .hint = "set gradient_accumulation.steps to 1 for this optimizer"});
     }
-    if (!closure && surroundings.require_complete) surroundings.require_complete(*optimizer);
-    if (!closure) require_synchronised_gradients();  // a closure runs its own backward passes
-    if (!surroundings.run_update) {
+    if (!closure) {  // a closure runs its own backward passes
+      host->require_complete(strategy->parameters());
+      strategy->before_step();
+    }
+    if (!host->scales_losses()) {
       at::Tensor loss = step->step(std::move(closure));
       count_update();
       return loss;
@@ -59,22 +43,22 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
                         .where = "step",
                         .hint = "call Accelerator::backward and then step() without a closure"});
     }
-    if (surroundings.run_update_on_device && step->can_look_on_device()) {
-      const bool done = surroundings.run_update_on_device(
+    if (step->can_look_on_device()) {
+      const bool done = host->run_update_on_device(
           *optimizer, [this](const at::Tensor& found_inf) { step->step_unless(found_inf); },
           [weak = weak_from_this()](bool was_skipped) {
             if (const auto self = weak.lock()) self->update_ended(was_skipped);
           });
       if (done) return {};
     }
-    skipped = !surroundings.run_update(*optimizer, [this] { step->step(nullptr); });
+    skipped = !host->run_update(*optimizer, [this] { step->step(nullptr); });
     if (!skipped) ++step_count;
     return {};
   }
 
   // A recorded update is made, and counted, by the replays.
   void count_update() {
-    if (auto* actions = compat::ReplayActions::current()) {
+    if (auto* actions = device::ReplayActions::current()) {
       actions->add_after([weak = weak_from_this()] {
         if (const auto self = weak.lock()) ++self->step_count;
       });
@@ -85,19 +69,13 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
 
   // A recorded step is made by the replays.
   void note_step() {
-    if (!surroundings.stepped) return;
-    surroundings.stepped(*optimizer);
-    if (auto* actions = compat::ReplayActions::current()) {
+    host->stepped(*optimizer, strategy->parameters());
+    if (auto* actions = device::ReplayActions::current()) {
       actions->add_after([weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->surroundings.stepped(*self->optimizer);
+        if (const auto self = weak.lock())
+          self->host->stepped(*self->optimizer, self->strategy->parameters());
       });
     }
-  }
-
-  // Whether zero_grad() is to throw gradients away.
-  bool begin_zero_grad() const {
-    if (!surroundings.begin_zero_grad) return gradients_are_complete();
-    return stamped([&] { return surroundings.begin_zero_grad(*optimizer); });
   }
 
   void update_ended(bool was_skipped) {
@@ -110,13 +88,9 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
     if (adapter) stamped([&] { adapter->agree(); });
   }
 
-  void settle() const {
-    if (surroundings.settle) surroundings.settle();
-  }
-
   std::shared_ptr<torch::optim::Optimizer> optimizer;
-  std::shared_ptr<detail::PreparedModels> models;
-  OptimizerSurroundings surroundings;
+  std::unique_ptr<OptimizerStrategy> strategy;  // never null
+  std::shared_ptr<OptimizerHost> host;          // never null
   std::unique_ptr<OptimizerStep> step;
   std::unique_ptr<OptimizerAdapter> adapter;  // once somebody asked for it
   bool skipped = false;
@@ -124,12 +98,13 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
 };
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer,
-                                     std::shared_ptr<detail::PreparedModels> models,
-                                     OptimizerSurroundings surroundings)
+                                     std::unique_ptr<OptimizerStrategy> strategy,
+                                     std::shared_ptr<OptimizerHost> host)
     : impl_(std::make_shared<Impl>()) {
   impl_->optimizer = std::move(optimizer);
-  impl_->models = std::move(models);
-  impl_->surroundings = std::move(surroundings);
+  impl_->strategy =
+      strategy ? std::move(strategy) : std::make_unique<OptimizerStrategy>(*impl_->optimizer);
+  impl_->host = host ? std::move(host) : std::make_shared<OptimizerHost>();
   impl_->step = make_optimizer_step(*impl_->optimizer);
 }
 
@@ -137,33 +112,37 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::mo
 
 at::Tensor PreparedOptimizer::step(LossClosure closure) {
   impl_->agree_groups();
-  if (impl_->surroundings.before_step) impl_->stamped(impl_->surroundings.before_step);
-  if (!closure && !impl_->gradients_are_complete()) return {};
-  return impl_->stamped([&] {
+  return impl_->stamped([&]() -> at::Tensor {
+    impl_->host->before_step();
+    if (!closure && !impl_->host->sync_gradients()) return {};
     at::Tensor loss = impl_->update(std::move(closure));
     impl_->note_step();
+    impl_->strategy->after_step();
     return loss;
   });
 }
 
 void PreparedOptimizer::zero_grad(bool set_to_none) {
-  if (!impl_->begin_zero_grad()) return;
+  const std::vector<at::Tensor> parameters = impl_->strategy->parameters();
+  const bool drops =
+      impl_->stamped([&] { return impl_->host->begin_zero_grad(*impl_->optimizer, parameters); });
+  if (!drops) return;
   if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
-  drop_gradients(parameters_of(*impl_->optimizer), set_to_none);
+  drop_gradients(parameters, set_to_none);
 }
 
 bool PreparedOptimizer::step_was_skipped() const {
-  impl_->settle();
+  impl_->host->settle();
   return impl_->skipped;
 }
 
 int64_t PreparedOptimizer::step_count() const {
-  impl_->settle();
+  impl_->host->settle();
   return impl_->step_count;
 }
 
 void PreparedOptimizer::set_step_count(int64_t steps) {
-  impl_->settle();
+  impl_->host->settle();
   impl_->step_count = steps;
 }
 
@@ -174,8 +153,8 @@ PreparedOptimizer::operator torch::optim::Optimizer&() const& {
       return PreparedOptimizer(impl->shared_from_this()).step(std::move(closure));
     };
     impl_->stamped([&] {
-      impl_->adapter = std::make_unique<OptimizerAdapter>(*impl_->optimizer, step,
-                                                          [impl = impl_.get()] { impl->settle(); });
+      impl_->adapter = std::make_unique<OptimizerAdapter>(
+          *impl_->optimizer, step, [impl = impl_.get()] { impl->host->settle(); });
     });
   }
   impl_->agree_groups();
@@ -187,6 +166,10 @@ void PreparedOptimizer::agree_groups() const { impl_->agree_groups(); }
 std::vector<torch::optim::OptimizerParamGroup>& PreparedOptimizer::param_groups() {
   impl_->agree_groups();
   return impl_->optimizer->param_groups();
+}
+
+std::vector<at::Tensor> PreparedOptimizer::parameters() const {
+  return impl_->strategy->parameters();
 }
 
 torch::optim::Optimizer& PreparedOptimizer::optimizer() const { return *impl_->optimizer; }

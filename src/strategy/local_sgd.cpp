@@ -31,7 +31,7 @@ LocalSgd::LocalSgd(Communicator& communicator, std::vector<at::Tensor> parameter
   }
   if (!active_ || !strategy_) return;
   gradient_sync_before_ = strategy_->gradient_sync();
-  strategy_->set_gradient_sync(false);
+  strategy_->set_gradient_sync(GradientSync::kLocal);
 }
 
 LocalSgd::~LocalSgd() {
@@ -58,7 +58,6 @@ void LocalSgd::finish() {
 
 void LocalSgd::restore_gradient_sync() {
   if (!std::exchange(active_, false) || !strategy_) return;
-  strategy_->accept_local_passes();
   strategy_->set_gradient_sync(gradient_sync_before_);
 }
 

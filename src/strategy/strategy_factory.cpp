@@ -1,16 +1,58 @@
-// Which strategy trains a model.
+#include "strategy/strategy_factory.h"
+
+#include <string>
 #include <utility>
 
+#include "accelerate/communicator.h"
+#include "accelerate/errors.h"
 #include "strategy/ddp/ddp_strategy.h"
 #include "strategy/single.h"
 
 namespace accelerate {
+namespace {
 
-std::unique_ptr<Strategy> make_strategy(std::shared_ptr<Communicator> communicator,
-                                        const DdpOptions& options) {
-  require_usable(options.comm_hook);  // also where it has nothing to do yet
-  if (communicator->world_size() == 1) return std::make_unique<SingleStrategy>();
-  return std::make_unique<DdpStrategy>(std::move(communicator), options);
+[[noreturn]] void refuse_strategy(std::string what, std::string hint) {
+  throw UsageError(
+      {.what = std::move(what), .where = "AcceleratorOptions::strategy", .hint = std::move(hint)});
+}
+
+// One alternative of StrategyOptions after the other.
+struct StrategyMaker {
+  const DdpOptions& ddp;
+  const StrategyContext& context;
+
+  std::unique_ptr<Strategy> operator()(const AutoStrategy&) const { return (*this)(ddp); }
+
+  std::unique_ptr<Strategy> operator()(const SingleOptions&) const {
+    const int ranks = context.ranks->world_size();
+    if (ranks == 1) return std::make_unique<SingleStrategy>();
+    refuse_strategy("SingleOptions for " + std::to_string(ranks) + " processes",
+                    "leave the strategy out, or start one process");
+  }
+
+  std::unique_ptr<Strategy> operator()(const DdpOptions& options) const {
+    require_usable(options.comm_hook);  // also where it has nothing to do yet
+    if (context.ranks->world_size() == 1) return std::make_unique<SingleStrategy>();
+    return std::make_unique<DdpStrategy>(context.ranks, options);
+  }
+
+  std::unique_ptr<Strategy> operator()(const std::shared_ptr<StrategyFactory>& factory) const {
+    if (!factory) refuse_strategy("a null pointer instead of a factory", "make one first");
+    auto strategy = factory->make(context);
+    if (!strategy) refuse_strategy("the factory made no strategy", "return one from make()");
+    return strategy;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, const DdpOptions& ddp,
+                                        const StrategyContext& context) {
+  if (!std::holds_alternative<AutoStrategy>(options) && ddp != DdpOptions{}) {
+    refuse_strategy("options of DDP beside a strategy that is named",
+                    "pass them as .strategy = DdpOptions{...}, or leave the strategy out");
+  }
+  return std::visit(StrategyMaker{ddp, context}, options);
 }
 
 }  // namespace accelerate

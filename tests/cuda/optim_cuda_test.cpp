@@ -38,8 +38,7 @@ template <class Optimizer, class Options>
 void expect_updates_of_torch(const Options& options, const std::vector<c10::Device>& devices) {
   Parameters own = parameters_on(devices);
   Parameters plain = parameters_on(devices);
-  PreparedOptimizer prepared(std::make_shared<Optimizer>(own, options),
-                             std::make_shared<detail::PreparedModels>());
+  PreparedOptimizer prepared(std::make_shared<Optimizer>(own, options));
   Optimizer optimizer(plain, options);
   for (int step = 0; step < 4; ++step) {
     set_gradients(own, step);
@@ -77,8 +76,7 @@ TEST_F(CudaOptim, AParameterThatIsListedTwiceIsUpdatedTwice) {
     Parameters parameters{torch::ones({3}, at::TensorOptions(c10::kCUDA)).requires_grad_()};
     parameters.push_back(parameters[0]);
     parameters[0].mutable_grad() = torch::ones({3}, at::TensorOptions(c10::kCUDA));
-    PreparedOptimizer prepared(std::make_shared<torch::optim::SGD>(parameters, 0.25),
-                               std::make_shared<detail::PreparedModels>());
+    PreparedOptimizer prepared(std::make_shared<torch::optim::SGD>(parameters, 0.25));
     prepared.step();
     EXPECT_EQ(parameters[0][0].item<double>(), 0.5);
   });

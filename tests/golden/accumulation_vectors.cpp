@@ -45,7 +45,7 @@ void loop_over_loader(const json& recorded, CaseLog& log) {
     for ([[maybe_unused]] auto& batch : loader) {
       const auto micro_batch = accelerator.accumulate(model);
       syncs.push_back(accelerator.sync_gradients());
-      averages.push_back(model.strategy()->gradient_sync());
+      averages.push_back(model.strategy()->gradient_sync() == GradientSync::kOn);
     }
     const auto expected = epoch.at("sync_gradients").get<std::vector<bool>>();
     log.expect_equal("sync of the loop", syncs, expected);

@@ -62,7 +62,7 @@ class UpdateRun {
   }
 
   void run() {
-    PreparedOptimizer prepared(optimizer_, std::make_shared<detail::PreparedModels>());
+    PreparedOptimizer prepared(optimizer_);
     for (size_t step = 0; step < sequence_.at("grads").size(); ++step) {
       if (is_given(recorded_, "lr_before_each_step")) {
         set_rates(prepared, recorded_.at("lr_before_each_step").at(step));

@@ -11,6 +11,7 @@
 #include "golden/loader_cases.h"
 #include "golden/reference_data.h"
 #include "support/ranks.h"
+#include "support/training_doubles.h"
 
 namespace accelerate::test {
 namespace {
@@ -115,8 +116,9 @@ void expect_lengths_of(const auto& make) {
 void expect_accumulation_is_counted() {
   torch::optim::SGD sgd({torch::zeros({1})}, 1.0);
   bool sync_gradients = false;
-  PreparedScheduler scheduler(Scheduler(sgd, exponential_lr({.gamma = 0.5})),
-                              {.sync_gradients = [&] { return sync_gradients; }});
+  PreparedScheduler scheduler(
+      Scheduler(sgd, exponential_lr({.gamma = 0.5})), {}, {},
+      std::make_shared<ScriptedSchedulerHost>([&] { return sync_gradients; }));
   scheduler.step();
   ASSERT_EQ(sgd.param_groups()[0].options().get_lr(), 1.0);
   ASSERT_EQ(scheduler.scheduler().step_count(), 2);

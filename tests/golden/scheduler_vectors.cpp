@@ -8,6 +8,7 @@
 
 #include "golden/case_log.h"
 #include "golden/reference_data.h"
+#include "support/training_doubles.h"
 
 namespace accelerate::test {
 namespace {
@@ -62,11 +63,11 @@ void run_calls(const json& recorded, FallingRate rate, CaseLog& log) {
       falling,
       {.num_processes = recorded.at("num_processes").get<int>(),
        .split_batches = recorded.value("split_batches", false),
-       .adjust_scheduler = recorded.value("adjust_scheduler", false),
-       .sync_gradients = [&] { return call % accumulation_steps == 0; },
-       .optimizer_step_was_skipped =
-           [&] { return !skipped.empty() && skipped.at(static_cast<size_t>(call - 1)) == true; }},
-      {.step_with_optimizer = recorded.value("step_scheduler_with_optimizer", true)});
+       .adjust_scheduler = recorded.value("adjust_scheduler", false)},
+      {.step_with_optimizer = recorded.value("step_scheduler_with_optimizer", true)},
+      std::make_shared<ScriptedSchedulerHost>(
+          [&] { return call % accumulation_steps == 0; },
+          [&] { return !skipped.empty() && skipped.at(static_cast<size_t>(call - 1)) == true; }));
   std::vector<double> rates;
   std::vector<int64_t> counts;
   for (size_t i = 0; i < recorded.at("lr_after_each_call").size(); ++i) {

@@ -1,5 +1,6 @@
 # Installs the build into a fresh prefix, moves the prefix, then builds and runs the README's first program against it
-# from a folder of its own, alone and under the installed `accelerate launch`, and a program of Accelerate::transformers.
+# from a folder of its own, alone and under the installed `accelerate launch`, a program with a strategy of its own on one
+# to three processes, and a program of Accelerate::transformers.
 # Then takes away the torch that the installation was told of, and names another.
 #
 # Given: BUILD (the build folder), SNIPPETS (the folder of the README's programs), and CXX, BUILD_TYPE, VERSION and
@@ -36,6 +37,9 @@ endif()
 step("${CMAKE_COMMAND}" --build "${work}/consumer")
 step("${work}/consumer/train")
 step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer/train")
+foreach(processes IN ITEMS 1 2 3)
+  step("${prefix}/bin/accelerate" launch --cpu --num_processes ${processes} "${work}/consumer/averaging")
+endforeach()
 step("${work}/consumer/texts")
 
 # A torch of the wrong place is refused with one line that names it.

@@ -126,8 +126,8 @@ TEST_F(JoinModels, SparseGradientsAreSummedOverTheRanksThatHaveData) {
           [&] {
             for (int step = 0; step < rank.rank; ++step) {
               model.zero_grad();
-              model.strategy()->set_batch_weight(rank.rank);
-              accelerator.backward(model(torch::tensor({rank.rank, step}).to(test_device())).sum());
+              accelerator.backward(model(torch::tensor({rank.rank, step}).to(test_device())).sum(),
+                                   {.samples = rank.rank});
               // Rows 1 and 2 for the ranks with their weights, row 0 or 1 for the step.
               const bool weighted = divide_by == JoinDivisor::kSamples;
               const at::Tensor expected = step == 1 ? torch::tensor({0.0, 1.0, 1.0, 0.0, 0.0})

@@ -169,8 +169,9 @@ TEST_F(JoinRefusals, SamplesCannotBeNegative) {
   run(2, [](const Rank&) {
     Accelerator accelerator(on_cpu());
     auto model = accelerator.prepare(seeded_net());
-    EXPECT_THAT(usage_error([&] { model.strategy()->set_batch_weight(-1); }),
-                HasSubstr("a batch of -1 samples"));
+    EXPECT_THAT(
+        usage_error([&] { accelerator.backward(model(ones_times(1)).sum(), {.samples = -1}); }),
+        AllOf(HasSubstr("a batch of -1 samples"), HasSubstr("BackwardOptions::samples")));
   });
 }
 

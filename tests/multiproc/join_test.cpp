@@ -33,9 +33,9 @@ void train_and_compare(const Rank& rank, const std::vector<int>& lengths,
       [&] {
         for (int step = 0; step < lengths[static_cast<size_t>(rank.rank)]; ++step) {
           const StepData data = batch_of(rank.rank, step, rows_of(rank.rank, step));
-          model.strategy()->set_batch_weight(data.input.size(0));
           optimizer.zero_grad();
-          accelerator.backward(loss_of(model(data.input), data.target));
+          accelerator.backward(loss_of(model(data.input), data.target),
+                               {.samples = data.input.size(0)});
           EXPECT_TRUE(near(flat(gradients(net->parameters())),
                            expected.gradients[static_cast<size_t>(step)]))
               << "step " << step;
@@ -241,13 +241,9 @@ TEST_F(Join, SamplesOfAWholeWindowCount) {
         [&] {
           if (rank.rank == 0) {
             auto alone = accelerator.no_sync(model);
-            model.strategy()->set_batch_weight(1);
-            accelerator.backward(model(ones({1, 6})).sum());
-            model.strategy()->set_batch_weight(2);
-          } else {
-            model.strategy()->set_batch_weight(5);
+            accelerator.backward(model(ones({1, 6})).sum(), {.samples = 1});
           }
-          accelerator.backward(model(ones({1, 6})).sum());
+          accelerator.backward(model(ones({1, 6})).sum(), {.samples = rank.rank == 0 ? 2 : 5});
         },
         {.divide_by = JoinDivisor::kSamples});
     // The bias of the last layer gets 2 on rank 0 and 1 on rank 1.
@@ -292,9 +288,9 @@ TEST_F(Join, ARankWithoutSamplesHasNoWeight) {
     auto model = accelerator.prepare(net);
     accelerator.join_uneven_inputs(
         [&] {
-          model.strategy()->set_batch_weight(rank.rank == 0 ? 0 : 3);
           const double factor = rank.rank == 0 ? std::numeric_limits<double>::quiet_NaN() : 2.0;
-          accelerator.backward(model(ones({1, 6})).sum() * factor);
+          accelerator.backward(model(ones({1, 6})).sum() * factor,
+                               {.samples = rank.rank == 0 ? 0 : 3});
         },
         {.divide_by = JoinDivisor::kSamples});
     EXPECT_TRUE(near(flat({net->second->bias.grad()}), std::vector<double>(3, 2.0)));

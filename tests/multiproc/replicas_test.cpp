@@ -375,32 +375,6 @@ TEST_F(Replicas, LocalSgdMayLetTheRanksDiffer) {
   });
 }
 
-TEST_F(Replicas, AStrategyKnowsWhatItsModelHasBeenThrough) {
-  run(2, [](const Rank&) {
-    HalfPorted half;
-    ModelStrategy& strategy = *half.model->strategy();
-    EXPECT_TRUE(strategy.is_replicated());
-    half.train();
-    EXPECT_EQ(strategy.reduced_passes(), 4);  // 16 samples in batches of 2 on 2 ranks
-    const auto plain_backward = [&] { half.net->forward(ones({2, 6})).sum().backward(); };
-    plain_backward();
-    EXPECT_THAT(usage_error([&] { strategy.require_no_local_pass("here"); }),
-                AllOf(HasSubstr(kLocalPass), HasSubstr("at   here")));
-    strategy.drop_gradients({torch::ones({3})});  // of another model
-    EXPECT_THROW(strategy.require_no_local_pass("here"), UsageError);
-    strategy.drop_gradients({half.net->first->weight});  // others are left
-    EXPECT_THROW(strategy.require_no_local_pass("here"), UsageError);
-    strategy.drop_gradients(half.net->parameters());
-    strategy.require_no_local_pass("here");
-    plain_backward();
-    strategy.accept_local_passes();
-    strategy.require_no_local_pass("here");
-    EXPECT_EQ(strategy.reduced_passes(), 4);
-    strategy.set_gradient_sync(false);
-    EXPECT_FALSE(strategy.is_replicated());
-  });
-}
-
 TEST_F(Replicas, ZeroGradOfOneOptimizerDoesNotExcuseTheGradientsOfAnother) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(on_cpu());

@@ -88,7 +88,9 @@ class ResumeTraining {
   std::shared_ptr<DropoutNet> net() { return model_->module(); }
   PreparedOptimizer& optimizer() { return *prepared_; }
   // In which gradients travel; they are summed up in another order where this is another.
-  std::vector<int64_t> gradient_order() const { return model_->strategy()->gradient_order(); }
+  std::vector<int64_t> gradient_order() const {
+    return model_->strategy()->exchange_memory()->state().gradient_order;
+  }
 
   // Runs until `end` micro-batches were done since the first one of all runs, of which `done` lie
   // behind. Calls `after(n)` where n are done. Returns the loss of each.

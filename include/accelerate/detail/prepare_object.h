@@ -34,7 +34,7 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
   if constexpr (detail::Model<Object>) {
     auto module = detail::module_of(object);
     using Module = typename decltype(module)::element_type;
-    auto strategy = wrap_module(module);
+    auto strategy = wrap_module(module, /*place=*/false);  // was placed and wrapped before
     return PreparedModel<Module>(std::move(module), std::move(strategy), precision(),
                                  zero_grad_of_models());
   } else if constexpr (detail::is_optimizer<Object>) {

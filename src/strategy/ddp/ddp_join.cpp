@@ -6,18 +6,9 @@
 
 namespace accelerate {
 
-void DdpModel::set_batch_weight(int64_t samples) {
-  if (samples < 0) {
-    refuse({.what = "a batch of " + std::to_string(samples) + " samples",
-            .where = "set_batch_weight",
-            .hint = "pass the number of samples behind the next backward pass"});
-  }
-  batch_weight_ = samples;
-}
-
 // Averaging one pass more changes no sum; a static graph must see its first pass whole.
 bool DdpModel::would_reduce() const {
-  return reducer_ != nullptr && (gradient_sync_ || sync_next_ || reducer_->awaits_first_pass());
+  return reducer_ != nullptr && (averages() || sync_next_ || reducer_->awaits_first_pass());
 }
 
 bool DdpModel::is_reached_by(const compat::GraphNodes& graph) const {
@@ -49,7 +40,7 @@ void DdpModel::answer_reduction(bool delayed) {
 void DdpModel::require_same_replica(size_t index, bool compares) const {
   accelerate::require_same_replica(
       *communicator_, *module_, index,
-      compares && options_.check_replicas && gradient_sync_ && module_->is_training(),
+      compares && options_.check_replicas && averages() && module_->is_training(),
       "the end of join_uneven_inputs");
 }
 

@@ -2,6 +2,8 @@
 
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 #include "accelerate/detail/stamped.h"
 #include "comm/process_group.h"
 #include "strategy/ddp/comm_hooks.h"
@@ -46,7 +48,7 @@ DdpModel::DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameter
   if (options.check_replicas) {
     reducer_->set_listener([this](size_t index) {
       // In a pass that bypassed the accelerator and is not meant to stay on this rank.
-      if (!in_backward_ && gradient_sync_) local_passes_->note_gradient(index);
+      if (!in_backward_ && averages()) local_passes_->note_gradient(index);
     });
   }
   if (options.comm_hook.hook != CommHook::kNo) {
@@ -58,14 +60,13 @@ DdpModel::~DdpModel() = default;
 
 // Running statistics change in training only, so one broadcast after the last training pass serves
 // all evaluation that follows.
-void DdpModel::begin_forward() {
+void DdpModel::before_forward() {
   require_usable("forward");
   require_no_local_pass("forward");
   reducer_->keep_accumulators();
-  run_before_next_forward();
   if (!options_.broadcast_buffers || buffers_.empty()) return;
   const bool training = module_->is_training() && at::GradMode::is_enabled();
-  if (gradient_sync_ && (training || buffers_changed_)) {
+  if (averages() && (training || buffers_changed_)) {
     communicator_->guard("broadcast of buffers in forward", [&] {
       broadcast(buffers_, join_ != nullptr ? join_->announce_buffers(join_index_) : 0);
     });
@@ -122,11 +123,22 @@ void DdpModel::after_backward() {
   in_backward_ = false;
 }
 
-void DdpModel::require_synchronised(const at::Tensor& parameter) const {
-  if (!reducer_ || !gradient_sync_ || !local_passes_->any()) return;
-  if (!parameter.grad().defined() || identities_.count(parameter.unsafeGetTensorImpl()) == 0) {
-    return;
-  }
+void DdpModel::set_gradient_sync(GradientSync sync) {
+  // Passes that bypassed the accelerator up to here were meant to stay on this rank.
+  if (gradient_sync() == GradientSync::kLocal && usable()) local_passes_->accept();
+  ModelStrategy::set_gradient_sync(sync);
+}
+
+bool DdpModel::holds_local_gradients() const {
+  return reducer_ != nullptr && averages() && local_passes_->any();
+}
+
+void DdpModel::require_synchronised(const std::vector<at::Tensor>& parameters) const {
+  if (!holds_local_gradients()) return;
+  const auto is_local = [&](const at::Tensor& parameter) {
+    return parameter.grad().defined() && identities_.contains(parameter.unsafeGetTensorImpl());
+  };
+  if (std::ranges::none_of(parameters, is_local)) return;
   refuse({.what = "the gradients are those of this rank alone: they did not go "
                   "through accelerator.backward(loss)",
           .where = "optimizer.step()",
@@ -135,15 +147,11 @@ void DdpModel::require_synchronised(const at::Tensor& parameter) const {
 
 void DdpModel::require_no_local_pass(const char* where) const {
   if (usable()) reducer_->keep_accumulators();  // also asked before each batch of a loader
-  if (!options_.check_replicas || !usable() || !gradient_sync_) return;
+  if (!options_.check_replicas || !usable() || !averages()) return;
   if (local_passes_->any_by_mistake()) refuse(LocalPasses::pass_error(where));
 }
 
-void DdpModel::accept_local_passes() {
-  if (usable()) local_passes_->accept();
-}
-
-void DdpModel::drop_gradients(const std::vector<at::Tensor>& parameters) {
+void DdpModel::before_zero_grad(const std::vector<at::Tensor>& parameters) {
   if (!usable()) return;
   if (const auto error = local_passes_->drop_gradients(parameters)) refuse(*error);
 }

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "accelerate/communicator.h"
+#include "accelerate/ddp.h"
 #include "accelerate/errors.h"
 #include "accelerate/strategy.h"
 #include "compat/reducer.h"
 #include "strategy/ddp/local_passes.h"
-#include "strategy/ddp/reduction_memory.h"
 #include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/uneven_join.h"
 
@@ -24,7 +24,7 @@ class PowerSgdHook;
 
 // What it does in a training step is in ddp_model.cpp, what it does inside of a join in
 // ddp_join.cpp, and what of it a checkpoint keeps in exchange_memory.cpp.
-class DdpModel final : public ModelStrategy, public detail::JoinMember, public ReductionMemory {
+class DdpModel final : public ModelStrategy, public detail::JoinMember, private ExchangeMemory {
  public:
   // Gives all ranks the parameters and buffers of rank 0. `parameters` are those of `module`, at
   // least one. Collective.
@@ -34,24 +34,32 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
 
   void before_backward(const at::Tensor& loss) override;
   void after_backward() override;
-  void set_gradient_sync(bool on) override { gradient_sync_ = on; }
-  bool gradient_sync() const override { return gradient_sync_; }
+  void set_gradient_sync(GradientSync sync) override;
   void sync_next_backward() override { sync_next_ = true; }
-  void set_batch_weight(int64_t samples) override;
-  detail::JoinMember* join_member() override { return this; }
-  void require_synchronised(const at::Tensor& parameter) const override;
-  void require_no_local_pass(const char* where) const override;
-  void accept_local_passes() override;
-  void drop_gradients(const std::vector<at::Tensor>& parameters) override;
-  // Between two averages of LocalSGD, and in a join, the ranks are not at the same update.
-  bool is_replicated() const override {
-    return options_.check_replicas && usable() && gradient_sync_ && join_ == nullptr;
-  }
-  int64_t reduced_passes() const override { return reduced_passes_; }
-  std::vector<int64_t> gradient_order() const override;
-  void set_gradient_order(const std::vector<int64_t>& order) override;
   void release() override;
   bool usable() const override { return reducer_ != nullptr && !in_backward_; }
+  ExchangeMemory* exchange_memory() override { return this; }
+
+  bool is_released() const { return reducer_ == nullptr; }
+  const torch::nn::Module& module() const { return *module_; }
+  // Whether there are gradients that did not go through Accelerator::backward(), but should have.
+  bool holds_local_gradients() const;
+  // Throws UsageError if one of `parameters` has such a gradient and belongs to this model.
+  void require_synchronised(const std::vector<at::Tensor>& parameters) const;
+  // Throws UsageError if there are such gradients, unless they were meant to stay on this rank.
+  // `where` is what the user called.
+  void require_no_local_pass(const char* where) const;
+  // See LocalPasses::drop_gradients().
+  void before_zero_grad(const std::vector<at::Tensor>& parameters);
+  // Whether all ranks should hold the same parameters at the moment. Between two averages of
+  // LocalSGD, and in a join, the ranks are not at the same update.
+  bool is_replicated() const {
+    return options_.check_replicas && usable() && averages() && join_ == nullptr;
+  }
+  // Backward passes so far that averaged the gradients over the ranks.
+  int64_t reduced_passes() const { return reduced_passes_; }
+  // How many samples the next backward pass stands for.
+  void set_batch_weight(int64_t samples) { batch_weight_ = samples; }
 
   void set_join(detail::UnevenJoin* join, size_t index) override {
     join_ = join;
@@ -69,16 +77,15 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   void require_same_replica(size_t index, bool compares) const override;
   void copy_from(int source) override;
 
-  bool buckets_follow_order() const override;
-  void let_buckets_follow_order() override;
-  StateDict hook_state() const override;
-  std::string check_hook_state(const StateDict& state) const override;
-  void load_hook_state(const StateDict& state) override;
-
  protected:
-  void begin_forward() override;
+  void before_forward() override;
 
  private:
+  ExchangeState state() const override;
+  std::string check(const ExchangeState& state) const override;
+  void restore(const ExchangeState& state) override;
+
+  bool averages() const { return gradient_sync() == GradientSync::kOn; }
   [[noreturn]] void refuse(ErrorInfo info) const;
   // Before anything of a pass was exchanged: ranks that wait for it in a join are told.
   [[noreturn]] void refuse_to_begin(const ErrorInfo& info) const;
@@ -115,7 +122,6 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, public R
   std::shared_ptr<c10d::Logger> logger_;
   std::unique_ptr<LocalPasses> local_passes_;  // null once released
   PowerSgdHook* hook_ = nullptr;  // of the reducer, if it keeps something from pass to pass
-  bool gradient_sync_ = true;
   bool sync_next_ = false;
   bool buffers_changed_ = false;
   bool in_backward_ = false;    // stays where a pass threw

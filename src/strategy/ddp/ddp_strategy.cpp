@@ -1,19 +1,66 @@
 #include "strategy/ddp/ddp_strategy.h"
 
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "accelerate/errors.h"
-#include "strategy/ddp/comm_hooks.h"
-#include "strategy/ddp/ddp_model.h"
+#include "comm/communicator_impl.h"
 #include "strategy/ddp/replica_check.h"
+#include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/uneven_join.h"
-#include "strategy/single.h"
 
 namespace accelerate {
+namespace {
+
+class DdpOptimizer final : public OptimizerStrategy {
+ public:
+  DdpOptimizer(torch::optim::Optimizer& optimizer, std::shared_ptr<DdpModels> models)
+      : OptimizerStrategy(optimizer), models_(std::move(models)) {}
+
+  void before_step() override {
+    for (const auto& entry : models_->live()) {
+      if (entry.model->holds_local_gradients()) entry.model->require_synchronised(parameters());
+    }
+  }
+
+ private:
+  std::shared_ptr<DdpModels> models_;
+};
+
+// The gradients of a model are averaged together: a pass into a part of them would never end on
+// several ranks.
+void require_whole_models(const std::vector<std::shared_ptr<DdpModel>>& models,
+                          const std::vector<at::Tensor>& inputs) {
+  std::unordered_set<const void*> wanted;
+  for (const at::Tensor& input : inputs) wanted.insert(input.unsafeGetTensorImpl());
+  for (const auto& model : models) {
+    for (const auto& item : model->module().named_parameters()) {
+      if (!item.value().requires_grad()) continue;
+      if (wanted.contains(item.value().unsafeGetTensorImpl())) continue;
+      throw UsageError({.what = "the loss is meant for a part of a prepared model: '" + item.key() +
+                                "' is left out, and gradients of a model are averaged together",
+                        .where = "BackwardOptions::only",
+                        .hint = "name the whole model, or prepare its parts as models"});
+    }
+  }
+}
+
+// As it is compared over the ranks where that is asked for.
+std::string description_of(const BackwardCall& call) {
+  std::string text =
+      call.is_weighted ? "backward of a loss with a weight" : "backward of a loss without a weight";
+  if (call.inputs) text += ", for " + std::to_string(call.inputs->size()) + " parameters alone";
+  return text;
+}
+
+}  // namespace
 
 DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options)
-    : communicator_(std::move(communicator)), options_(options) {
+    : communicator_(std::move(communicator)), options_(options), replicas_(communicator_, models_) {
   require_usable(options.comm_hook);
   constexpr double kMostMegabytes = 1024.0 * 1024;
   if (!(options.bucket_cap_mb > 0 && options.bucket_cap_mb <= kMostMegabytes)) {
@@ -26,9 +73,72 @@ DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOp
 std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
   require_same_model(*module, *communicator_);
   TrainableParameters parameters = trainable_parameters(*module);
-  if (parameters.tensors.empty()) return std::make_shared<LocalModel>();
-  return std::make_shared<DdpModel>(std::move(module), std::move(parameters), communicator_,
-                                    options_);
+  if (parameters.tensors.empty()) {
+    auto local = std::make_shared<ModelStrategy>();
+    models_->add(local, nullptr);
+    return local;
+  }
+  auto model =
+      std::make_shared<DdpModel>(std::move(module), std::move(parameters), communicator_, options_);
+  models_->add(model, model);
+  return model;
+}
+
+std::unique_ptr<OptimizerStrategy> DdpStrategy::prepare_optimizer(
+    const OptimizerPreparation& preparation) {
+  return std::make_unique<DdpOptimizer>(preparation.optimizer, models_);
+}
+
+void DdpStrategy::before_backward(const BackwardCall& call) {
+  const std::vector<std::shared_ptr<DdpModel>> models = models_->among(call.models);
+  if (call.inputs) require_whole_models(models, *call.inputs);
+  const auto joined =
+      std::ranges::find_if(models, [](const auto& model) { return model->join() != nullptr; });
+  if (joined == models.end()) {
+    const auto exchanges = [](const auto& model) {
+      return model->gradient_sync() == GradientSync::kOn;
+    };
+    if (std::ranges::any_of(models, exchanges)) {
+      comm::impl_of(*communicator_).compare(description_of(call));
+    }
+    return;
+  }
+  for (const auto& model : models) model->set_batch_weight(call.samples.value_or(1));
+  if (!call.is_weighted) return;
+  communicator_->guard("backward", [&] {
+    (*joined)->join()->refuse_for_all(
+        {.what = "a weighted loss inside join_uneven_inputs",
+         .where = "backward",
+         .hint = "leave the weight out and join with JoinDivisor::kSamples"});
+  });
+}
+
+void DdpStrategy::before_zero_grad(const std::vector<at::Tensor>& parameters) {
+  for (const auto& entry : models_->live()) entry.model->before_zero_grad(parameters);
+}
+
+void DdpStrategy::require_sound(const char* where) {
+  if (options_.check_replicas) replicas_.require_no_local_pass(where);
+}
+
+void DdpStrategy::at_end_of_pass(const char* where) {
+  if (options_.check_replicas) replicas_.at_end_of_pass(where);
+}
+
+std::vector<detail::JoinMember*> DdpStrategy::members_of(
+    const std::vector<std::shared_ptr<DdpModel>>& models) const {
+  std::vector<detail::JoinMember*> members;
+  for (const auto& model : models) {
+    if (model->join() != nullptr) {
+      communicator_->guard("join_uneven_inputs", [&] {
+        model->join()->refuse_for_all({.what = "one join_uneven_inputs inside another",
+                                       .where = "join_uneven_inputs",
+                                       .hint = "join once, around the whole loop"});
+      });
+    }
+    members.push_back(model.get());
+  }
+  return members;
 }
 
 void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
@@ -41,23 +151,9 @@ void DdpStrategy::join_uneven_inputs(const std::function<void()>& body, const Jo
                       .hint = "leave ddp.comm_hook out, or give all ranks as many batches "
                               "(even_batches)"});
   }
-  const auto members_of = [this](const std::vector<std::shared_ptr<ModelStrategy>>& strategies) {
-    std::vector<detail::JoinMember*> members;
-    for (const auto& strategy : strategies) {
-      detail::JoinMember* member = strategy->join_member();
-      if (member == nullptr) continue;
-      if (member->join() != nullptr) {
-        communicator_->guard("join_uneven_inputs", [&] {
-          member->join()->refuse_for_all({.what = "one join_uneven_inputs inside another",
-                                          .where = "join_uneven_inputs",
-                                          .hint = "join once, around the whole loop"});
-        });
-      }
-      members.push_back(member);
-    }
-    return members;
-  };
-  detail::UnevenJoin(communicator_, options, members_of(models), members_of(others)).run(body);
+  const auto joined = models_->among(models);
+  const auto outside = models_->among(others);
+  detail::UnevenJoin(communicator_, options, members_of(joined), members_of(outside)).run(body);
 }
 
 }  // namespace accelerate

@@ -4,7 +4,10 @@
 #include <memory>
 
 #include "accelerate/communicator.h"
+#include "accelerate/ddp.h"
 #include "accelerate/strategy.h"
+#include "strategy/ddp/ddp_models.h"
+#include "strategy/ddp/replica_watch.h"
 
 namespace accelerate {
 
@@ -15,14 +18,32 @@ class DdpStrategy final : public Strategy {
  public:
   DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options);
   std::string_view name() const override { return "ddp"; }
+
   std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) override;
+  // An optimizer that refuses to step by gradients of this rank alone.
+  std::unique_ptr<OptimizerStrategy> prepare_optimizer(
+      const OptimizerPreparation& preparation) override;
+
+  void before_backward(const BackwardCall& call) override;
+  void before_zero_grad(const std::vector<at::Tensor>& parameters) override;
+
+  void require_sound(const char* where) override;
+  void at_end_of_pass(const char* where) override;
+  void before_save(const char* where) override { replicas_.require_same_replicas(where); }
+  bool shares_buffers() const override { return options_.broadcast_buffers; }
+
   void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
                           const std::vector<std::shared_ptr<ModelStrategy>>& models,
                           const std::vector<std::shared_ptr<ModelStrategy>>& others) override;
 
  private:
+  std::vector<detail::JoinMember*> members_of(
+      const std::vector<std::shared_ptr<DdpModel>>& models) const;
+
   std::shared_ptr<Communicator> communicator_;
   DdpOptions options_;
+  std::shared_ptr<DdpModels> models_ = std::make_shared<DdpModels>();
+  ReplicaWatch replicas_;
 };
 
 }  // namespace accelerate

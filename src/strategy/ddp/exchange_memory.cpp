@@ -4,31 +4,30 @@
 
 namespace accelerate {
 
-std::vector<int64_t> DdpModel::gradient_order() const {
-  return reducer_ ? reducer_->gradient_order() : std::vector<int64_t>{};
+ExchangeState DdpModel::state() const {
+  if (!reducer_) return {};
+  return {.gradient_order = reducer_->gradient_order(),
+          .follows_order = reducer_->follows_gradient_order(),
+          .own = hook_ != nullptr ? hook_->state() : StateDict{}};
 }
 
-void DdpModel::set_gradient_order(const std::vector<int64_t>& order) {
-  if (reducer_) reducer_->set_gradient_order(order);
+std::string DdpModel::check(const ExchangeState& state) const {
+  if (state.own.size() == 0) return {};
+  if (hook_ == nullptr) return "what PowerSGD kept: this program does not use it";
+  return hook_->check(state.own);
 }
 
-bool DdpModel::buckets_follow_order() const {
-  return reducer_ != nullptr && reducer_->follows_gradient_order();
-}
-
-void DdpModel::let_buckets_follow_order() {
+void DdpModel::restore(const ExchangeState& state) {
   if (!reducer_) return;
-  communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
-}
-
-StateDict DdpModel::hook_state() const { return hook_ != nullptr ? hook_->state() : StateDict{}; }
-
-std::string DdpModel::check_hook_state(const StateDict& state) const {
-  return hook_ != nullptr ? hook_->check(state) : std::string();
-}
-
-void DdpModel::load_hook_state(const StateDict& state) {
-  if (hook_ != nullptr) hook_->load(state, parameters_.tensors[0].device());
+  reducer_->set_gradient_order(state.gradient_order);
+  // Gradients that are there would become part of the buckets, which rounds their mean in another
+  // way.
+  if (state.follows_order) {
+    communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
+  }
+  if (hook_ != nullptr && state.own.size() > 0) {
+    hook_->load(state.own, parameters_.tensors[0].device());
+  }
 }
 
 }  // namespace accelerate

@@ -30,7 +30,7 @@ class PowerSgdHook final : public c10d::CommHookInterface {
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
   at::Tensor parseHookResult(const c10::IValue& result) override;
 
-  // What is kept from pass to pass; see ReductionMemory.
+  // What is kept from pass to pass; see ExchangeMemory.
   StateDict state() const;
   std::string check(const StateDict& state) const;
   void load(const StateDict& state, c10::Device device);

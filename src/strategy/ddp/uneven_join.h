@@ -19,7 +19,6 @@
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 #include "accelerate/join.h"
-#include "accelerate/strategy.h"
 #include "compat/c10d.h"
 #include "compat/reducer.h"
 
@@ -60,7 +59,7 @@ class JoinMember {
   virtual void require_all_reached_by(const compat::GraphNodes& graph) const = 0;
   virtual int64_t batch_weight() const = 0;
 
-  // On a rank without data: the exchanges that the others make in begin_forward(),
+  // On a rank without data: the exchanges that the others make in before_forward(),
   // before_backward() and then in the pass or in after_backward().
   virtual void answer_buffers(int source) = 0;
   virtual void answer_before_backward() = 0;

@@ -10,6 +10,8 @@
 
 #include <sstream>
 
+#include "support/training_doubles.h"
+
 namespace accelerate {
 namespace {
 
@@ -28,8 +30,9 @@ double train_as_libtorch(const at::Tensor& parameter, torch::optim::Optimizer& o
 
 template <class Optimizer = torch::optim::AdamW>
 struct Adapted {
-  explicit Adapted(OptimizerSurroundings surroundings = {})
-      : optimizer(own, std::make_shared<detail::PreparedModels>(), std::move(surroundings)) {}
+  explicit Adapted(std::function<bool()> sync_gradients = nullptr)
+      : optimizer(own, nullptr,
+                  std::make_shared<test::ScriptedOptimizerHost>(std::move(sync_gradients))) {}
 
   torch::optim::Optimizer& adapter() const { return optimizer; }
   static AdamWOptions& options(torch::optim::Optimizer& of, size_t group = 0) {
@@ -44,7 +47,7 @@ struct Adapted {
 
 TEST(OptimizerAdapter, StepsAsThePreparedOptimizerDoes) {
   bool sync_gradients = false;
-  Adapted<torch::optim::SGD> adapted({.sync_gradients = [&] { return sync_gradients; }});
+  Adapted<torch::optim::SGD> adapted([&] { return sync_gradients; });
   train_as_libtorch(adapted.parameter, adapted.optimizer);
   EXPECT_EQ(adapted.parameter[0].item<double>(), 1);
   sync_gradients = true;
@@ -107,8 +110,9 @@ TEST(OptimizerAdapter, ChangesCanBeTakenOverAtOnce) {
 TEST(OptimizerAdapter, APreparedSchedulerGoesOnFromARateThatWasSetThroughIt) {
   Adapted<> adapted;
   torch::optim::Optimizer& adapter = adapted.optimizer;
-  PreparedScheduler scheduler(Scheduler(adapter, exponential_lr({.gamma = 0.5})),
-                              {.agree_groups = [&] { adapted.optimizer.agree_groups(); }});
+  PreparedScheduler scheduler(Scheduler(adapter, exponential_lr({.gamma = 0.5})), {}, {},
+                              std::make_shared<test::ScriptedSchedulerHost>(
+                                  nullptr, nullptr, [&] { adapted.optimizer.agree_groups(); }));
   Adapted<>::options(adapter).lr(4);
   scheduler.step();
   EXPECT_EQ(Adapted<>::options(adapter).lr(), 2);

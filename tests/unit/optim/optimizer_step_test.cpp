@@ -18,7 +18,7 @@ using MakeOptimizer = std::function<std::shared_ptr<torch::optim::Optimizer>(con
 using SetGradients = std::function<void(Parameters&, int step)>;
 
 PreparedOptimizer prepared(const std::shared_ptr<torch::optim::Optimizer>& optimizer) {
-  return PreparedOptimizer(optimizer, std::make_shared<detail::PreparedModels>());
+  return PreparedOptimizer(optimizer);
 }
 
 template <class Optimizer, class Options>

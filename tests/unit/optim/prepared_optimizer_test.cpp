@@ -12,15 +12,19 @@
 #include <sstream>
 
 #include "device/replay_actions.h"
+#include "support/training_doubles.h"
 
 namespace accelerate {
 namespace {
 
 struct OneParameter {
-  explicit OneParameter(OptimizerSurroundings surroundings)
+  explicit OneParameter(std::function<bool()> sync_gradients,
+                        test::ScriptedOptimizerHost::RunUpdate run_update = nullptr)
       : parameter(torch::ones({2}).requires_grad_()),
         optimizer(std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{parameter}, 0.5),
-                  std::make_shared<detail::PreparedModels>(), std::move(surroundings)) {}
+                  nullptr,
+                  std::make_shared<test::ScriptedOptimizerHost>(std::move(sync_gradients),
+                                                                std::move(run_update))) {}
 
   double value() const { return parameter[0].item<double>(); }
 
@@ -30,7 +34,7 @@ struct OneParameter {
 
 TEST(PreparedOptimizer, DoesNothingWhileGradientsAccumulate) {
   bool sync_gradients = false;
-  OneParameter one({.sync_gradients = [&] { return sync_gradients; }});
+  OneParameter one([&] { return sync_gradients; });
   one.parameter.mutable_grad() = torch::ones({2});
   one.optimizer.step();
   one.optimizer.zero_grad();
@@ -46,12 +50,11 @@ TEST(PreparedOptimizer, DoesNothingWhileGradientsAccumulate) {
 TEST(PreparedOptimizer, SaysWhetherItsStepWasLeftOut) {
   bool sync_gradients = true;
   bool good = false;
-  OneParameter one({.sync_gradients = [&] { return sync_gradients; },
-                    .run_update =
-                        [&](torch::optim::Optimizer&, const std::function<void()>& update) {
-                          if (good) update();
-                          return good;
-                        }});
+  OneParameter one([&] { return sync_gradients; },
+                   [&](torch::optim::Optimizer&, const std::function<void()>& update) {
+                     if (good) update();
+                     return good;
+                   });
   PreparedOptimizer copy = one.optimizer;
   one.parameter.mutable_grad() = torch::ones({2});
   EXPECT_FALSE(copy.step_was_skipped());
@@ -70,12 +73,12 @@ TEST(PreparedOptimizer, SaysWhetherItsStepWasLeftOut) {
 
 TEST(PreparedOptimizer, StepsUnderAGradScaler) {
   GradScaler scaler({.init_scale = 4});
-  OneParameter one(
-      {.run_update = [&](torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
-        const bool updated = scaler.step(optimizer, update);
-        scaler.update();
-        return updated;
-      }});
+  OneParameter one(nullptr,
+                   [&](torch::optim::Optimizer& optimizer, const std::function<void()>& update) {
+                     const bool updated = scaler.step(optimizer, update);
+                     scaler.update();
+                     return updated;
+                   });
   scaler.scale(one.parameter.sum()).backward();
   one.optimizer.step();
   EXPECT_EQ(one.value(), 0.5);
@@ -89,11 +92,95 @@ TEST(PreparedOptimizer, StepsUnderAGradScaler) {
 }
 
 TEST(PreparedOptimizer, RefusesAClosureWhereTheLossIsScaled) {
-  OneParameter one(
-      {.run_update = [](torch::optim::Optimizer&, const std::function<void()>&) { return true; }});
+  OneParameter one(nullptr,
+                   [](torch::optim::Optimizer&, const std::function<void()>&) { return true; });
   EXPECT_THAT(
       [&] { one.optimizer.step([] { return torch::ones({}); }); },
       testing::ThrowsMessage<UsageError>(testing::HasSubstr("a closure computes its loss")));
+}
+
+// A training that says what it was asked, and refuses or keeps what a test wants.
+struct AskedHost final : OptimizerHost {
+  int rank() const override { return 1; }
+  int world_size() const override { return 3; }
+  bool accumulates() const override { return in_windows; }
+  void require_complete(const std::vector<at::Tensor>& parameters) const override {
+    if (incomplete) throw UsageError({.what = std::to_string(parameters.size()) + " incomplete"});
+  }
+  void settle() override { ++settled; }
+  bool begin_zero_grad(const torch::optim::Optimizer&,
+                       const std::vector<at::Tensor>& parameters) override {
+    emptied += parameters.size();
+    return !keeps;
+  }
+  void stepped(const torch::optim::Optimizer&, const std::vector<at::Tensor>& parameters) override {
+    used += parameters.size();
+  }
+
+  bool in_windows = false, incomplete = false, keeps = false;
+  int settled = 0;
+  size_t emptied = 0, used = 0;
+};
+
+TEST(PreparedOptimizer, AsksTheTrainingThatItIsPartOf) {
+  const auto host = std::make_shared<AskedHost>();
+  const at::Tensor parameter = torch::ones({2}).requires_grad_();
+  PreparedOptimizer optimizer(
+      std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{parameter}, 0.5), nullptr, host);
+  parameter.mutable_grad() = torch::ones({2});
+  host->incomplete = true;
+  EXPECT_THAT([&] { optimizer.step(); },
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  testing::HasSubstr("1 incomplete"), testing::HasSubstr("[rank 1 of 3]"))));
+  host->incomplete = false;
+  host->in_windows = true;
+  EXPECT_THAT([&] { optimizer.step([] { return torch::ones({}); }); },
+              testing::ThrowsMessage<UsageError>(
+                  testing::HasSubstr("a closure runs all its backward passes in one micro-batch")));
+  EXPECT_EQ(host->used, 0U);
+  optimizer.step();
+  EXPECT_EQ(host->used, 1U);
+  EXPECT_EQ(parameter[0].item<double>(), 0.5);
+  host->keeps = true;
+  optimizer.zero_grad();
+  EXPECT_TRUE(parameter.grad().defined());
+  host->keeps = false;
+  optimizer.zero_grad();
+  EXPECT_FALSE(parameter.grad().defined());
+  EXPECT_EQ(host->emptied, 2U);
+  EXPECT_EQ(host->settled, 0);
+  EXPECT_EQ(optimizer.step_count(), 1);
+  EXPECT_EQ(host->settled, 1);
+}
+
+// One that trains other tensors than the user gave to the optimizer, and copies them back.
+struct InItsPlace final : OptimizerStrategy {
+  explicit InItsPlace(torch::optim::Optimizer& optimizer) : OptimizerStrategy(optimizer) {
+    user = std::exchange(optimizer.param_groups()[0].params(), {trained});
+  }
+  std::vector<at::Tensor> parameters() const override { return user; }
+  void before_step() override { trained.mutable_grad() = user[0].grad() * 2; }
+  void after_step() override {
+    const torch::NoGradGuard no_grad;
+    user[0].copy_(trained);
+    trained.mutable_grad().reset();
+  }
+
+  at::Tensor trained = torch::ones({2}).requires_grad_();
+  std::vector<at::Tensor> user;
+};
+
+TEST(PreparedOptimizer, IsKnownByTheUsersParametersWhateverItsStrategyTrains) {
+  const at::Tensor parameter = torch::ones({2}).requires_grad_();
+  const auto sgd = std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{parameter}, 0.25);
+  PreparedOptimizer optimizer(sgd, std::make_unique<InItsPlace>(*sgd));
+  EXPECT_TRUE(optimizer.parameters().at(0).is_same(parameter));
+  EXPECT_FALSE(optimizer.param_groups()[0].params().at(0).is_same(parameter));
+  parameter.mutable_grad() = torch::ones({2});
+  optimizer.step();
+  EXPECT_EQ(parameter[0].item<double>(), 0.5);
+  optimizer.zero_grad();
+  EXPECT_FALSE(parameter.grad().defined());
 }
 
 // Layer by layer with a rate of its own: as many groups as layers.
@@ -104,8 +191,7 @@ TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
     parameter.mutable_grad() = torch::ones_like(parameter).detach();
     groups.emplace_back(std::vector<at::Tensor>{parameter});
   }
-  PreparedOptimizer optimizer(std::make_shared<torch::optim::AdamW>(groups),
-                              std::make_shared<detail::PreparedModels>());
+  PreparedOptimizer optimizer(std::make_shared<torch::optim::AdamW>(groups));
   const device::KeptGradients kept;
   optimizer.step();
   device::ReplayActions actions;
@@ -116,7 +202,7 @@ TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
 // What an update was recorded with; a CUDA graph has its addresses and numbers.
 struct RecordedUpdate {
   explicit RecordedUpdate(std::shared_ptr<torch::optim::Optimizer> recorded)
-      : own(std::move(recorded)), optimizer(own, std::make_shared<detail::PreparedModels>()) {
+      : own(std::move(recorded)), optimizer(own) {
     const device::KeptGradients kept;
     optimizer.step();
     const device::ReplayActions::Scope recording(actions);

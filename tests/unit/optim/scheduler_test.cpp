@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "support/training_doubles.h"
+
 namespace accelerate {
 namespace {
 
@@ -318,7 +320,7 @@ TEST(PreparedScheduler, CanMoveOneStepACall) {
 TEST(PreparedScheduler, SaysOnceHowManyStepsACallIs) {
   auto sgd = sgd_of({1.0});
   testing::internal::CaptureStderr();
-  const SchedulerSurroundings three{.num_processes = 3};
+  const SchedulerContext three{.num_processes = 3};
   PreparedScheduler scheduler(Scheduler(sgd, exponential_lr({.gamma = 0.5})), three);
   scheduler.step();
   scheduler.step();
@@ -347,7 +349,8 @@ TEST(PreparedScheduler, SaysOnceHowManyStepsACallIs) {
 TEST(PreparedScheduler, CountsAMetricOnce) {
   auto sgd = sgd_of({1.0});
   PreparedScheduler scheduler(Scheduler(sgd, reduce_lr_on_plateau({.patience = 1})),
-                              {.num_processes = 4, .sync_gradients = [] { return false; }});
+                              {.num_processes = 4}, {},
+                              std::make_shared<test::ScriptedSchedulerHost>([] { return false; }));
   scheduler.step(1.0);
   scheduler.step(1.0);
   EXPECT_EQ(rate_of(sgd), 1.0);
@@ -358,16 +361,38 @@ TEST(PreparedScheduler, CountsAMetricOnce) {
 TEST(PreparedScheduler, StopsAtTheEndOfTheSchedule) {
   auto sgd = sgd_of({1.0});
   PreparedScheduler scheduler(Scheduler(sgd, one_cycle_lr({.max_lr = 1.0, .total_steps = 5})),
-                              {.num_processes = 2, .sync_gradients = [] { return true; }});
+                              {.num_processes = 2});
   for (int call = 0; call < 10; ++call) scheduler.step();
   EXPECT_EQ(scheduler.scheduler().last_epoch(), 5);
+}
+
+// A GPU that reports late how its updates ended.
+struct LateHost final : SchedulerHost {
+  void when_updates_are_known(std::function<void()> then) override {
+    waiting.push_back(std::move(then));
+  }
+  void settle() override {
+    for (const auto& then : std::exchange(waiting, {})) then();
+  }
+  std::vector<std::function<void()>> waiting;
+};
+
+TEST(PreparedScheduler, MovesWhenItIsKnownHowTheUpdateEnded) {
+  auto sgd = sgd_of({1.0});
+  PreparedScheduler scheduler(Scheduler(sgd, exponential_lr({.gamma = 0.5})), {}, {},
+                              std::make_shared<LateHost>());
+  scheduler.step();
+  EXPECT_EQ(rate_of(sgd), 1.0);
+  EXPECT_THAT(scheduler.last_lr(), testing::ElementsAre(0.5));  // asked: it must know
+  EXPECT_EQ(rate_of(sgd), 0.5);
 }
 
 TEST(PreparedScheduler, ReachesTheEndOfTheScheduleAlsoWithAccumulation) {
   auto sgd = sgd_of({1.0});
   bool sync = false;
-  PreparedScheduler scheduler(Scheduler(sgd, one_cycle_lr({.max_lr = 1.0, .total_steps = 5})),
-                              {.sync_gradients = [&] { return sync; }});
+  PreparedScheduler scheduler(Scheduler(sgd, one_cycle_lr({.max_lr = 1.0, .total_steps = 5})), {},
+                              {},
+                              std::make_shared<test::ScriptedSchedulerHost>([&] { return sync; }));
   for (int call = 0; call < 20; ++call) {
     sync = call % 4 == 3;
     scheduler.step();

@@ -4,19 +4,18 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "accelerate/communicator.h"
-#include "accelerate/detail/prepared_models.h"
+#include "strategy/ddp/ddp_models.h"
 
 namespace accelerate {
 
-// Of one accelerator with several ranks. Called by the thread of the training.
+// Of one strategy. Called by the thread of the training.
 class ReplicaWatch {
  public:
-  ReplicaWatch(const std::shared_ptr<Communicator>& ranks,
-               std::shared_ptr<detail::PreparedModels> models)
-      : ranks_(ranks), models_(std::move(models)) {}
+  ReplicaWatch(std::shared_ptr<Communicator> ranks, std::shared_ptr<DdpModels> models)
+      : ranks_(std::move(ranks)), models_(std::move(models)) {}
 
   // Throws UsageError if a backward pass bypassed the accelerator. Not collective.
   void require_no_local_pass(const char* where) const;
@@ -25,7 +24,11 @@ class ReplicaWatch {
   // this pass; throws UsageError if they differ, on all ranks: those that are ahead throw it from
   // the collective that they wait for, or from the next one. Not collective: a rank that runs a
   // pass alone meets nobody. Waits a moment for the store of the group at most.
-  void at_end_of_pass();
+  void at_end_of_pass(const char* where);
+
+  // Throws UsageError on all ranks alike if one of the models is not the same on all of them,
+  // though it should be. Differences as small as rounding are logged. Collective.
+  void require_same_replicas(const char* where) const;
 
  private:
   // Which of the ends of passes between two reductions one is.
@@ -34,16 +37,10 @@ class ReplicaWatch {
     int64_t number = 0;
   };
 
-  std::weak_ptr<Communicator> ranks_;  // loaders, which call this, may outlive it
-  std::shared_ptr<detail::PreparedModels> models_;
+  std::shared_ptr<Communicator> ranks_;
+  std::shared_ptr<DdpModels> models_;
   std::map<int64_t, PassEnd> ends_;  // by the number of the model
   bool told_of_rounding_ = false;
 };
-
-// Throws UsageError on all ranks alike if one of the models is not the same on all of them, though
-// it should be. Differences as small as rounding are logged. Collective.
-void require_same_replicas(Communicator& ranks,
-                           const std::vector<detail::PreparedModels::Entry>& models,
-                           const char* where);
 
 }  // namespace accelerate

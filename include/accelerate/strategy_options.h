@@ -1,0 +1,25 @@
+// Which strategy an accelerator trains with.
+#pragma once
+
+#include <memory>
+#include <variant>
+
+#include "accelerate/ddp.h"
+#include "accelerate/strategy.h"
+
+namespace accelerate {
+
+// "single" for one process, "ddp" with AcceleratorOptions::ddp for several.
+struct AutoStrategy {};
+
+// One process. UsageError on several.
+struct SingleOptions {};
+
+// The last alternative is the open door: a strategy of your own. On one process DdpOptions give
+// "single": there is nobody to average with.
+//   Accelerator accelerator({.strategy = DdpOptions{.static_graph = true}});
+//   Accelerator accelerator({.strategy = std::make_shared<MyFactory>()});
+using StrategyOptions =
+    std::variant<AutoStrategy, SingleOptions, DdpOptions, std::shared_ptr<StrategyFactory>>;
+
+}  // namespace accelerate

@@ -1,0 +1,41 @@
+#include "core/optimizer_host.h"
+
+namespace accelerate {
+
+bool TrainingOptimizerHost::run_update(torch::optim::Optimizer& optimizer,
+                                       const std::function<void()>& update) {
+  return updates_->step(optimizer, update);
+}
+
+bool TrainingOptimizerHost::run_update_on_device(
+    torch::optim::Optimizer& optimizer,
+    const std::function<void(const at::Tensor& found_inf)>& update,
+    std::function<void(bool skipped)> ended) {
+  return updates_->step_on_device(optimizer, update, std::move(ended));
+}
+
+void TrainingOptimizerHost::settle() {
+  if (updates_) updates_->settle();
+}
+
+bool TrainingOptimizerHost::begin_zero_grad(const torch::optim::Optimizer& optimizer,
+                                            const std::vector<at::Tensor>& parameters) {
+  if (window_->keeps(parameters)) {
+    checks_->before_call("zero_grad");
+    return false;
+  }
+  checks_->before_gradient_call("zero_grad");
+  window_->drop(parameters);
+  checks_->own_steps().forget(optimizer);
+  if (updates_) updates_->discard(optimizer);
+  strategy_->before_zero_grad(parameters);
+  return true;
+}
+
+void TrainingOptimizerHost::stepped(const torch::optim::Optimizer& optimizer,
+                                    const std::vector<at::Tensor>& parameters) {
+  window_->used(parameters);
+  checks_->own_steps().forget(optimizer);
+}
+
+}  // namespace accelerate

@@ -1,0 +1,57 @@
+// The training of an accelerator, as its optimizers see it.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "accelerate/prepared_optimizer.h"
+#include "accelerate/process_state.h"
+#include "accelerate/strategy.h"
+#include "core/gradient_window.h"
+#include "core/scaled_updates.h"
+#include "core/training_checks.h"
+
+namespace accelerate {
+
+// One for all optimizers of an accelerator, which may outlive it.
+class TrainingOptimizerHost final : public OptimizerHost {
+ public:
+  // `updates` is null unless losses are scaled.
+  TrainingOptimizerHost(ProcessState state, std::shared_ptr<Strategy> strategy,
+                        std::shared_ptr<GradientWindow> window,
+                        std::shared_ptr<ScaledUpdates> updates,
+                        std::shared_ptr<TrainingChecks> checks)
+      : state_(std::move(state)),
+        strategy_(std::move(strategy)),
+        window_(std::move(window)),
+        updates_(std::move(updates)),
+        checks_(std::move(checks)) {}
+
+  int rank() const override { return state_.rank(); }
+  int world_size() const override { return state_.world_size(); }
+  void before_step() override { checks_->before_gradient_call("step"); }
+  bool sync_gradients() const override { return window_->sync_gradients(); }
+  bool accumulates() const override { return window_->steps() > 1; }
+  void require_complete(const std::vector<at::Tensor>& parameters) const override {
+    window_->require_complete(parameters);
+  }
+  bool scales_losses() const override { return updates_ != nullptr; }
+  bool run_update(torch::optim::Optimizer& optimizer, const std::function<void()>& update) override;
+  bool run_update_on_device(torch::optim::Optimizer& optimizer,
+                            const std::function<void(const at::Tensor& found_inf)>& update,
+                            std::function<void(bool skipped)> ended) override;
+  void settle() override;
+  bool begin_zero_grad(const torch::optim::Optimizer& optimizer,
+                       const std::vector<at::Tensor>& parameters) override;
+  void stepped(const torch::optim::Optimizer& optimizer,
+               const std::vector<at::Tensor>& parameters) override;
+
+ private:
+  ProcessState state_;
+  std::shared_ptr<Strategy> strategy_;
+  std::shared_ptr<GradientWindow> window_;
+  std::shared_ptr<ScaledUpdates> updates_;
+  std::shared_ptr<TrainingChecks> checks_;
+};
+
+}  // namespace accelerate

@@ -1,0 +1,15 @@
+// Which strategy an accelerator trains with.
+#pragma once
+
+#include <memory>
+
+#include "accelerate/strategy_options.h"
+
+namespace accelerate {
+
+// See StrategyOptions; `ddp` are the options for AutoStrategy. Throws UsageError for options that
+// contradict each other or the number of ranks. Collective.
+std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, const DdpOptions& ddp,
+                                        const StrategyContext& context);
+
+}  // namespace accelerate
