@@ -83,6 +83,12 @@ ACCELERATE_EXPORT at::Tensor gelu(const at::Tensor& input, const at::Tensor& bia
 // silu(gate) * up, where the last dimension of `input` holds the gate and then, as wide, the rest.
 ACCELERATE_EXPORT at::Tensor swiglu(const at::Tensor& input);
 
+// silu(input gate_weight^T) * (input up_weight^T): swiglu() of two linear layers without bias,
+// whose weights are [inner, features] each, without a copy of either. input [..., features] gives
+// [..., inner].
+ACCELERATE_EXPORT at::Tensor linear_swiglu(const at::Tensor& input, const at::Tensor& gate_weight,
+                                           const at::Tensor& up_weight);
+
 // Rotary position embedding of input [..., positions, heads, width]: the halves of each head are
 // rotated by the angle of their position. cosine and sine are float32 [positions, width / 2].
 ACCELERATE_EXPORT at::Tensor rotary_embedding(const at::Tensor& input, const at::Tensor& cosine,

@@ -76,33 +76,45 @@ TEST(Rotary, YarnScalesTheAngles) {
       8);
   EXPECT_NEAR(options.attention_factor, 1.138629436111989, 1e-12);
   Rotary rotary(options);
-  const auto [cosine, sine] = rotary.at(0, 1, at::zeros({1}));
+  const auto [cosine, sine] = rotary.at(0, 1, at::kCPU);
   EXPECT_FLOAT_EQ(cosine.max().item<float>(), 1.138629436F);
   EXPECT_FLOAT_EQ(sine.abs().max().item<float>(), 0.0F);
 }
 
 TEST(Rotary, PositionsThatAreNamedAndThoseThatFollowHaveTheSameAngles) {
   Rotary rotary(RotaryOptions::from_config(with_rope(R"("rope_theta": 10000.0)"), 8));
-  const at::Tensor like = at::zeros({1});
-  const auto [named_cosine, named_sine] = rotary.at(torch::tensor({{5, 6, 700}}, at::kLong), like);
-  const auto [cosine, sine] = rotary.at(5, 2, like);
-  EXPECT_TRUE(at::equal(named_cosine.slice(2, 0, 2), cosine));
-  EXPECT_TRUE(at::equal(named_sine.slice(2, 0, 2), sine));
-  EXPECT_NEAR(named_cosine[0][0][2][0].item<double>(), std::cos(700.0), 1e-5);
+  const auto [named_cosine, named_sine] = rotary.at(torch::tensor({{5, 6, 700}}, at::kLong));
+  const auto [cosine, sine] = rotary.at(5, 2, at::kCPU);
+  EXPECT_TRUE(at::equal(named_cosine.slice(0, 0, 2), cosine));
+  EXPECT_TRUE(at::equal(named_sine.slice(0, 0, 2), sine));
+  EXPECT_NEAR(named_cosine[2][0].item<double>(), std::cos(700.0), 1e-5);
+}
+
+TEST(Rotary, TurnsEachTextByItsOwnPositions) {
+  Rotary rotary(RotaryOptions::from_config(with_rope(R"("rope_theta": 10000.0)"), 8));
+  const at::Tensor x = at::randn({2, 3, 4, 8});
+  const at::Tensor positions = torch::tensor({{0, 1, 2}, {7, 5, 900}}, at::kLong);
+  const auto [cosine, sine] = rotary.at(positions);
+  const at::Tensor both = rotate(x, cosine, sine);
+  for (int64_t text = 0; text < 2; ++text) {
+    const auto [own_cosine, own_sine] = rotary.at(positions.slice(0, text, text + 1));
+    EXPECT_TRUE(at::equal(both[text], rotate(x.slice(0, text, text + 1), own_cosine, own_sine)[0]));
+  }
+  const auto [first_cosine, first_sine] = rotary.at(0, 3, at::kCPU);
+  EXPECT_TRUE(at::allclose(both[0], rotate(x, first_cosine, first_sine)[0], 0, 1e-6));
 }
 
 // A CUDA graph has the addresses of what it reads.
 TEST(Rotary, ARecordedStepKeepsTheTableThatALongerTextReplaces) {
   Rotary rotary(RotaryOptions::from_config(with_rope(R"("rope_theta": 10000.0)"), 8));
-  const at::Tensor like = at::zeros({1});
   auto actions = std::make_optional<device::ReplayActions>();
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> table;
   {
     const device::ReplayActions::Scope recording(*actions);
-    const auto [cosine, sine] = rotary.at(0, 8, like);
+    const auto [cosine, sine] = rotary.at(0, 8, at::kCPU);
     table = cosine.storage().getWeakStorageImpl();
   }
-  (void)rotary.at(0, 100000, like);
+  (void)rotary.at(0, 100000, at::kCPU);
   EXPECT_FALSE(table->expired());
   actions.reset();
   EXPECT_TRUE(table->expired());

@@ -19,7 +19,7 @@ LinearImpl::LinearImpl(int64_t in, int64_t out, bool with_bias)
   if (with_bias) bias = register_parameter("bias", new_parameter({out}));
 }
 
-at::Tensor LinearImpl::forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+at::Tensor LinearImpl::forward(const at::Tensor& x) const { return ops::linear(x, weight, bias); }
 
 Conv1dImpl::Conv1dImpl(int64_t in, int64_t out)
     : weight(register_parameter("weight", new_parameter({in, out}))),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "accelerate/ops.h"
 #include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/attention.h"
@@ -87,11 +88,22 @@ struct LlamaAttentionImpl : torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x, const LayerCall& call, size_t layer) {
-    const at::Tensor query = rotate(split_heads(q_proj->forward(x), heads), call.cosine, call.sine);
-    at::Tensor key = rotate(split_heads(k_proj->forward(x), key_heads), call.cosine, call.sine);
-    at::Tensor value = split_heads(v_proj->forward(x), key_heads);
+    const auto split = [](const at::Tensor& joined, int64_t count) {
+      return joined.unflatten(-1, {count, -1});  // [batch, positions, heads, width]
+    };
+    const at::Tensor query = rotate(split(q_proj->forward(x), heads), call.cosine, call.sine);
+    at::Tensor key = rotate(split(k_proj->forward(x), key_heads), call.cosine, call.sine);
+    at::Tensor value = split(v_proj->forward(x), key_heads);
+    const bool plain = call.cache == nullptr && !call.attend.mask.defined() && heads == key_heads;
+    if (plain) {
+      const at::Tensor seen = ops::attention(
+          query, key, value, {.causal = call.attend.causal, .dropout = call.attend.dropout});
+      return o_proj->forward(seen.flatten(2));
+    }
+    key = key.transpose(1, 2);
+    value = value.transpose(1, 2);
     if (call.cache != nullptr) std::tie(key, value) = call.cache->append(layer, key, value);
-    return o_proj->forward(merge_heads(attend(query, key, value, call.attend)));
+    return o_proj->forward(merge_heads(attend(query.transpose(1, 2), key, value, call.attend)));
   }
 
   const int64_t heads, key_heads;
@@ -105,7 +117,10 @@ struct LlamaMlpImpl : torch::nn::Module {
         up_proj(projection("up_proj", config, false)),
         down_proj(projection("down_proj", config, true)),
         act(activation(config.text("hidden_act", "silu"), "hidden_act",
-                       config.source_of("hidden_act"))) {}
+                       config.source_of("hidden_act"))),
+        is_swiglu(is_silu(config.text("hidden_act", "silu")) && !config.flag("mlp_bias", false)) {}
+
+  static bool is_silu(const std::string& name) { return name == "silu" || name == "swish"; }
 
   Linear projection(const std::string& name, const ModelConfig& config, bool down) {
     const int64_t inner = config.size("intermediate_size", 11008);
@@ -115,13 +130,23 @@ struct LlamaMlpImpl : torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    return down_proj->forward(act(gate_proj->forward(x)) * up_proj->forward(x));
+    return down_proj->forward(is_swiglu ? ops::linear_swiglu(x, gate_proj->weight, up_proj->weight)
+                                        : act(gate_proj->forward(x)) * up_proj->forward(x));
   }
 
   Linear gate_proj, up_proj, down_proj;
   Activation act;
+  const bool is_swiglu;
 };
 TORCH_MODULE(LlamaMlp);
+
+// Adds what the last branch gave, undefined before the first, to the stream of the layers, and
+// norms the sum: {sum, normed}.
+std::tuple<at::Tensor, at::Tensor> add_and_norm(const at::Tensor& x, const at::Tensor& branch,
+                                                const RmsNorm& norm) {
+  if (!branch.defined()) return {x, ops::rms_norm(x, norm->weight, norm->eps)};
+  return ops::residual_rms_norm(x, branch, norm->weight, norm->eps);
+}
 
 struct LlamaLayerImpl : torch::nn::Module {
   explicit LlamaLayerImpl(const ModelConfig& config)
@@ -132,9 +157,13 @@ struct LlamaLayerImpl : torch::nn::Module {
         post_attention_layernorm(register_module(
             "post_attention_layernorm", RmsNorm(llama_width(config), llama_epsilon(config)))) {}
 
-  at::Tensor forward(const at::Tensor& x, const LayerCall& call, size_t layer) {
-    const at::Tensor sum = x + self_attn->forward(input_layernorm->forward(x), call, layer);
-    return sum + mlp->forward(post_attention_layernorm->forward(sum));
+  // Of x, whose norm by input_layernorm is `normed`. Returns the sum after attention, and the
+  // branch that is still to be added to it.
+  std::tuple<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& normed,
+                                             const LayerCall& call, size_t layer) {
+    const auto [sum, again] =
+        add_and_norm(x, self_attn->forward(normed, call, layer), post_attention_layernorm);
+    return {sum, mlp->forward(again)};
   }
 
   LlamaAttention self_attn;
@@ -171,13 +200,15 @@ class LlamaModel : public PretrainedModel {
                    .cache = options.cache};
     call.attend.dropout = is_training() ? attention_dropout_ : 0.0;
     std::tie(call.cosine, call.sine) = inputs.position_ids.defined()
-                                           ? rotary_.at(inputs.position_ids, x)
-                                           : rotary_.at(past, count, x);
+                                           ? rotary_.at(inputs.position_ids)
+                                           : rotary_.at(past, count, x.device());
+    at::Tensor branch, normed;
     for (size_t layer = 0; layer < all_layers_.size(); ++layer) {
+      std::tie(x, normed) = add_and_norm(x, branch, all_layers_[layer]->input_layernorm);
       if (options.output_hidden_states) output.hidden_states.push_back(x);
-      x = all_layers_[layer]->forward(x, call, layer);
+      std::tie(x, branch) = all_layers_[layer]->forward(x, normed, call, layer);
     }
-    output.last_hidden_state = norm_->forward(x);
+    output.last_hidden_state = std::get<1>(add_and_norm(x, branch, norm_));
     if (options.output_hidden_states) output.hidden_states.push_back(output.last_hidden_state);
     return output;
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "accelerate/ops.h"
 #include "accelerate/step_capture.h"
 
 namespace accelerate::transformers {
@@ -136,19 +137,17 @@ at::Tensor rotary_frequencies(const RotaryOptions& options, int64_t length) {
 
 Rotary::Rotary(RotaryOptions options) : options_(std::move(options)) {}
 
-std::pair<at::Tensor, at::Tensor> Rotary::table(int64_t length, const at::Tensor& like) {
+std::pair<at::Tensor, at::Tensor> Rotary::table(int64_t length, c10::Device device) {
   const std::lock_guard lock(mutex_);
-  make_table(length, like);
+  make_table(length, device);
   // A longer text replaces it, and a graph that was recorded goes on reading it.
   keep_for_replays(cosine_);
   keep_for_replays(sine_);
   return {cosine_, sine_};
 }
 
-void Rotary::make_table(int64_t length, const at::Tensor& like) {
-  const bool fits = cosine_.defined() && cosine_.size(0) >= length &&
-                    cosine_.scalar_type() == like.scalar_type() &&
-                    cosine_.device() == like.device();
+void Rotary::make_table(int64_t length, c10::Device device) {
+  const bool fits = cosine_.defined() && cosine_.size(0) >= length && cosine_.device() == device;
   const int64_t counted = std::max(length, options_.positions);
   if (fits && (options_.type != "dynamic" || counted == length_)) return;
   const int64_t known = cosine_.defined() ? cosine_.size(0) : kFirstPositions;
@@ -156,49 +155,41 @@ void Rotary::make_table(int64_t length, const at::Tensor& like) {
   const at::InferenceMode no_inference(false);
   const at::Tensor places = at::arange(count, at::kFloat);
   const at::Tensor angles = at::outer(places, rotary_frequencies(options_, length));
-  const at::Tensor both = at::cat({angles, angles}, 1);
   const auto stored = [&](const at::Tensor& values) {
-    return (values * options_.attention_factor).to(like.options().requires_grad(false));
+    return (values * options_.attention_factor).to(device);
   };
-  cosine_ = stored(both.cos());
-  sine_ = stored(both.sin());
+  cosine_ = stored(angles.cos());
+  sine_ = stored(angles.sin());
   length_ = counted;
 }
 
-std::pair<at::Tensor, at::Tensor> Rotary::at(int64_t first, int64_t count, const at::Tensor& like) {
-  const auto [cosine, sine] = table(first + count, like);
-  const auto part = [&](const at::Tensor& all) {
-    return all.slice(0, first, first + count).unsqueeze(0).unsqueeze(0);
-  };
-  return {part(cosine), part(sine)};
+std::pair<at::Tensor, at::Tensor> Rotary::at(int64_t first, int64_t count, c10::Device device) {
+  const auto [cosine, sine] = table(first + count, device);
+  return {cosine.slice(0, first, first + count), sine.slice(0, first, first + count)};
 }
 
-at::Tensor Rotary::frequencies(int64_t length, const at::Tensor& like) {
+at::Tensor Rotary::frequencies(int64_t length, c10::Device device) {
   const std::lock_guard lock(mutex_);
-  const bool fits = frequencies_.defined() && frequencies_.device() == like.device();
+  const bool fits = frequencies_.defined() && frequencies_.device() == device;
   if (!fits || options_.type == "dynamic") {
     const at::InferenceMode no_inference(false);
-    frequencies_ = rotary_frequencies(options_, length).to(like.device());
+    frequencies_ = rotary_frequencies(options_, length).to(device);
   }
   keep_for_replays(frequencies_);
   return frequencies_;
 }
 
-std::pair<at::Tensor, at::Tensor> Rotary::at(const at::Tensor& positions, const at::Tensor& like) {
+std::pair<at::Tensor, at::Tensor> Rotary::at(const at::Tensor& positions) {
   const int64_t length =
       options_.type == "dynamic" ? positions.max().item<int64_t>() + 1 : options_.positions;
   const at::Tensor angles =
-      positions.to(at::kFloat).unsqueeze(-1) * frequencies(length, like).unsqueeze(0);
-  const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);
-  const auto scaled = [&](const at::Tensor& values) {
-    return (values * options_.attention_factor).to(like.scalar_type());
-  };
-  return {scaled(both.cos()), scaled(both.sin())};
+      at::outer(positions.to(at::kFloat).flatten(), frequencies(length, positions.device()));
+  return {angles.cos() * options_.attention_factor, angles.sin() * options_.attention_factor};
 }
 
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
-  const auto halves = x.chunk(2, -1);
-  return x * cosine + at::cat({-halves[1], halves[0]}, -1) * sine;
+  if (cosine.size(0) == x.size(1)) return ops::rotary_embedding(x, cosine, sine);
+  return ops::rotary_embedding(x.flatten(0, 1), cosine, sine).view(x.sizes());
 }
 
 }  // namespace accelerate::transformers

@@ -38,28 +38,27 @@ class Rotary {
  public:
   explicit Rotary(RotaryOptions options);
 
-  // {cosine, sine} for the positions from `first` on, [1, 1, count, width], of the type and on the
-  // device of `like`.
-  std::pair<at::Tensor, at::Tensor> at(int64_t first, int64_t count, const at::Tensor& like);
-  // For positions [batch, count]: [batch, 1, count, width]. Their values are read for the type
-  // dynamic alone.
-  std::pair<at::Tensor, at::Tensor> at(const at::Tensor& positions, const at::Tensor& like);
+  // {cosine, sine} for the positions from `first` on, float32 [count, width / 2] on `device`.
+  std::pair<at::Tensor, at::Tensor> at(int64_t first, int64_t count, c10::Device device);
+  // For positions [batch, count], on their device: [batch * count, width / 2]. Their values are
+  // read for the type dynamic alone.
+  std::pair<at::Tensor, at::Tensor> at(const at::Tensor& positions);
 
  private:
-  std::pair<at::Tensor, at::Tensor> table(int64_t length, const at::Tensor& like);
-  void make_table(int64_t length, const at::Tensor& like);
+  std::pair<at::Tensor, at::Tensor> table(int64_t length, c10::Device device);
+  void make_table(int64_t length, c10::Device device);
 
-  // Frequencies for texts of that length on the device of `like`.
-  at::Tensor frequencies(int64_t length, const at::Tensor& like);
+  // Frequencies for texts of that length.
+  at::Tensor frequencies(int64_t length, c10::Device device);
 
   const RotaryOptions options_;
   std::mutex mutex_{};
   at::Tensor frequencies_{};      // on the device where they were wanted last
-  at::Tensor cosine_{}, sine_{};  // [positions, width]
+  at::Tensor cosine_{}, sine_{};  // [positions, width / 2]
   int64_t length_ = 0;            // of the text they were made for, type dynamic
 };
 
-// x [batch, heads, positions, width] turned by the angles.
+// x [batch, positions, heads, width] turned by the angles of Rotary::at().
 at::Tensor rotate(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine);
 
 }  // namespace accelerate::transformers

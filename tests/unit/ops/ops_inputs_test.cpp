@@ -170,6 +170,8 @@ TEST_F(OpsInputsTest, NoRowsGiveNoGradient) {
   EXPECT_EQ(table.grad().abs().sum().item<float>(), 0.0F);
   EXPECT_EQ(gelu(rows, random_input({8})).sizes(), rows.sizes());
   EXPECT_EQ(swiglu(rows).sizes(), at::IntArrayRef({0, 4}));
+  EXPECT_EQ(linear_swiglu(rows, random_input({3, 8}), random_input({3, 8})).sizes(),
+            at::IntArrayRef({0, 3}));
   EXPECT_EQ(layer_norm(rows, random_input({8}), {}).sizes(), rows.sizes());
   EXPECT_EQ(linear(rows, random_input({3, 8}), random_input({3})).sizes(), at::IntArrayRef({0, 3}));
 }

@@ -214,6 +214,24 @@ TEST_F(OpsTest, SwigluGatesTheSecondHalfByTheFirst) {
   EXPECT_THROW(swiglu(torch::zeros({2, 3})), UsageError);
 }
 
+TEST_F(OpsTest, LinearSwigluIsTheProductOfTwoLayersOneOfThemAGate) {
+  for (const auto type : kTypes) {
+    for (const int64_t inner : {16, 5}) {
+      expect_same(
+          {random({3, 7, 8}), random({inner, 8}), random({inner, 8})}, type,
+          [](const Tensors& in) { return Tensors{linear_swiglu(in[0], in[1], in[2])}; },
+          [](const Tensors& in) {
+            const at::Tensor gate = torch::matmul(in[0], in[1].t());
+            return Tensors{gate * torch::sigmoid(gate) * torch::matmul(in[0], in[2].t())};
+          });
+    }
+  }
+  EXPECT_THROW(linear_swiglu(torch::zeros({2, 3}), torch::zeros({4, 3}), torch::zeros({5, 3})),
+               UsageError);
+  EXPECT_THROW(linear_swiglu(torch::zeros({2, 4}), torch::zeros({4, 3}), torch::zeros({4, 3})),
+               UsageError);
+}
+
 TEST_F(OpsTest, RotaryEmbeddingTurnsEachPairByTheAngleOfItsPosition) {
   const auto [cosine, sine] = rotary_angles(6, 8);
   EXPECT_NEAR(cosine[3][0].item<double>(), std::cos(3.0), 1e-6);
