@@ -60,12 +60,12 @@ TEST(EstimateMemory, ZeroIn16BitsKeepsFloatWeightsWithTheOptimizer) {
 }
 
 TEST(EstimateMemory, ActivationsFollowFromTheBlocks) {
-  const Architecture gpt{.blocks = {{.layers = 12,
-                                     .hidden = 768,
-                                     .heads = 12,
-                                     .query_width = 768,
-                                     .key_width = 768,
-                                     .inner = 3072}}};
+  const ModelLayout gpt{.blocks = {{.layers = 12,
+                                    .hidden = 768,
+                                    .heads = 12,
+                                    .query_width = 768,
+                                    .key_width = 768,
+                                    .inner = 3072}}};
   // Without attention scores: 34 bytes a token, layer and number of the width, in 16 bits.
   const BatchShape fused{.batch = 2, .sequence = 128};
   EXPECT_EQ(activation_bytes(gpt, Dtype::kFloat16, fused), 2 * 128 * 768 * (12 * 34 + 2));
@@ -75,22 +75,22 @@ TEST(EstimateMemory, ActivationsFollowFromTheBlocks) {
 }
 
 TEST(EstimateMemory, GatedBlocksWithoutDropoutAndLogitsCount) {
-  const Architecture llama{.blocks = {{.layers = 1,
-                                       .hidden = 8,
-                                       .heads = 2,
-                                       .query_width = 8,
-                                       .key_width = 4,
-                                       .inner = 16,
-                                       .is_gated = true,
-                                       .has_dropout = false}},
-                           .logits_per_token = 10};
+  const ModelLayout llama{.blocks = {{.layers = 1,
+                                      .hidden = 8,
+                                      .heads = 2,
+                                      .query_width = 8,
+                                      .key_width = 4,
+                                      .inner = 16,
+                                      .is_gated = true,
+                                      .has_dropout = false}},
+                          .logits_per_token = 10};
   const uint64_t kept = (8 + 16 + 8) + 8 + (8 + 4 * 16) + 8;
   EXPECT_EQ(activation_bytes(llama, Dtype::kFloat32, {.batch = 1, .sequence = 1}),
             4 * (kept + 8) + 10 * 8);
 }
 
 TEST(EstimateMemory, ABatchForNoMachineIsRefused) {
-  const Architecture model{.blocks = {{.layers = 4096, .hidden = uint64_t{1} << 31}}};
+  const ModelLayout model{.blocks = {{.layers = 4096, .hidden = uint64_t{1} << 31}}};
   EXPECT_THROW(
       activation_bytes(model, Dtype::kFloat32, {.batch = 1'000'000, .sequence = 1'000'000}),
       UsageError);
