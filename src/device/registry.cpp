@@ -1,4 +1,5 @@
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 
 #include <array>
 #include <atomic>
@@ -111,9 +112,11 @@ void empty_all_caches() {
 void seed_all_devices(uint64_t seed) {
   warn_if_gpus_unusable();  // they are not seeded then
   at::manual_seed(seed);
-  // libtorch seeds the CPU and one kind of accelerator.
+  // That was the CPU and the one kind that libtorch takes for the accelerator of this process.
+  const auto seeded = at::getAccelerator();
   for (const c10::DeviceType type : Registry::instance().by_preference()) {
-    if (type == c10::kCUDA) continue;
+    const bool usable = type != c10::kCUDA || at::globalContext().hasCUDA();
+    if (type == seeded || !usable) continue;
     for (at::Generator& generator : device_backend(type).generators()) {
       seed_generator(generator, seed);
     }

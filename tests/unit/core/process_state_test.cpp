@@ -396,6 +396,36 @@ TEST(ProcessState, RefusesDevicesThatAreNotThereOrContradict) {
   EXPECT_THROW(state_of({{"ACCELERATE_USE_CPU", "perhaps"}}, 2), ConfigError);
 }
 
+// Another kind of device beside GPUs: IPU stands for one that was added.
+TEST(ProcessState, TakesTheFirstKindOfDevicesThatThereIsUnlessOneIsNamed) {
+  const auto device_among = [](int gpus, int ipus, const Variables& variables) {
+    const std::vector<VisibleDevices> devices{{.type = c10::kCUDA, .count = gpus},
+                                              {.type = c10::DeviceType::IPU, .count = ipus}};
+    const ProcessState state = ProcessState::read(table(variables), devices, {});
+    return state.device().str() + " of " + std::to_string(state.gpu_count());
+  };
+  EXPECT_EQ(device_among(2, 3, kTorchrunRank3), "cuda:1 of 2");
+  EXPECT_EQ(device_among(0, 3, kTorchrunRank3), "ipu:1 of 3");
+  EXPECT_EQ(device_among(2, 3, {{"ACCELERATE_TORCH_DEVICE", "ipu:2"}}), "ipu:2 of 3");
+  EXPECT_EQ(device_among(2, 3, {{"ACCELERATE_TORCH_DEVICE", "ipu"}}), "ipu:0 of 3");
+  EXPECT_EQ(device_among(2, 3, {{"ACCELERATE_USE_CPU", "true"}}), "cpu of 2");
+  EXPECT_EQ(device_among(0, 0, {}), "cpu of 0");
+  try {
+    (void)device_among(1, 3, {{"ACCELERATE_TORCH_DEVICE", "ipu:3"}});
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'ipu:3' is not a device of this machine, which has 1 "
+                                        "GPU(s) and 3 ipu device(s)"));
+    EXPECT_THAT(error.what(), HasSubstr("use cpu, cuda or cuda:N, ipu or ipu:N"));
+  }
+}
+
+TEST(ProcessState, RanksOnAnyAcceleratorAreDistributedAsThoseOnGpusAre) {
+  const ProcessState state =
+      ProcessState::read(table(kTorchrunRank3), {{.type = c10::DeviceType::IPU, .count = 2}}, {});
+  EXPECT_EQ(to_string(state.distributed_type()), "MULTI_GPU");
+}
+
 // As from_environment() asks: who must stay on the CPU is not told of any GPU.
 TEST(ProcessState, NamesBothVariablesThatContradictAlsoWhereNoGpuIsSeen) {
   for (const int gpu_count : {0, 2}) {

@@ -12,7 +12,7 @@
 
 #include "base/library_version.h"
 
-namespace accelerate::compat {
+namespace accelerate::device {
 namespace {
 
 using testing::AllOf;
@@ -113,4 +113,4 @@ TEST_F(CudaPluginTest, AMissingPluginMeansNoGpus) {
 }
 
 }  // namespace
-}  // namespace accelerate::compat
+}  // namespace accelerate::device
