@@ -9,9 +9,9 @@
 
 #include <CLI/CLI.hpp>
 #include <fstream>
-#include <iostream>
 #include <stdexcept>
 
+#include "main.h"
 #include "report.h"
 #include "turns.h"
 
@@ -240,10 +240,5 @@ int main(int argc, char** argv) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-  try {
-    return bench::main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_checkpoint: " << error.what() << std::endl;
-    return 1;
-  }
+  return bench::run_main("bench_checkpoint", bench::main, argc, argv);
 }

@@ -2,9 +2,9 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include "data_parts.h"
+#include "main.h"
 #include "report.h"
 
 namespace bench {
@@ -45,11 +45,4 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace bench
 
-int main(int argc, char** argv) {
-  try {
-    return bench::main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_data: " << error.what() << std::endl;
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return bench::run_main("bench_data", bench::main, argc, argv); }

@@ -1,9 +1,9 @@
 // Data-parallel training with the library against the same training written by hand on c10d's
 // reducer. To be started on two processes by `accelerate launch --cpu --num_processes 2`.
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include "comm/process_group.h"
+#include "main.h"
 #include "paired_times.h"
 #include "reducer_loop.h"
 #include "report.h"
@@ -115,11 +115,4 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace bench
 
-int main(int argc, char** argv) {
-  try {
-    return bench::main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_ddp: " << error.what() << std::endl;
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return bench::run_main("bench_ddp", bench::main, argc, argv); }

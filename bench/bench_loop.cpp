@@ -1,7 +1,7 @@
 // A prepared training loop in one process against the same loop written by hand with libtorch.
 #include <CLI/CLI.hpp>
-#include <iostream>
 
+#include "main.h"
 #include "paired_times.h"
 #include "report.h"
 #include "training_loop.h"
@@ -85,11 +85,4 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace bench
 
-int main(int argc, char** argv) {
-  try {
-    return bench::main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_loop: " << error.what() << std::endl;
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return bench::run_main("bench_loop", bench::main, argc, argv); }

@@ -2,8 +2,8 @@
 #include <accelerate/clip.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 
+#include "main.h"
 #include "paired_times.h"
 #include "report.h"
 
@@ -120,11 +120,4 @@ int main(int argc, char** argv) {
 }  // namespace
 }  // namespace bench
 
-int main(int argc, char** argv) {
-  try {
-    return bench::main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_optim: " << error.what() << std::endl;
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return bench::run_main("bench_optim", bench::main, argc, argv); }

@@ -9,11 +9,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "main.h"
 
 namespace bench {
 namespace {
@@ -136,10 +137,5 @@ int main(int argc, char** argv) {
 }  // namespace bench
 
 int main(int argc, char** argv) {
-  try {
-    return bench::main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "bench_transformers: " << error.what() << std::endl;
-    return 1;
-  }
+  return bench::run_main("bench_transformers", bench::main, argc, argv);
 }
