@@ -86,6 +86,14 @@ Findings check_processes(Accelerator& accelerator) {
                     "), " + (source == "none" ? "no launcher" : "variables of " + source)};
 }
 
+// What moves tensors on `device` from rank to rank, for the report.
+std::string way_between(c10::Device device) {
+  const bool by_host = plain_options().process_group.cuda_backend == CudaBackend::kGloo;
+  if (device.is_cpu() || by_host) return "gloo";
+  const std::string kind = c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+  return kind == "cuda" ? "nccl" : "the way of " + kind;
+}
+
 Findings check_devices(Accelerator& accelerator) {
   const std::vector<Place> places = gather_places(accelerator);
   std::map<std::pair<int, std::string>, int> users;  // node and device -> rank
@@ -102,13 +110,11 @@ Findings check_devices(Accelerator& accelerator) {
   const at::Tensor one = at::ones({4}, at::TensorOptions().device(accelerator.device()));
   expect_equal("sum of four ones on " + accelerator.device().str(), one.sum().item<double>(), 4.0);
 
-  const bool nccl = accelerator.device().is_cuda() &&
-                    plain_options().process_group.cuda_backend == CudaBackend::kNccl;
   std::string detail = accelerator.device().str();
   if (accelerator.num_processes() == 1) {
     detail += ", one process needs no backend";
   } else {
-    detail += nccl ? ", nccl between them" : ", gloo between them";
+    detail += ", " + way_between(accelerator.device()) + " between them";
   }
   return {.detail = detail + ", " +
                     counted(static_cast<size_t>(at::get_num_threads()), "CPU thread") + " each"};
