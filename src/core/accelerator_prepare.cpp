@@ -15,7 +15,6 @@
 #include "core/accelerator_impl.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"
-#include "device/device_backend.h"
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"

@@ -1,5 +1,7 @@
 #include "core/optimizer_host.h"
 
+#include "device/device_backend.h"
+
 namespace accelerate {
 
 bool TrainingOptimizerHost::run_update(torch::optim::Optimizer& optimizer,
@@ -36,6 +38,8 @@ void TrainingOptimizerHost::stepped(const torch::optim::Optimizer& optimizer,
                                     const std::vector<at::Tensor>& parameters) {
   window_->used(parameters);
   checks_->own_steps().forget(optimizer);
+  const c10::Device device = state_.device();
+  device::device_backend(device.type()).end_of_step(device);
 }
 
 }  // namespace accelerate
