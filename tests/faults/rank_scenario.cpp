@@ -10,6 +10,7 @@
 #include <stdexcept>
 
 #include "files/manifest/checkpoint_directory.h"
+#include "support/parameter_values.h"
 
 namespace faults {
 namespace {
@@ -50,15 +51,11 @@ struct Training {
   }
 
   void become(int64_t number) {
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : net->parameters()) parameter.fill_(static_cast<double>(number));
+    accelerate::test::fill_parameters(*net, number);
     counter.number = number;
   }
   bool is(int64_t number) const {
-    for (const at::Tensor& parameter : net->parameters()) {
-      if (!parameter.eq(static_cast<double>(number)).all().item<bool>()) return false;
-    }
-    return counter.number == number;
+    return accelerate::test::parameters_are(*net, number) && counter.number == number;
   }
 
   using Batches = decltype(accelerate::data_loader(

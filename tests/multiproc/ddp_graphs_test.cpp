@@ -172,19 +172,6 @@ TEST_F(DdpGraphs, AfterAFailedBackwardTheModelMustBePreparedAgain) {
   });
 }
 
-// A model whose buffer says which rank wrote it last.
-struct Counting : torch::nn::Module {
-  Counting()
-      : linear(register_module("linear", torch::nn::Linear(6, 1))),
-        seen(register_buffer("seen", torch::zeros({1}))) {}
-  at::Tensor forward(const at::Tensor& input) {
-    if (is_training()) seen.add_(input.detach().mean());
-    return linear(input);
-  }
-  torch::nn::Linear linear;
-  at::Tensor seen;
-};
-
 TEST_F(DdpGraphs, BuffersThatWereReplacedAfterPrepareAreStillThoseOfRankZero) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(on_cpu());

@@ -27,19 +27,6 @@ std::shared_ptr<Module> seeded_net(Arguments... arguments) {
 
 inline at::Tensor ones_times(double factor) { return ones({2, 6}) * factor; }
 
-// Its buffer adds up what it has seen.
-struct Counting : torch::nn::Module {
-  Counting()
-      : linear(register_module("linear", torch::nn::Linear(6, 1))),
-        seen(register_buffer("seen", torch::zeros({1}))) {}
-  at::Tensor forward(const at::Tensor& input) {
-    if (is_training()) seen.add_(input.detach().mean());
-    return linear(input);
-  }
-  torch::nn::Linear linear;
-  at::Tensor seen;
-};
-
 // Training by hand, in one process: in each step the gradients of the ranks that have data.
 struct Expected {
   std::vector<std::vector<double>> gradients;  // of each step

@@ -143,4 +143,17 @@ std::string usage_error(Action action) {
   return {};
 }
 
+// A model whose buffer adds up what it has seen, and so says whose it is.
+struct Counting : torch::nn::Module {
+  Counting()
+      : linear(register_module("linear", torch::nn::Linear(6, 1))),
+        seen(register_buffer("seen", torch::zeros({1}))) {}
+  at::Tensor forward(const at::Tensor& input) {
+    if (is_training()) seen.add_(input.detach().mean());
+    return linear(input);
+  }
+  torch::nn::Linear linear;
+  at::Tensor seen;
+};
+
 }  // namespace accelerate::test

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "files/manifest/checkpoint_directory.h"
+#include "support/parameter_values.h"
 #include "unit/files/safetensors_files.h"
 
 namespace accelerate {
@@ -42,15 +43,11 @@ struct Training {
     accelerator.register_for_checkpointing(counter);
   }
   void become(int64_t number) {
-    const torch::NoGradGuard no_grad;
-    for (at::Tensor& parameter : net->parameters()) parameter.fill_(static_cast<double>(number));
+    test::fill_parameters(*net, number);
     counter.number = number;
   }
   bool is(int64_t number) const {
-    for (const at::Tensor& parameter : net->parameters()) {
-      if (!parameter.eq(static_cast<double>(number)).all().item<bool>()) return false;
-    }
-    return counter.number == number;
+    return test::parameters_are(*net, number) && counter.number == number;
   }
 
   Accelerator accelerator;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "support/error_of.h"
 
 namespace accelerate {
 
@@ -54,20 +55,7 @@ std::string bytes_of(const std::vector<T>& values) {
   return bytes;
 }
 
-// The error that `action` ends with, which must be of the type `E`.
-template <class E, class Action>
-E error_of(Action action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error;
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another error: " << error.what();
-    return E({.what = "another error"});
-  }
-  ADD_FAILURE() << "no error";
-  return E({.what = "no error"});
-}
+using test::error_of;
 
 // Memory of this process that is in use now, in bytes.
 inline size_t resident_bytes() {

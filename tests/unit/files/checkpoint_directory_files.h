@@ -12,6 +12,7 @@
 #include "files/manifest/checkpoint_directory.h"
 #include "files/manifest/checkpoint_writer.h"
 #include "launch/scratch_folder.h"
+#include "support/error_of.h"
 
 namespace accelerate::files {
 
@@ -46,15 +47,9 @@ inline CommitReport save(const std::filesystem::path& directory, int64_t step,
   return writer.commit(write_files(writer, step));
 }
 
-template <typename Function>
-CheckpointError checkpoint_error(Function function) {
-  try {
-    function();
-  } catch (const CheckpointError& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no CheckpointError";
-  return CheckpointError({});
+template <typename Action>
+CheckpointError checkpoint_error(Action action) {
+  return test::error_of<CheckpointError>(action);
 }
 
 class CheckpointFolder : public ::testing::Test {

@@ -12,6 +12,7 @@
 #include "accelerate/errors.h"
 #include "files/durable/checksum.h"
 #include "launch/scratch_folder.h"
+#include "support/error_of.h"
 
 namespace accelerate::files {
 namespace {
@@ -39,17 +40,6 @@ std::string pattern(size_t count, unsigned seed = 1) {
   std::string text(count, '\0');
   for (char& c : text) c = static_cast<char>((seed = seed * 1664525 + 1013904223) >> 24);
   return text;
-}
-
-template <typename Function>
-CheckpointError error_of(Function function) {
-  try {
-    function();
-  } catch (const CheckpointError& error) {
-    return error;
-  }
-  ADD_FAILURE() << "no CheckpointError";
-  return CheckpointError({});
 }
 
 TEST(ChecksumTest, IsXxh3OfSixtyFourBits) {
@@ -174,10 +164,10 @@ TEST_F(DurableFileTest, IsGoneUnlessItWasClosed) {
 TEST_F(DurableFileTest, NeverWritesOverAFileOrThroughALink) {
   folder_.write("taken", "mine");
   std::filesystem::create_symlink(folder_.path() / "elsewhere", folder_.path() / "link");
-  const auto taken = error_of([&] { DurableFile(folder_.path(), "taken"); });
+  const auto taken = test::error_of<CheckpointError>([&] { DurableFile(folder_.path(), "taken"); });
   EXPECT_EQ(taken.message(), "the file cannot be created: File exists");
   EXPECT_EQ(taken.where(), (folder_.path() / "taken").string());
-  EXPECT_EQ(error_of([&] { DurableFile(folder_.path(), "link"); }).message(),
+  EXPECT_EQ(test::error_of<CheckpointError>([&] { DurableFile(folder_.path(), "link"); }).message(),
             "the file cannot be created: File exists");
   EXPECT_EQ(content("taken"), "mine");
   EXPECT_FALSE(std::filesystem::exists(folder_.path() / "elsewhere"));
@@ -185,8 +175,9 @@ TEST_F(DurableFileTest, NeverWritesOverAFileOrThroughALink) {
 
 TEST_F(DurableFileTest, NamesThatLeadElsewhereAreRefused) {
   for (const char* name : {"", ".", "..", "../a", "a/b", "/a", ".a", "a\nb", "\xc3\xa4"}) {
-    EXPECT_THAT(error_of([&] { DurableFile(folder_.path(), name); }).message(),
-                HasSubstr("cannot be named"))
+    EXPECT_THAT(
+        test::error_of<CheckpointError>([&] { DurableFile(folder_.path(), name); }).message(),
+        HasSubstr("cannot be named"))
         << name;
   }
   EXPECT_TRUE(is_empty_folder());
@@ -195,7 +186,7 @@ TEST_F(DurableFileTest, NamesThatLeadElsewhereAreRefused) {
 TEST_F(DurableFileTest, TwoPartsOfOneNameAreRefused) {
   DurableFile file(folder_.path(), "a");
   file.begin_part("weight");
-  EXPECT_EQ(error_of([&] { file.begin_part("weight"); }).message(),
+  EXPECT_EQ(test::error_of<CheckpointError>([&] { file.begin_part("weight"); }).message(),
             "two parts of the file are named \"weight\"");
 }
 
@@ -207,7 +198,7 @@ TEST_F(DurableFileTest, AFullDiskIsACheckpointErrorThatSaysWhatToDo) {
   limit.rlim_cur = 100'000;
   std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-  const auto error = error_of([&] {
+  const auto error = test::error_of<CheckpointError>([&] {
     DurableFile file(folder_.path(), "a");
     file.write(bytes_of(pattern(1'000'000)));
   });
@@ -228,7 +219,9 @@ TEST_F(DurableFileTest, AFileThatSomebodyElseWroteGetsARecord) {
   EXPECT_EQ(record.checksum, checksum_of(bytes_of(text)));
   EXPECT_THAT(record.parts, IsEmpty());
   std::filesystem::create_symlink(folder_.path() / "extra.json", folder_.path() / "link");
-  EXPECT_EQ(error_of([&] { record_written_file(folder_.path(), "link"); }).message(),
+  EXPECT_EQ(test::error_of<CheckpointError>([&] {
+              record_written_file(folder_.path(), "link");
+            }).message(),
             "the file is a link");
 }
 

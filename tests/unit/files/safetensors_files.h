@@ -19,6 +19,7 @@
 
 #include "accelerate/errors.h"
 #include "files/durable/byte_sink.h"
+#include "support/error_of.h"
 
 namespace accelerate::test {
 
@@ -82,20 +83,5 @@ struct MemorySink final : files::ByteSink {
   std::vector<std::pair<std::string, size_t>> parts;  // name, where it begins
   size_t largest_write = 0;
 };
-
-// The error that `action` ends with, which must be of the type `E`.
-template <class E, class Action>
-E error_of(Action action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error;
-  } catch (const std::exception& error) {
-    ADD_FAILURE() << "another error: " << error.what();
-    return E({.what = "another error"});
-  }
-  ADD_FAILURE() << "no error";
-  return E({.what = "no error"});
-}
 
 }  // namespace accelerate::test

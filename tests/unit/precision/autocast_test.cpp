@@ -8,22 +8,14 @@
 #include <map>
 #include <stdexcept>
 
+#include "support/error_of.h"
+
 namespace accelerate {
 namespace {
 
+using test::error_text;
 using testing::AllOf;
 using testing::HasSubstr;
-
-template <class Expected, class Action>
-std::string error_text(Action action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no such error was thrown";
-  return {};
-}
 
 EnvironmentLookup table(std::map<std::string, std::string> variables) {
   return [variables](const char* name) -> std::optional<std::string> {

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "support/error_of.h"
 #include "support/test_device.h"
 
 namespace accelerate {
@@ -31,17 +32,6 @@ struct Problem {
     return {host.data_ptr<float>(), host.data_ptr<float>() + 2};
   }
 };
-
-template <class Expected, class Action>
-std::string scaler_error(Action action) {
-  try {
-    action();
-  } catch (const Expected& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no such error was thrown";
-  return {};
-}
 
 TEST(GradScalerTest, ScalesTheLossAndUnscalesTheGradients) {
   GradScaler scaler({.init_scale = 1024});
@@ -80,7 +70,7 @@ TEST(GradScalerTest, AnUpdateThatLooksItselfIsGivenWhatWasFound) {
     EXPECT_EQ(seen, slope == kInfinity ? 1.0F : 0.0F);
     EXPECT_EQ(found.item<float>(), seen);
     EXPECT_EQ(scaler.step_was_skipped(problem.sgd), slope == kInfinity);
-    EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step_on_device(problem.sgd, {}); }),
+    EXPECT_THAT(test::error_text<UsageError>([&] { scaler.step_on_device(problem.sgd, {}); }),
                 HasSubstr("has already stepped"));
     scaler.update();
   }
@@ -158,21 +148,21 @@ TEST(GradScalerTest, RunsTheCallersOwnUpdate) {
 TEST(GradScalerTest, CallsInTheWrongOrderAreRefused) {
   GradScaler scaler;
   Problem problem;
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
               HasSubstr("no loss was scaled yet"));
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(problem.sgd); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.step(problem.sgd); }),
               HasSubstr("no loss was scaled yet"));
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.update(); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.update(); }),
               HasSubstr("no optimizer was stepped since the last update()"));
 
   problem.backward(scaler, 1, 1);
   scaler.unscale_(problem.sgd);
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
               HasSubstr("the gradients of this optimizer are already unscaled"));
   scaler.step(problem.sgd);
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(problem.sgd); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.step(problem.sgd); }),
               HasSubstr("this optimizer has already stepped"));
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
               HasSubstr("this optimizer has already stepped"));
   EXPECT_THAT(problem.weights(), testing::ElementsAre(-1, -1));
   scaler.update();
@@ -185,7 +175,7 @@ TEST(GradScalerTest, RefusesGradientsInHalfPrecision) {
   auto weight = torch::ones({2}, torch::TensorOptions(at::kHalf).requires_grad(true));
   torch::optim::SGD sgd({weight}, 1.0);
   scaler.scale(weight.sum()).backward();
-  EXPECT_THAT(scaler_error<UsageError>([&] { scaler.step(sgd); }),
+  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.step(sgd); }),
               HasSubstr("gradients in half precision cannot be unscaled"));
   EXPECT_TRUE(weight.grad().cpu().equal(torch::full({2}, 2, at::kHalf)));
 }
@@ -254,7 +244,7 @@ TEST(GradScalerTest, DisabledPassesEverythingThrough) {
 }
 
 TEST(GradScalerTest, WrongOptionsAreRefused) {
-  EXPECT_EQ(scaler_error<UsageError>([] { GradScaler({.growth_factor = 1}); }),
+  EXPECT_EQ(test::error_text<UsageError>([] { GradScaler({.growth_factor = 1}); }),
             "UsageError: growth_factor must be more than 1\n"
             "  at   GradScalerOptions\n"
             "  try  leave it out for the default of 2");
@@ -307,7 +297,7 @@ TEST(GradScalerTest, StateHasTorchsNamesAndContinuesWhereItWasSaved) {
 TEST(GradScalerTest, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   GradScaler scaler({.init_scale = 8});
   const auto complaint = [&](const StateDict& state) {
-    return scaler_error<CheckpointError>([&] { scaler.load_state_dict(state); });
+    return test::error_text<CheckpointError>([&] { scaler.load_state_dict(state); });
   };
   EXPECT_THAT(complaint(GradScaler({.enabled = false}).state_dict()), HasSubstr("scale"));
   StateDict state = GradScaler().state_dict();
