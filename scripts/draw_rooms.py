@@ -21,7 +21,8 @@ END = "<!-- end of rooms -->"
 
 def may_include(rooms: Map, name: str):
     room = rooms.rooms[name]
-    words = [f"`{other}`" for other in room.may_include]
+    inside = outermost(rooms, name) + "/"
+    words = [f"`{other.removeprefix(inside)}`" for other in room.may_include]
     words += [library.name for library in rooms.libraries_of(name)]
     text = ", ".join(words) or "—"
     notes = {"no": "no libtorch", "yes": "", "internals": "internals of libtorch"}
@@ -31,7 +32,7 @@ def may_include(rooms: Map, name: str):
 
 
 def table(rooms: Map):
-    lines = ["| room | lives here | may include, beside `base` |", "|---|---|---|"]
+    lines = ["| room | lives here | may include, beside `base`; short names are in the same room |", "|---|---|---|"]
     lines.append("| `include/accelerate` | the public API, one header per idea | std, light ATen headers; one header pays for `torch/nn/module.h` |")
     for name, room in rooms.rooms.items():
         lines.append(f"| `src/{name}` | {room.holds} | {may_include(rooms, name)} |")

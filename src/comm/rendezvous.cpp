@@ -117,7 +117,7 @@ void require_own_host(c10d::Store& store, const RankEnvironment& ranks, const De
 }
 
 // The store of this process for `ranks`: the first call connects (and hosts, on rank 0), later
-// ones get the same. The only state of the library that is shared by the whole process.
+// ones get the same. State of the whole process: rank 0 listens once.
 StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
   static std::mutex mutex;
   static auto& stores = *new std::map<std::string, StorePtr>();  // outlives all static objects
