@@ -62,6 +62,7 @@
 #include "accelerate/strategy.h"
 #include "accelerate/strategy_options.h"
 #include "accelerate/stream.h"
+#include "accelerate/tensor_box.h"
 #include "accelerate/token_dataset.h"
 #include "accelerate/torch_archive.h"
 #include "accelerate/work.h"

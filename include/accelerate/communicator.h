@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "accelerate/export.h"
+#include "accelerate/work.h"
 
 namespace c10 {
 struct IValue;
@@ -20,6 +21,9 @@ struct IValue;
 namespace accelerate {
 
 class ProcessState;
+namespace comm {
+struct CommunicatorAccess;
+}
 
 enum class ReduceOp { kSum, kMean, kMin, kMax };
 
@@ -40,8 +44,9 @@ struct ProcessGroupOptions {
   bool check_collectives = false;
 };
 
-// One group of all ranks of the job. Every collective must be called by all its ranks, in the same
-// order; one thread at a time. At world size 1 nothing is sent and results are the inputs.
+// A group of ranks: all of the job, or a part of them, see split(). Every collective must be called
+// by all its ranks, in the same order; one thread at a time. At world size 1 nothing is sent and
+// results are the inputs.
 //
 // Where a peer is lost or the timeout passes, a collective throws CommError that names the
 // operation, the ranks that did not arrive and what they did last; the group is then unusable on
@@ -52,7 +57,7 @@ struct ProcessGroupOptions {
 //
 // Arguments that cannot be used are UsageError before anything is sent, and the group stays usable.
 // A wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
-// carry the rank.
+// carry the rank of the job, also in a group of a part of them.
 // Calls block the host for CPU tensors; for CUDA tensors they queue on the current stream.
 class ACCELERATE_EXPORT Communicator {
  public:
@@ -65,8 +70,22 @@ class ACCELERATE_EXPORT Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  // In this group.
   int rank() const;
   int world_size() const;
+
+  // In the job: this rank, how many there are, and those of this group in its order.
+  int global_rank() const;
+  int global_size() const;
+  const std::vector<int>& global_ranks() const;
+
+  // Groups of the ranks that give the same `color`, ordered by `key` and, where that is the same,
+  // by their rank here. Null where `color` is negative. Collective over this group; blocks until
+  // the new one is connected. All groups of a job share its time-outs and fail together: a rank
+  // that is lost ends the collectives of all of them. They may be used in turn, in the same order
+  // on all the ranks that they share, and may outlive this one. Throws UsageError if there are more
+  // groups than about 60 at once.
+  std::shared_ptr<Communicator> split(int color, int key = 0);
 
   // Returns when all ranks have called it.
   void barrier();
@@ -94,6 +113,19 @@ class ACCELERATE_EXPORT Communicator {
   // world_size must divide, is cut in rank order.
   at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
 
+  // The same calls, begun and not waited for; see Work. Arguments are checked before they return,
+  // and where ranks compare their calls (check_collectives) they meet there. kMean divides in
+  // wait().
+  Work broadcast_async(at::Tensor& tensor, int root = 0);
+  Work all_reduce_async(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
+  // Fills `output`, which is contiguous and has world_size times the elements of `tensor`, with
+  // those of all ranks in rank order.
+  Work all_gather_into_async(at::Tensor& output, const at::Tensor& tensor);
+  // Fills `output`, which is contiguous, with this rank's part of the reduction of `tensor`, which
+  // has world_size times as many elements.
+  Work reduce_scatter_into_async(at::Tensor& output, const at::Tensor& tensor,
+                                 ReduceOp op = ReduceOp::kSum);
+
   // Fills `output` on rank r from `inputs[r]` of `root`; `inputs` is read on `root` only. All have
   // the shape and dtype of `output`: UsageError on all ranks alike if not. Costs one more exchange.
   void scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root = 0);
@@ -114,10 +146,12 @@ class ACCELERATE_EXPORT Communicator {
   void guard(std::string_view name, const std::function<void()>& operation);
 
   class ACCELERATE_HIDDEN Impl;
-  Impl& impl() { return *impl_; }
 
  private:
-  std::unique_ptr<Impl> impl_;
+  friend struct comm::CommunicatorAccess;
+  explicit Communicator(std::shared_ptr<Impl> impl);
+
+  std::shared_ptr<Impl> impl_;  // shared with collectives that are under way
 };
 
 }  // namespace accelerate

@@ -6,9 +6,9 @@ namespace accelerate::comm {
 
 Activity::Activity(Communicator& communicator, const std::string& activity)
     : communicator_(communicator) {
-  communicator_.impl().log().enter(activity);
+  impl_of(communicator_).log().enter(activity);
 }
 
-Activity::~Activity() { communicator_.impl().log().leave(); }
+Activity::~Activity() { impl_of(communicator_).log().leave(); }
 
 }  // namespace accelerate::comm

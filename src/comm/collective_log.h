@@ -1,16 +1,19 @@
 // What this rank is doing, for the others to read when something goes wrong.
 #pragma once
 
-#include <chrono>
+#include <array>
+#include <atomic>
 #include <cstdint>
-#include <map>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+
+#include "base/events.h"
 
 namespace accelerate::comm {
 
-// The latest collective of a rank. Ranks that run the same program number theirs alike.
+// The latest collective of a rank in a group. Ranks that run the same program number theirs alike.
 struct CollectiveRecord {
   int64_t sequence = 0;  // 1 for the first, 0 before it
   // What is exchanged, and in brackets behind what the user called, where that is another thing:
@@ -18,40 +21,64 @@ struct CollectiveRecord {
   std::string operation = "nothing yet";
   bool finished = true;
 
-  // "12 1 all_reduce float32[10]" and back.
+  // "12 1 all_reduce float32[10]" and back; one line.
   std::string encode() const;
   static CollectiveRecord decode(const std::string& text);
 };
 
-// Keeps the latest collective. Written by the user's thread and those of a backend, read by the
-// watching one.
+// What a collective is called, to be completed by append().
+inline Event operation_event(std::string_view name) {
+  return Event(EventKind::kCollectiveBegin, name);
+}
+
+// The collectives of one group in the stream of events of this rank: numbers them, emits their
+// begin and end, and reads from the board of the stream what it did last. Written by the thread
+// that makes the collectives and those of a backend, read by any; takes no lock.
 class CollectiveLog {
  public:
-  using Clock = std::chrono::steady_clock;
+  explicit CollectiveLog(std::shared_ptr<EventStream> events);
+  ~CollectiveLog();
+  CollectiveLog(const CollectiveLog&) = delete;
+  CollectiveLog& operator=(const CollectiveLog&) = delete;
 
-  // Starts the next collective and returns its number.
-  int64_t begin(const std::string& operation);
-  void end();
+  // Whether the board had room for it. If not, latest() knows nothing.
+  bool is_shown() const { return latest_line_ != EventStream::kNoLine; }
+  EventStream& events() const { return *events_; }
+  uint16_t group() const { return group_; }
+
+  // Starts the next collective, which may go on while others begin. `operation` has the text;
+  // returned is the event with its number and the text that latest() will have.
+  Event begin(Event operation);
+  void end(int64_t sequence);
   CollectiveRecord latest() const;
+  // The number of the oldest that has not ended; nothing if all have.
+  std::optional<int64_t> oldest_running() const;
 
   // What the user called, around the collectives that it makes; of several inside each other the
   // first counts. See Activity.
-  void enter(const std::string& activity);
+  void enter(std::string_view activity);
   void leave();
 
-  // Around each exchange that a backend has started: returns a number for its end.
-  int64_t begin_exchange();
-  void end_exchange(int64_t number);
-  // Since when the oldest exchange has been under way; nothing while there is none.
-  std::optional<Clock::time_point> waiting_since() const;
+  // Around each exchange that a backend has started for the latest collective: a line of the board,
+  // by which any reader sees since when this rank waits, and for what. To be given back.
+  int begin_exchange();
+  void end_exchange(int line);
 
  private:
-  mutable std::mutex mutex_;
-  CollectiveRecord latest_;
-  std::string activity_;
-  int depth_ = 0;  // of activities
-  std::map<int64_t, Clock::time_point> exchanges_;
-  int64_t next_exchange_ = 0;
+  // Those that run; more than these are a program that never waits, and the oldest are forgotten.
+  static constexpr size_t kMostRunning = 64;
+
+  const std::shared_ptr<EventStream> events_;
+  const uint16_t group_;
+  const int latest_line_;
+  const int activity_line_;
+  std::atomic<int64_t> sequence_{0};
+  std::atomic<int> depth_{0};                                 // of activities
+  std::array<std::atomic<int64_t>, kMostRunning> running_{};  // by number modulo its size; 0: none
 };
+
+// The exchange that has been under way for the longest time, of any group; nothing while there is
+// none.
+std::optional<Event> oldest_wait(const EventStream& events);
 
 }  // namespace accelerate::comm

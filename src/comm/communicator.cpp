@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "accelerate/errors.h"
 #include "comm/agreement.h"
@@ -46,49 +47,109 @@ void require_reducible(const Communicator::Impl& impl, const at::Tensor& tensor,
                .hint = "convert to a floating-point type first, or use kSum"});
 }
 
+// Throws UsageError unless `whole` has the elements of one tensor like `part` for each rank, and
+// `output`, one of the two, can be written in place.
+void require_parts(const Communicator::Impl& impl, const at::Tensor& whole, const at::Tensor& part,
+                   const at::Tensor& output, const char* operation) {
+  impl.require_tensor(whole, operation);
+  impl.require_tensor(part, operation);
+  if (whole.scalar_type() != part.scalar_type() || whole.device() != part.device() ||
+      whole.numel() != part.numel() * impl.world_size()) {
+    impl.refuse({.what = "the tensors do not fit: one must have " +
+                         std::to_string(impl.world_size()) +
+                         " times the elements of the other, of one dtype, on one device",
+                 .where = operation,
+                 .hint = "make the output for this number of ranks"});
+  }
+  if (output.is_contiguous()) return;
+  impl.refuse({.what = "the output is not contiguous",
+               .where = operation,
+               .hint = "pass output.contiguous(), or one that at::empty makes"});
+}
+
+// `name` without the operation that reduces.
+Work start_reduce_scatter(Communicator::Impl& impl, at::Tensor output, at::Tensor input,
+                          ReduceOp op, const char* name) {
+  c10d::ReduceScatterOptions options;
+  options.reduceOp = to_c10d(op, input.scalar_type());
+  return impl.start(
+      comm::operation_event(name).append(comm::name_of(op)), input,
+      [&] { return impl.group()->_reduce_scatter_base(output, input, options); },
+      [output, op, ranks = impl.world_size()]() mutable {
+        if (op == ReduceOp::kMean) output.div_(ranks);
+      });
+}
+
 }  // namespace
 
 Communicator::Communicator(const ProcessState& state, const ProcessGroupOptions& options)
-    : impl_(std::make_unique<Impl>(state, options)) {}
+    : impl_(std::make_shared<Impl>(state, options)) {}
+
+Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const { return impl_->rank(); }
 int Communicator::world_size() const { return impl_->world_size(); }
+int Communicator::global_rank() const { return impl_->global_rank(); }
+int Communicator::global_size() const { return impl_->global_size(); }
+const std::vector<int>& Communicator::global_ranks() const { return impl_->global_ranks(); }
+
+std::shared_ptr<Communicator> Communicator::split(int color, int key) {
+  std::shared_ptr<Impl> part = impl_->split(color, key);
+  if (!part) return nullptr;
+  return std::shared_ptr<Communicator>(new Communicator(std::move(part)));
+}
 
 void Communicator::barrier() {
   if (impl_->alone()) return;
   // Not ProcessGroup::barrier(): it keeps its tensor in a static variable, which a group of another
   // thread (a save beside the training) writes at the same time.
   const auto gloo = impl_->group()->getBackend(c10::DeviceType::CPU);
-  impl_->collective("barrier", {}, [&] { return gloo->barrier(c10d::BarrierOptions()); });
+  impl_->collective(comm::operation_event("barrier"), {},
+                    [&] { return gloo->barrier(c10d::BarrierOptions()); });
 }
 
-void Communicator::broadcast(at::Tensor& tensor, int root) {
+void Communicator::broadcast(at::Tensor& tensor, int root) { broadcast_async(tensor, root).wait(); }
+
+Work Communicator::broadcast_async(at::Tensor& tensor, int root) {
   impl_->require_rank(root, "broadcast");
   impl_->require_tensor(tensor, "broadcast");
-  if (impl_->alone()) return;
+  if (impl_->alone()) return {};
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> row{comm::to_wire(tensor)};
+  std::function<void()> finish;
+  if (!row[0].is_alias_of(tensor)) {
+    finish = [target = tensor.detach(), sent = row[0]] {
+      target.copy_(comm::from_wire(sent, target));
+    };
+  }
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  impl_->collective("broadcast from " + std::to_string(root), tensor,
-                    [&] { return impl_->group()->broadcast(row, options); });
-  if (!row[0].is_alias_of(tensor)) tensor.detach().copy_(comm::from_wire(row[0], tensor));
+  return impl_->start(
+      comm::operation_event("broadcast from ").append(root), tensor,
+      [&] { return impl_->group()->broadcast(row, options); }, std::move(finish));
 }
 
 void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
+  all_reduce_async(tensor, op).wait();
+}
+
+Work Communicator::all_reduce_async(at::Tensor& tensor, ReduceOp op) {
   require_reducible(*impl_, tensor, op, "all_reduce");
-  if (impl_->alone()) return;
+  if (impl_->alone()) return {};
   at::NoGradGuard no_grad;
   const at::Tensor target = tensor.detach();
   std::vector<at::Tensor> buffer{target.contiguous()};
   c10d::AllreduceOptions options;
   options.reduceOp = to_c10d(op, tensor.scalar_type());
-  impl_->collective(std::string("all_reduce ") + comm::name_of(op), tensor,
-                    [&] { return impl_->group()->allreduce(buffer, options); });
-  if (op == ReduceOp::kMean) buffer[0].div_(impl_->world_size());
-  if (!buffer[0].is_alias_of(target)) target.copy_(buffer[0]);
+  const auto finish = [target, sum = buffer[0], op, ranks = impl_->world_size()]() mutable {
+    if (op == ReduceOp::kMean) sum.div_(ranks);
+    if (!sum.is_alias_of(target)) target.copy_(sum);
+  };
+  return impl_->start(
+      comm::operation_event("all_reduce ").append(comm::name_of(op)), tensor,
+      [&] { return impl_->group()->allreduce(buffer, options); }, finish);
 }
 
 std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
@@ -97,9 +158,25 @@ std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
   at::NoGradGuard no_grad;
   at::Tensor own = comm::to_wire(tensor);
   at::Tensor all = at::empty({impl_->world_size() * own.numel()}, own.options());
-  impl_->collective("all_gather", tensor,
+  impl_->collective(comm::operation_event("all_gather"), tensor,
                     [&] { return impl_->group()->_allgather_base(all, own); });
   return comm::from_wire(all, tensor, impl_->world_size()).unbind(0);
+}
+
+Work Communicator::all_gather_into_async(at::Tensor& output, const at::Tensor& tensor) {
+  constexpr const char* kOperation = "all_gather_into";
+  impl_->require_tensor(tensor, kOperation);
+  require_parts(*impl_, output, tensor, output, kOperation);
+  at::NoGradGuard no_grad;
+  if (impl_->alone()) {
+    output.detach().view({-1}).copy_(tensor.detach().reshape({-1}));
+    return {};
+  }
+  at::Tensor own = comm::to_wire(tensor);
+  at::Tensor all = comm::to_wire(output);
+  return impl_->start(
+      comm::operation_event(kOperation), tensor,
+      [&] { return impl_->group()->_allgather_base(all, own); }, [own, all] {});
 }
 
 std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor) {
@@ -123,7 +200,7 @@ std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor
     const size_t blank = headers[rank].find(' ');
     if (headers[rank].substr(blank + 1) != row) {
       impl_->refuse({.what = "rows differ: " + headers[rank].substr(blank + 1) + " on rank " +
-                             std::to_string(rank) + ", " + row + " here",
+                             std::to_string(impl_->global_ranks()[rank]) + ", " + row + " here",
                      .where = "all_gather_ragged",
                      .hint = "only the first dimension may differ between ranks"});
     }
@@ -151,22 +228,31 @@ at::Tensor Communicator::reduce_scatter(const at::Tensor& tensor, ReduceOp op) {
                    .hint = "pad it to a multiple of the number of ranks"});
   }
   at::NoGradGuard no_grad;
-  const int64_t part = tensor.size(0) / world_size;
   if (impl_->alone()) return tensor.detach().clone();
   at::Tensor input = tensor.detach().contiguous();
-  at::Tensor output = at::empty_like(input.narrow(0, 0, part));
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = to_c10d(op, tensor.scalar_type());
-  impl_->collective(std::string("reduce_scatter ") + comm::name_of(op), tensor,
-                    [&] { return impl_->group()->_reduce_scatter_base(output, input, options); });
-  if (op == ReduceOp::kMean) output.div_(world_size);
+  at::Tensor output = at::empty_like(input.narrow(0, 0, tensor.size(0) / world_size));
+  start_reduce_scatter(*impl_, output, input, op, "reduce_scatter ").wait();
   return output;
+}
+
+Work Communicator::reduce_scatter_into_async(at::Tensor& output, const at::Tensor& tensor,
+                                             ReduceOp op) {
+  constexpr const char* kOperation = "reduce_scatter_into";
+  require_reducible(*impl_, tensor, op, kOperation);
+  require_parts(*impl_, tensor, output, output, kOperation);
+  at::NoGradGuard no_grad;
+  if (impl_->alone()) {
+    output.detach().view({-1}).copy_(tensor.detach().reshape({-1}));
+    return {};
+  }
+  return start_reduce_scatter(*impl_, output.detach(), tensor.detach().contiguous(), op,
+                              "reduce_scatter_into ");
 }
 
 void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& inputs, int root) {
   impl_->require_rank(root, "scatter");
   const bool is_root = impl_->rank() == root;
-  comm::check_on_all_ranks(*this, "scatter", [&] {
+  const auto check = [&] {
     impl_->require_tensor(output, "scatter");
     if (!is_root) return;
     if (inputs.size() != static_cast<size_t>(impl_->world_size())) {
@@ -182,7 +268,8 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
                      .where = "scatter",
                      .hint = "all parts must have one shape and dtype"});
     }
-  });
+  };
+  comm::together(*this, check, {.retell = comm::told_at("scatter")});
   at::NoGradGuard no_grad;
   const at::Tensor target = output.detach();
   if (impl_->alone()) {
@@ -199,20 +286,20 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
-  impl_->collective("scatter from " + std::to_string(root), output,
+  impl_->collective(comm::operation_event("scatter from ").append(root), output,
                     [&] { return impl_->group()->scatter(row, input_rows, options); });
   if (!row[0].is_alias_of(target)) target.copy_(comm::from_wire(row[0], target));
 }
 
 void Communicator::guard(std::string_view name, const std::function<void()>& operation) {
   if (impl_->alone()) return operation();
-  impl_->run(std::string(name), compat::is_communication_failure, operation);
+  impl_->run(comm::operation_event(name), compat::is_communication_failure, operation);
 }
 
 namespace comm {
 
 c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(Communicator& communicator) {
-  return communicator.impl().group();
+  return impl_of(communicator).group();
 }
 
 }  // namespace comm

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 
 #include "accelerate/errors.h"
@@ -31,43 +32,110 @@ void ignore_broken_pipes() {
   if (is_default) std::signal(SIGPIPE, SIG_IGN);
 }
 
+constexpr const char* kGroupOfAll = "all";
+
 }  // namespace
 
 Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& options)
-    : options_(options),
-      rank_(state.rank()),
-      world_size_(state.world_size()),
-      serves_cuda_(state.device().is_cuda()) {
+    : rank_(state.rank()),
+      served_kind_(state.device().type()),
+      job_(std::make_shared<comm::Job>(state)) {
+  std::vector<int> all(static_cast<size_t>(state.world_size()));
+  std::iota(all.begin(), all.end(), 0);
+  entry_ = std::make_shared<comm::GroupEntry>(
+      comm::GroupEntry{.name = kGroupOfAll,
+                       .ranks = std::move(all),
+                       .log = std::make_shared<comm::CollectiveLog>(job_->events)});
+  job_->options = options;
   if (alone()) return;
   ignore_broken_pipes();
   detail::stamped(*this, [&] {
-    options_ = comm::with_timeouts(options, environment_variable);
-    if (environment_flag("ACCELERATE_DEBUG_MODE")) options_.check_collectives = true;
-    const comm::Meeting meeting = comm::meet(state.ranks(), *options_.rendezvous_timeout);
-    watch_ =
-        std::make_unique<comm::PeerWatch>(meeting.second_connection, log_, alarm_, state.ranks());
-    group_ = comm::open_process_group(meeting.store, state, options_, *alarm_, log_);
+    job_->options = comm::with_timeouts(options, environment_variable);
+    if (environment_flag("ACCELERATE_DEBUG_MODE")) job_->options.check_collectives = true;
+    const comm::Meeting meeting = comm::meet(state.ranks(), *job_->options.rendezvous_timeout);
+    job_->store = meeting.store;
+    job_->watch = std::make_unique<comm::PeerWatch>(meeting.second_connection, job_->groups,
+                                                    job_->events, job_->alarm, state.ranks());
+    open(job_->store);
   });
+  job_->groups->add(entry_);
 }
 
-std::string Communicator::Impl::describe(const std::string& name, const at::Tensor& sample) {
-  std::string text = name;
-  if (!sample.defined()) return text;
-  text += ' ';
-  text += c10::toString(sample.scalar_type());
-  text += '[';
-  for (int64_t dim = 0; dim < sample.dim(); ++dim) {
-    if (dim > 0) text += ", ";
-    text += std::to_string(sample.size(dim));
+Communicator::Impl::Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members)
+    : rank_(static_cast<int>(std::find(members.begin(), members.end(), job->state.rank()) -
+                             members.begin())),
+      served_kind_(job->state.device().type()),
+      job_(std::move(job)) {
+  entry_ = std::make_shared<comm::GroupEntry>(
+      comm::GroupEntry{.name = std::move(name),
+                       .ranks = std::move(members),
+                       .log = std::make_shared<comm::CollectiveLog>(job_->events)});
+  if (!log().is_shown()) {
+    refuse({.what = "there are too many groups of ranks at once",
+            .where = "split",
+            .hint = "keep the groups that are needed again, and let the others go"});
   }
-  return text + ']';
+  if (alone()) return;
+  detail::stamped(*this,
+                  [&] { open(c10::make_intrusive<c10d::PrefixStore>(entry_->name, job_->store)); });
+  job_->groups->add(entry_);
+}
+
+Communicator::Impl::~Impl() { job_->groups->remove(entry_); }
+
+void Communicator::Impl::open(const c10::intrusive_ptr<c10d::Store>& store) {
+  group_ = comm::open_process_group(store, job_->state, job_->options, *job_->alarm, entry_->log,
+                                    comm::GroupPlace{.rank = rank_, .world_size = world_size()});
+}
+
+std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key) {
+  std::vector<int64_t> words{color, key};
+  std::vector<int64_t> all = words;
+  if (!alone()) {
+    at::Tensor own = at::tensor(words, at::kLong);
+    at::Tensor gathered = at::empty({2 * world_size()}, at::kLong);
+    collective(comm::operation_event("split"), own,
+               [&] { return group_->_allgather_base(gathered, own); });
+    all.assign(gathered.data_ptr<int64_t>(), gathered.data_ptr<int64_t>() + gathered.numel());
+  }
+  const int number = ++splits_;
+  if (color < 0) return nullptr;
+  std::vector<std::pair<int64_t, int>> chosen;  // key, rank here
+  for (int rank = 0; rank < world_size(); ++rank) {
+    const size_t at = 2 * static_cast<size_t>(rank);
+    if (all[at] == color) chosen.emplace_back(all[at + 1], rank);
+  }
+  std::sort(chosen.begin(), chosen.end());
+  std::vector<int> members;
+  members.reserve(chosen.size());
+  for (const auto& [order, rank] : chosen) {
+    members.push_back(entry_->ranks[static_cast<size_t>(rank)]);
+  }
+  return std::make_shared<Impl>(
+      job_, entry_->name + '/' + std::to_string(number) + '.' + std::to_string(color),
+      std::move(members));
+}
+
+std::string Communicator::Impl::among() const {
+  return world_size() == global_size() ? "" : " among " + comm::list_ranks(entry_->ranks);
+}
+
+// On the way of every collective: no string is made.
+Event Communicator::Impl::describe(Event name, const at::Tensor& sample) {
+  if (!sample.defined()) return name;
+  name.append(" ").append(c10::toString(sample.scalar_type())).append("[");
+  for (int64_t dim = 0; dim < sample.dim(); ++dim) {
+    if (dim > 0) name.append(", ");
+    name.append(sample.size(dim));
+  }
+  return name.append("]");
 }
 
 void Communicator::Impl::require_rank(int root, const char* operation) const {
-  if (root >= 0 && root < world_size_) return;
+  if (root >= 0 && root < world_size()) return;
   refuse({.what = "root " + std::to_string(root) + " is not a rank",
           .where = operation,
-          .hint = "ranks are 0 to " + std::to_string(world_size_ - 1)});
+          .hint = "ranks are 0 to " + std::to_string(world_size() - 1)});
 }
 
 void Communicator::Impl::require_tensor(const at::Tensor& tensor, const char* operation) const {
@@ -78,56 +146,59 @@ void Communicator::Impl::require_tensor(const at::Tensor& tensor, const char* op
             .where = operation,
             .hint = "pass a dense tensor"});
   }
-  if (alone() || tensor.is_cpu() || (tensor.is_cuda() && serves_cuda_)) return;
+  if (alone() || tensor.is_cpu() || tensor.device().type() == served_kind_) return;
   refuse({.what = "the tensor is on " + tensor.device().str() + ", but this group serves " +
-                  (serves_cuda_ ? "cpu and cuda" : "cpu"),
+                  (served_kind_ == c10::kCPU ? "" : "cpu and ") +
+                  c10::DeviceTypeName(served_kind_, /*lower_case=*/true),
           .where = operation,
           .hint = "move it to the device of the accelerator first"});
 }
 
-void Communicator::Impl::require_same_on_all_ranks(const std::string& operation) {
+void Communicator::Impl::require_same_on_all_ranks(std::string_view operation) {
   constexpr int64_t kWidth = 256;
   at::Tensor own = at::zeros({kWidth}, at::kByte);
   const size_t length = std::min(operation.size(), static_cast<size_t>(kWidth));
   std::memcpy(own.data_ptr(), operation.data(), length);
-  at::Tensor all = at::empty({world_size_ * kWidth}, at::kByte);
-  exchange("comparison before " + operation, [&] { group_->_allgather_base(all, own)->wait(); });
+  at::Tensor all = at::empty({world_size() * kWidth}, at::kByte);
+  require_usable();
+  const Event begun = log().begin(comm::operation_event("comparison before ").append(operation));
+  convert_errors(begun, [&] { group_->_allgather_base(all, own)->wait(); });
+  log().end(begun.number);
   const auto* bytes = static_cast<const char*>(all.data_ptr());
   std::string differing;
-  for (int rank = 0; rank < world_size_; ++rank) {
+  for (int rank = 0; rank < world_size(); ++rank) {
     const std::string theirs(bytes + rank * kWidth, strnlen(bytes + rank * kWidth, kWidth));
-    differing += (rank == 0 ? "rank " : ", rank ") + std::to_string(rank) + ": " + theirs;
+    differing += (rank == 0 ? "rank " : ", rank ") +
+                 std::to_string(entry_->ranks[static_cast<size_t>(rank)]) + ": " + theirs;
   }
-  if (at::equal(all.view({world_size_, kWidth}), own.expand({world_size_, kWidth}))) return;
+  if (at::equal(all.view({world_size(), kWidth}), own.expand({world_size(), kWidth}))) return;
   refuse({.what = "the ranks call different collectives (" + differing + ")",
-          .where = operation,
+          .where = std::string(operation),
           .hint = "all ranks must make the same calls, with the same shapes"});
 }
 
-void Communicator::Impl::throw_refused(const std::string& operation,
-                                       const c10::Error& cause) const {
+void Communicator::Impl::throw_refused(const Event& begun, const std::exception& cause) const {
   refuse({.what = "libtorch refuses the tensors: " + first_line(cause.what()),
-          .where = operation,
+          .where = std::string(begun.text()),
           .hint = "all ranks must pass dense tensors of one type, shape and device"});
 }
 
-void Communicator::Impl::throw_comm_error(int64_t sequence, const std::exception& cause) {
-  const comm::CollectiveRecord record = log_->latest();
-  const comm::Diagnosis diagnosis = watch_->explain_failure(sequence);
-  failure_ = "collective #" + std::to_string(sequence) + " " + record.operation +
-             " failed: " + diagnosis.what;
+void Communicator::Impl::throw_comm_error(const Event& begun, const std::exception& cause) {
+  const comm::Diagnosis diagnosis = job_->watch->explain_failure(entry_, begun.number);
+  failure_ = "collective #" + std::to_string(begun.number) + " " + std::string(begun.text()) +
+             among() + " failed: " + diagnosis.what;
   hint_ = diagnosis.hint;
   if (!diagnosis.misused.empty()) {
-    alarm_->ring("a rank refused to go on");
+    job_->alarm->ring("a rank refused to go on");
     refuse({.what = diagnosis.what, .where = diagnosis.misused, .hint = diagnosis.hint});
   }
-  alarm_->ring("an earlier collective failed");  // for what else runs: buckets of gradients
+  job_->alarm->ring("an earlier collective failed");  // for what else runs: buckets of gradients
   throw_unusable(failure_, first_line(cause.what()));
 }
 
 void Communicator::Impl::refuse_on_all(ErrorInfo info) {
   const comm::Diagnosis first =
-      watch_->tell_all({.what = info.what, .hint = info.hint, .misused = info.where});
+      job_->watch->tell_all({.what = info.what, .hint = info.hint, .misused = info.where});
   if (!first.misused.empty()) {
     info = {.what = first.what, .where = first.misused, .hint = first.hint};
   }
@@ -140,7 +211,7 @@ void Communicator::Impl::require_usable() const {
 
 void Communicator::Impl::throw_unusable(const std::string& what, const std::string& where) const {
   CommError failure({.what = what, .where = where, .hint = hint_});
-  failure.set_rank(rank_, world_size_);
+  detail::stamp(failure, *this);
   throw failure;
 }
 

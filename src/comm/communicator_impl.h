@@ -3,62 +3,88 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/detail/stamped.h"
-#include "comm/alarm.h"
 #include "comm/collective_log.h"
-#include "comm/peer_watch.h"
+#include "comm/job.h"
+#include "comm/work_state.h"
 #include "compat/c10d.h"
 
 namespace accelerate {
 
-class Communicator::Impl {
+class Communicator::Impl : public std::enable_shared_from_this<Communicator::Impl> {
  public:
+  // The group of all ranks.
   Impl(const ProcessState& state, const ProcessGroupOptions& options);
+  // The group of `members`, ranks of the job in their order, of which this is one. Collective over
+  // them. `name` is of no other group of the job.
+  Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // Runs `work` as the next collective of the log. Exceptions for which `is_failure` holds become
   // CommError with the ranks that are to blame; others pass.
   template <class IsFailure, class WorkFunction>
-  void run(const std::string& operation, IsFailure is_failure, WorkFunction work) {
+  void run(const Event& operation, IsFailure is_failure, WorkFunction work) {
     require_usable();
-    const int64_t sequence = log_->begin(operation);
+    const Event begun = log().begin(operation);
     try {
       work();
     } catch (const std::exception& error) {
-      if (is_failure(error)) throw_comm_error(sequence, error);
-      log_->end();
+      if (is_failure(error)) throw_comm_error(begun, error);
+      log().end(begun.number);
       throw;
     }
-    log_->end();
+    log().end(begun.number);
   }
 
-  // One c10d operation that `start` begins, on tensors like `sample`. Waits for it. `name` says all
+  // One c10d operation that `start` begins, on tensors like `sample`. The text of `name` says all
   // in which ranks must agree: the operation, its root, how it reduces. Empty tensors are compared,
-  // where that is asked for, but not sent.
+  // where that is asked for, but not sent. `finish` is what is left to do when it has ended well.
   template <class Start>
-  void collective(const std::string& name, const at::Tensor& sample, Start start) {
-    const std::string operation = describe(name, sample);
-    if (options_.check_collectives) require_same_on_all_ranks(operation);
-    if (sample.defined() && sample.numel() == 0) return;
-    exchange(operation, [&] { start()->wait(); });
+  Work start(const Event& name, const at::Tensor& sample, Start start,
+             std::function<void()> finish = nullptr) {
+    const Event operation = describe(name, sample);
+    if (job_->options.check_collectives) require_same_on_all_ranks(operation.text());
+    if (sample.defined() && sample.numel() == 0) return {};
+    require_usable();
+    const Event begun = log().begin(operation);
+    c10::intrusive_ptr<c10d::Work> work;
+    convert_errors(begun, [&] { work = start(); });
+    return Work(std::make_unique<Work::State>(shared_from_this(), begun, std::move(work),
+                                              std::move(finish)));
+  }
+  // The same, and waits for it.
+  template <class Start>
+  void collective(const Event& name, const at::Tensor& sample, Start start) {
+    this->start(name, sample, std::move(start)).wait();
+  }
+  // The end of what start() began.
+  void wait_for(const Event& begun, c10d::Work& work) {
+    convert_errors(begun, [&] { work.wait(); });
+    log().end(begun.number);
   }
 
   // Where that is asked for: throws UsageError on all ranks if `call`, which talks to peers by
   // itself, is not the same on all of them.
   void compare(const std::string& call) {
-    if (!alone() && options_.check_collectives) require_same_on_all_ranks(call);
+    if (!alone() && job_->options.check_collectives) require_same_on_all_ranks(call);
   }
 
   // What the first rank that called this with the same key gave, and which rank that was. Nothing
   // for that rank itself, at world size 1, and where the store does not answer at once. Not
   // collective.
   std::optional<comm::FirstValue> first_value(const std::string& key, const std::string& value) {
-    return watch_ ? watch_->first_value(key, value) : std::nullopt;
+    return job_->watch ? job_->watch->first_value(key, value) : std::nullopt;
   }
 
   // Throws UsageError on all ranks: here, and where the others are in a collective or come to the
@@ -66,11 +92,17 @@ class Communicator::Impl {
   // Not collective; several ranks only. Waits a few seconds at most, until the others know.
   [[noreturn]] void refuse_on_all(ErrorInfo info);
 
-  bool alone() const { return world_size_ == 1; }
+  // A group of those that give the same colour; null for a negative one. Collective.
+  std::shared_ptr<Impl> split(int color, int key);
+
+  bool alone() const { return entry_->ranks.size() == 1; }
   int rank() const { return rank_; }
-  int world_size() const { return world_size_; }
+  int world_size() const { return static_cast<int>(entry_->ranks.size()); }
+  int global_rank() const { return job_->state.rank(); }
+  int global_size() const { return job_->state.world_size(); }
+  const std::vector<int>& global_ranks() const { return entry_->ranks; }
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
-  comm::CollectiveLog& log() { return *log_; }
+  comm::CollectiveLog& log() const { return *entry_->log; }
   // Throws UsageError with the rank.
   [[noreturn]] void refuse(ErrorInfo info) const {
     detail::throw_usage_error(*this, std::move(info));
@@ -81,38 +113,52 @@ class Communicator::Impl {
   void require_tensor(const at::Tensor& tensor, const char* operation) const;
 
  private:
-  // Runs `work`, which sends and waits. What it throws becomes UsageError if libtorch refuses the
-  // arguments, and CommError otherwise; running out of memory passes.
+  // Runs `work`, which sends or waits for the collective `begun`. What it throws becomes UsageError
+  // if libtorch refuses the arguments, and CommError otherwise; running out of memory passes.
   template <class WorkFunction>
-  void exchange(const std::string& operation, WorkFunction work) {
+  void convert_errors(const Event& begun, WorkFunction work) {
     try {
-      run(
-          operation, [](const std::exception& error) { return !compat::is_refusal(error); }, work);
-    } catch (const c10::OutOfMemoryError&) {
-      throw;
-    } catch (const c10::Error& error) {
-      throw_refused(operation, error);
+      work();
+    } catch (const std::exception& error) {
+      if (!compat::is_refusal(error)) throw_comm_error(begun, error);
+      log().end(begun.number);
+      if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) throw;
+      throw_refused(begun, error);
     }
   }
 
-  static std::string describe(const std::string& name, const at::Tensor& sample);
-  void require_same_on_all_ranks(const std::string& operation);
+  // Opens the connections. Collective over the group.
+  void open(const c10::intrusive_ptr<c10d::Store>& store);
+  static Event describe(Event name, const at::Tensor& sample);
+  // " among ranks 0 and 2"; nothing for the group of all.
+  std::string among() const;
+  void require_same_on_all_ranks(std::string_view operation);
   // Throws the CommError of an earlier call, if there was one.
   void require_usable() const;
-  [[noreturn]] void throw_refused(const std::string& operation, const c10::Error& cause) const;
-  [[noreturn]] void throw_comm_error(int64_t sequence, const std::exception& cause);
+  [[noreturn]] void throw_refused(const Event& begun, const std::exception& cause) const;
+  [[noreturn]] void throw_comm_error(const Event& begun, const std::exception& cause);
   [[noreturn]] void throw_unusable(const std::string& what, const std::string& where) const;
 
-  ProcessGroupOptions options_;
   int rank_;
-  int world_size_;
-  bool serves_cuda_;
-  std::string failure_;  // what ended the group; empty while it is usable
-  std::string hint_;     // what to do about it
-  const std::shared_ptr<comm::CollectiveLog> log_ = std::make_shared<comm::CollectiveLog>();
-  const std::shared_ptr<comm::Alarm> alarm_ = std::make_shared<comm::Alarm>();
+  c10::DeviceType served_kind_;  // beside the CPU
+  int splits_ = 0;               // made so far
+  std::string failure_;          // what ended the group; empty while it is usable
+  std::string hint_;             // what to do about it
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::unique_ptr<comm::PeerWatch> watch_;  // last: says goodbye before the connections close
+  std::shared_ptr<const comm::GroupEntry> entry_;
+  std::shared_ptr<comm::Job> job_;  // last: its watch says goodbye before the connections close
 };
 
+namespace comm {
+
+struct CommunicatorAccess {
+  static Communicator::Impl& impl(Communicator& communicator) { return *communicator.impl_; }
+};
+
+// What a Communicator does not show its users.
+inline Communicator::Impl& impl_of(Communicator& communicator) {
+  return CommunicatorAccess::impl(communicator);
+}
+
+}  // namespace comm
 }  // namespace accelerate

@@ -23,9 +23,11 @@ constexpr const char* kSameCalls =
 constexpr const char* kNetwork = "see whether the network between the machines was interrupted";
 
 // Where all ranks have arrived: what each of them does, if that is not the same.
-Diagnosis describe_difference(const Records& records, int64_t sequence) {
+Diagnosis describe_difference(const Records& records, int64_t sequence,
+                              const std::vector<int>& members) {
   std::map<std::string, std::vector<int>> ranks_in;
-  for (const auto& [rank, record] : records) {
+  for (const int rank : members) {
+    const CollectiveRecord& record = records.at(rank);
     if (record.sequence == sequence) ranks_in[record.operation].push_back(rank);
   }
   if (ranks_in.size() < 2) {
@@ -67,10 +69,11 @@ const char* hint_for_silent(const std::map<RankEnd, std::vector<int>>& silent) {
 
 }  // namespace
 
-Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequence, int world_size) {
+Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequence,
+                   const std::vector<int>& members) {
   std::map<RankEnd, std::vector<int>> silent;
   std::string late;
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (const int rank : members) {
     const auto found = records.find(rank);
     if (found == records.end()) {
       const auto end = ends.find(rank);
@@ -89,7 +92,7 @@ Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequenc
     text += (text.empty() ? "" : "; ") + did_not_arrive(ranks, end);
   }
   if (!late.empty()) text += (text.empty() ? "" : "; ") + late;
-  if (text.empty()) return describe_difference(records, sequence);
+  if (text.empty()) return describe_difference(records, sequence, members);
   return {.what = text, .hint = hint_for_silent(silent)};
 }
 

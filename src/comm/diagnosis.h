@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "comm/collective_log.h"
 
@@ -28,8 +29,9 @@ using Records = std::map<int, CollectiveRecord>;
 // How rank 0, which hosts the store, went: it left its loop, it ended with an error, it is lost.
 enum class StoreEnd { kLeft, kError, kLost };
 
-// Which ranks did not arrive at collective `sequence`. `ends` are of those without a record.
-Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequence, int world_size);
+// Which of `members` did not arrive at collective `sequence`. `ends` are of those without a record.
+Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequence,
+                   const std::vector<int>& members);
 Diagnosis describe(StoreEnd end);
 // Of a rank that raised the alarm and was not heard of again.
 Diagnosis describe_silent_failure();

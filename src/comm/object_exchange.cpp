@@ -113,7 +113,7 @@ PackedValue broadcast_packed(Communicator& ranks, const char* operation, int fro
 }
 
 void require_rank(Communicator& ranks, const char* operation, int from) {
-  ranks.impl().require_rank(from, operation);
+  comm::impl_of(ranks).require_rank(from, operation);
 }
 
 }  // namespace accelerate::detail

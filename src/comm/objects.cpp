@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
-#include <utility>
 
 #include "accelerate/communicator.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 #include "comm/communicator_impl.h"
 #include "compat/c10d.h"
 
@@ -24,31 +24,16 @@ std::string to_string(const at::Tensor& tensor) {
   return {static_cast<const char*>(tensor.data_ptr()), static_cast<size_t>(tensor.numel())};
 }
 
-// The last byte of a message says what it is: an object, or why this rank has none to send. So all
-// ranks learn of it where they would wait for the object.
-constexpr char kObject = '+';
-constexpr char kRefusal = '!';
-
-std::string object_message(const c10::IValue& object) {
-  try {
-    return compat::to_bytes(object) + kObject;
-  } catch (const std::exception& error) {
-    const std::string_view cause(error.what());
-    return std::string(cause.substr(0, cause.find('\n'))) + kRefusal;
-  }
-}
-
-c10::IValue object_of(const Communicator::Impl& impl, std::string message, size_t rank,
-                      const char* operation) {
-  const char kind = message.back();
-  message.pop_back();
-  if (kind == kRefusal) {
-    impl.refuse(
-        {.what = "the value of rank " + std::to_string(rank) + " cannot be sent: " + message,
-         .where = operation,
-         .hint = "send numbers, strings, tensors, lists and maps of these"});
-  }
-  return compat::from_bytes(message);
+// A rank that has no object to send says why in its place, where the others would wait for it.
+comm::TogetherOptions unless_it_cannot_be_sent(const char* operation) {
+  return {.retell = [operation](const Communicator& ranks, const comm::RankFailure& failure) {
+    const std::string& cause = failure.info.what;
+    detail::throw_usage_error(ranks,
+                              {.what = "the value of rank " + std::to_string(failure.rank) +
+                                       " cannot be sent: " + cause.substr(0, cause.find('\n')),
+                               .where = operation,
+                               .hint = "send numbers, strings, tensors, lists and maps of these"});
+  }};
 }
 
 }  // namespace
@@ -81,15 +66,18 @@ std::vector<std::string> Communicator::all_gather_bytes(std::string_view bytes) 
 c10::IValue Communicator::broadcast_object(const c10::IValue& object, int root) {
   impl_->require_rank(root, "broadcast_object");
   if (world_size() == 1) return object;
-  return object_of(*impl_, broadcast_bytes(rank() == root ? object_message(object) : "", root),
-                   static_cast<size_t>(root), "broadcast_object");
+  return compat::from_bytes(comm::broadcast_together(
+      *this, root, [&] { return compat::to_bytes(object); },
+      unless_it_cannot_be_sent("broadcast_object")));
 }
 
 std::vector<c10::IValue> Communicator::all_gather_object(const c10::IValue& object) {
   if (world_size() == 1) return {object};
   std::vector<c10::IValue> result;
-  for (std::string& message : all_gather_bytes(object_message(object))) {
-    result.push_back(object_of(*impl_, std::move(message), result.size(), "all_gather_object"));
+  for (const std::string& bytes : comm::gather_together(
+           *this, [&] { return compat::to_bytes(object); },
+           unless_it_cannot_be_sent("all_gather_object"))) {
+    result.push_back(compat::from_bytes(bytes));
   }
   return result;
 }

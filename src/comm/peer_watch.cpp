@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -40,14 +41,26 @@ std::string text_of_bytes(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
+// What the line of `group` in the text of a rank says.
+CollectiveRecord record_in(const std::string& text, const std::string& group) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t blank = line.find(' ');
+    if (line.substr(0, blank) == group) return CollectiveRecord::decode(line.substr(blank + 1));
+  }
+  return {};  // it has not come to open it
+}
+
 }  // namespace
 
 class PeerWatch::Watcher {
  public:
-  Watcher(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const CollectiveLog> log,
-          std::shared_ptr<Alarm> alarm, const RankEnvironment& ranks)
+  Watcher(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const GroupList> groups,
+          std::shared_ptr<const EventStream> events, std::shared_ptr<Alarm> alarm,
+          const RankEnvironment& ranks)
       : store_(std::move(store)),
-        log_(std::move(log)),
+        groups_(std::move(groups)),
+        events_(std::move(events)),
         alarm_(std::move(alarm)),
         rank_(ranks.rank),
         world_size_(ranks.world_size),
@@ -58,15 +71,15 @@ class PeerWatch::Watcher {
     open_lifelines();
     StoreState state = StoreState::kQuiet;
     while (state == StoreState::kQuiet || state == StoreState::kAlarmed) {
-      std::optional<int64_t> failed_at;
+      std::optional<Place> failed_at;
       std::optional<Diagnosis> report;
       {
         std::unique_lock lock(mutex_);
         const auto pause = state == StoreState::kAlarmed ? kAlarmedPollInterval : kPollInterval;
         wake_.wait_for(lock, pause,
-                       [this] { return stopping_ || failed_sequence_ || offer_ || report_; });
-        if (stopping_ && !failed_sequence_ && !report_) break;
-        failed_at = std::exchange(failed_sequence_, std::nullopt);
+                       [this] { return stopping_ || failed_at_ || offer_ || report_; });
+        if (stopping_ && !failed_at_ && !report_) break;
+        failed_at = std::exchange(failed_at_, std::nullopt);
         report = std::exchange(report_, std::nullopt);
       }
       if (!failed_at) answer_offer();
@@ -85,10 +98,10 @@ class PeerWatch::Watcher {
   }
 
   // The user's thread: asks for a diagnosis and takes what there is when the time is over.
-  Diagnosis ask(int64_t sequence) {
+  Diagnosis ask(std::shared_ptr<const GroupEntry> group, int64_t sequence) {
     std::unique_lock lock(mutex_);
     if (!diagnosis_) {
-      failed_sequence_ = sequence;
+      failed_at_ = Place{.group = std::move(group), .sequence = sequence};
       wake_.notify_all();
       answered_.wait_for(lock, kAnswerTimeout + kGoodbyeTimeout + kSlack,
                          [this] { return diagnosis_.has_value() || end_.has_value(); });
@@ -142,6 +155,13 @@ class PeerWatch::Watcher {
     return end == StoreState::kClosingAfterError ? StoreEnd::kError : StoreEnd::kLost;
   }
 
+  // A collective.
+  struct Place {
+    std::shared_ptr<const GroupEntry> group;
+    int64_t sequence = 0;
+    friend bool operator==(const Place&, const Place&) = default;
+  };
+
   struct Offer {
     std::string key;
     std::string value;
@@ -191,11 +211,12 @@ class PeerWatch::Watcher {
   StoreState look(StoreState before) {
     try {
       if (before == StoreState::kAlarmed) {
+        if (!has_concluded_) lifelines_.look();  // rank 0 tells whoever asks who has gone
         take_diagnosis_of_a_peer();
         return before;
       }
       if (!store_->check({kEventKey})) {
-        const std::optional<int64_t> stuck = find_stuck_collective();
+        const std::optional<Place> stuck = find_stuck_collective();
         if (!stuck) tell_of_long_wait();
         return stuck ? diagnose(*stuck) : StoreState::kQuiet;
       }
@@ -212,30 +233,43 @@ class PeerWatch::Watcher {
     }
   }
 
-  // The number of a collective that has run for kGrace after a rank that it needs has gone.
-  std::optional<int64_t> find_stuck_collective() {
+  // A collective that has run for kGrace after a rank that it needs has gone.
+  std::optional<Place> find_stuck_collective() {
     lifelines_.look();
-    const CollectiveRecord latest = log_->latest();
-    if (latest.finished || !lifelines_.is_any_gone(kReturnTime)) {
-      doomed_sequence_.reset();
-    } else if (doomed_sequence_ != latest.sequence) {
-      doomed_sequence_ = latest.sequence;
+    const std::optional<Place> doomed = find_doomed_collective();
+    if (!doomed || doomed != doomed_) {
+      doomed_ = doomed;
       doomed_since_ = Clock::now();
-    } else if (Clock::now() - doomed_since_ >= kGrace) {
-      return doomed_sequence_;
+      return std::nullopt;
+    }
+    if (Clock::now() - doomed_since_ < kGrace) return std::nullopt;
+    return doomed;
+  }
+
+  std::optional<Place> find_doomed_collective() const {
+    for (const auto& group : groups_->all()) {
+      const std::optional<int64_t> oldest = group->log->oldest_running();
+      if (!oldest) continue;
+      for (const int rank : group->ranks) {
+        if (lifelines_.is_gone(rank, kReturnTime))
+          return Place{.group = group, .sequence = *oldest};
+      }
     }
     return std::nullopt;
   }
 
   // Says, once in a while, what this rank waits for.
   void tell_of_long_wait() {
-    const auto since = log_->waiting_since();
+    const std::optional<Event> wait = oldest_wait(*events_);
+    const int64_t since = wait ? wait->time_ns : 0;
     if (since != waiting_since_) next_notice_ = kFirstNotice;
     waiting_since_ = since;
-    if (!since || Clock::now() - *since < next_notice_) return;
-    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - *since);
-    log(LogLevel::kWarning, "waiting for other ranks since " + std::to_string(waited.count()) +
-                                " s: " + log_->latest().operation);
+    if (!wait) return;
+    const auto waited = Clock::now().time_since_epoch() - std::chrono::nanoseconds(since);
+    if (waited < next_notice_) return;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited);
+    log(LogLevel::kWarning, "waiting for other ranks since " + std::to_string(seconds.count()) +
+                                " s: " + std::string(wait->text()));
     next_notice_ *= kNoticeFactor;
   }
 
@@ -254,11 +288,11 @@ class PeerWatch::Watcher {
     return ends;
   }
 
-  StoreState diagnose(int64_t sequence) {
+  StoreState diagnose(const Place& at) {
     try {
-      const Records records = collect_records();
+      const Records records = collect_records(*at.group);
       const Diagnosis first =
-          put_diagnosis(describe(records, find_ends(records), sequence, world_size_));
+          put_diagnosis(describe(records, find_ends(records), at.sequence, at.group->ranks));
       count_as_informed();
       // The user's thread may end the process as soon as it knows, and the store with it.
       if (rank_ == 0) {
@@ -294,7 +328,8 @@ class PeerWatch::Watcher {
     return first.empty() ? own : Diagnosis::decode(first);
   }
 
-  Records collect_records() {
+  // Of all ranks of the job that answer: what they did last in `group`.
+  Records collect_records(const GroupEntry& group) {
     publish_record();
     store_->set(kEventKey, std::string(kAlarm));
     Records records;
@@ -302,7 +337,7 @@ class PeerWatch::Watcher {
     while (true) {
       for (int rank = 0; rank < world_size_; ++rank) {
         if (records.count(rank) != 0 || !store_->check({record_key(rank)})) continue;
-        records[rank] = CollectiveRecord::decode(text_of_bytes(store_->get(record_key(rank))));
+        records[rank] = record_in(text_of_bytes(store_->get(record_key(rank))), group.name);
       }
       if (Clock::now() > give_up || !is_any_awaited(records)) return records;
       std::this_thread::sleep_for(kAlarmedPollInterval);
@@ -318,7 +353,14 @@ class PeerWatch::Watcher {
     return false;
   }
 
-  void publish_record() { store_->set(record_key(rank_), log_->latest().encode()); }
+  // A line for each group.
+  void publish_record() {
+    std::string text;
+    for (const auto& group : groups_->all()) {
+      text += group->name + ' ' + group->log->latest().encode() + '\n';
+    }
+    store_->set(record_key(rank_), text);
+  }
 
   void take_diagnosis_of_a_peer() {
     if (has_concluded_) return;
@@ -387,18 +429,19 @@ class PeerWatch::Watcher {
   }
 
   const c10::intrusive_ptr<c10d::Store> store_;
-  const std::shared_ptr<const CollectiveLog> log_;
+  const std::shared_ptr<const GroupList> groups_;
+  const std::shared_ptr<const EventStream> events_;
   const std::shared_ptr<Alarm> alarm_;
   const int rank_;
   const int world_size_;
   // The thread's own:
   Lifelines lifelines_;
-  std::optional<int64_t> doomed_sequence_;  // a collective that runs though a rank has gone
-  Clock::time_point doomed_since_;          // as far as is known
-  std::optional<CollectiveLog::Clock::time_point> waiting_since_;  // as of the last look
-  std::chrono::seconds next_notice_ = kFirstNotice;                // of such a wait
-  std::deque<std::string> offers_;                                 // keys of rank 0
-  bool informed_ = false;                                          // of the diagnosis
+  std::optional<Place> doomed_;     // a collective that runs though a rank has gone
+  Clock::time_point doomed_since_;  // as far as is known
+  int64_t waiting_since_ = 0;  // time of the oldest wait as of the last look; 0: there was none
+  std::chrono::seconds next_notice_ = kFirstNotice;  // of such a wait
+  std::deque<std::string> offers_;                   // keys of rank 0
+  bool informed_ = false;                            // of the diagnosis
   bool has_concluded_ = false;
   Clock::time_point give_up_on_diagnosis_ = Clock::time_point::max();  // that of a peer
 
@@ -406,20 +449,20 @@ class PeerWatch::Watcher {
   std::condition_variable wake_;
   std::condition_variable answered_;
   bool stopping_ = false;
-  bool after_error_ = false;                // why it is stopping
-  std::optional<int64_t> failed_sequence_;  // a question of the user's thread
-  std::optional<Diagnosis> diagnosis_;      // the answer: what the first failing rank found out
-  std::optional<Diagnosis> report_;         // what it has found out
-  std::optional<Offer> offer_;              // another question of it
-  std::optional<Offer> offer_answer_;       // with what the store holds under the key
-  std::optional<StoreState> end_;           // set when the thread asks the store no more
+  bool after_error_ = false;            // why it is stopping
+  std::optional<Place> failed_at_;      // a question of the user's thread
+  std::optional<Diagnosis> diagnosis_;  // the answer: what the first failing rank found out
+  std::optional<Diagnosis> report_;     // what it has found out
+  std::optional<Offer> offer_;          // another question of it
+  std::optional<Offer> offer_answer_;   // with what the store holds under the key
+  std::optional<StoreState> end_;       // set when the thread asks the store no more
 };
 
-PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store,
-                     std::shared_ptr<const CollectiveLog> log, std::shared_ptr<Alarm> alarm,
+PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const GroupList> groups,
+                     std::shared_ptr<const EventStream> events, std::shared_ptr<Alarm> alarm,
                      const RankEnvironment& ranks)
-    : watcher_(
-          std::make_shared<Watcher>(std::move(store), std::move(log), std::move(alarm), ranks)),
+    : watcher_(std::make_shared<Watcher>(std::move(store), std::move(groups), std::move(events),
+                                         std::move(alarm), ranks)),
       thread_([watcher = watcher_] { watcher->run(); }),
       exceptions_at_begin_(std::uncaught_exceptions()) {}
 
@@ -440,6 +483,8 @@ Diagnosis PeerWatch::tell_all(Diagnosis diagnosis) {
   return watcher_->tell_all(std::move(diagnosis));
 }
 
-Diagnosis PeerWatch::explain_failure(int64_t sequence) { return watcher_->ask(sequence); }
+Diagnosis PeerWatch::explain_failure(std::shared_ptr<const GroupEntry> group, int64_t sequence) {
+  return watcher_->ask(std::move(group), sequence);
+}
 
 }  // namespace accelerate::comm

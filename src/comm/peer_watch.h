@@ -9,8 +9,8 @@
 
 #include "accelerate/process_state.h"
 #include "comm/alarm.h"
-#include "comm/collective_log.h"
 #include "comm/diagnosis.h"
+#include "comm/group_list.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
@@ -51,8 +51,10 @@ class PeerWatch {
   static constexpr int kNoticeFactor = 6;
   static constexpr std::chrono::milliseconds kFirstValueTimeout{2000};
 
-  PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const CollectiveLog> log,
-            std::shared_ptr<Alarm> alarm, const RankEnvironment& ranks);
+  // `events` is the stream in which the logs of `groups` write.
+  PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const GroupList> groups,
+            std::shared_ptr<const EventStream> events, std::shared_ptr<Alarm> alarm,
+            const RankEnvironment& ranks);
   // Blocks at most a little over kGoodbyeTimeout, and only while other ranks go on or the store
   // does not answer.
   ~PeerWatch();
@@ -60,10 +62,10 @@ class PeerWatch {
   PeerWatch& operator=(const PeerWatch&) = delete;
 
   // Raises the alarm and waits a little over kAnswerTimeout for the others' records. Says which
-  // ranks did not arrive at collective `sequence`, what each did last and whether it has ended, or
-  // that rank 0 and with it the store is gone. Returns at once what another rank has found out
-  // before. Does not throw.
-  Diagnosis explain_failure(int64_t sequence);
+  // ranks did not arrive at collective `sequence` of `group`, what each did last in it and whether
+  // it has ended, or that rank 0 and with it the store is gone. Returns at once what another rank
+  // has found out before. Does not throw.
+  Diagnosis explain_failure(std::shared_ptr<const GroupEntry> group, int64_t sequence);
 
   // Ends the group on all ranks: their next collective, or the one that they wait for, fails with
   // `diagnosis`, or with what another rank has found out before, which is returned. Waits a little

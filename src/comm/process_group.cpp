@@ -25,13 +25,13 @@ std::shared_ptr<::gloo::transport::Device> gloo_device(const RankEnvironment& ra
 }
 
 c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store>& store,
-                                            const RankEnvironment& ranks,
+                                            const RankEnvironment& ranks, const GroupPlace& place,
                                             std::chrono::milliseconds timeout, Alarm& alarm,
                                             std::shared_ptr<CollectiveLog> log) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(gloo_device(ranks));
   auto gloo = c10::make_intrusive<compat::GlooBackend>(
-      c10::make_intrusive<c10d::PrefixStore>("gloo", store), ranks.rank, ranks.world_size, options);
+      c10::make_intrusive<c10d::PrefixStore>("gloo", store), place.rank, place.world_size, options);
   auto abort = [backend = gloo.get()] { backend->close_connections(); };
   return watch_backend(std::move(gloo), std::move(abort), alarm, std::move(log));
 }
@@ -39,14 +39,15 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
 // The way of the rank's own kind of device: NCCL for GPUs.
 c10::intrusive_ptr<c10d::Backend> open_for_device(const c10::intrusive_ptr<c10d::Store>& store,
                                                   const ProcessState& state,
+                                                  const GroupPlace& place,
                                                   std::chrono::milliseconds timeout) {
   const device::DeviceBackend& backend = device::device_backend(state.device().type());
   if (const std::string id = backend.hardware_id(state.device()); !id.empty()) {
-    require_gpu_of_its_own(*store, state.rank(), state.world_size(), id + " of " + host_name());
+    require_gpu_of_its_own(*store, place.rank, place.world_size, id + " of " + host_name());
   }
   auto opened = backend.open_collectives({.store = store,
-                                          .rank = state.rank(),
-                                          .world_size = state.world_size(),
+                                          .rank = place.rank,
+                                          .world_size = place.world_size,
                                           .device = state.device(),
                                           .timeout = timeout});
   if (opened) return opened;
@@ -65,11 +66,15 @@ c10::intrusive_ptr<c10d::Backend> open_for_device(const c10::intrusive_ptr<c10d:
 
 c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
-    const ProcessGroupOptions& options, Alarm& alarm, std::shared_ptr<CollectiveLog> log) {
+    const ProcessGroupOptions& options, Alarm& alarm, std::shared_ptr<CollectiveLog> log,
+    const std::optional<GroupPlace>& in_group) {
+  const GroupPlace place =
+      in_group.value_or(GroupPlace{.rank = state.rank(), .world_size = state.world_size()});
   using BackendType = c10d::ProcessGroup::BackendType;
   try {
-    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, state.rank(), state.world_size());
-    const auto gloo = open_gloo(store, state.ranks(), *options.timeout, alarm, std::move(log));
+    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, place.rank, place.world_size);
+    const auto gloo =
+        open_gloo(store, state.ranks(), place, *options.timeout, alarm, std::move(log));
     // Connections that close make those fail that still connect: nobody leaves, or ends, before all
     // are connected.
     gloo->barrier()->wait();
@@ -78,7 +83,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
       if (options.cuda_backend == CudaBackend::kGloo) {
         group->setBackend(kind, BackendType::GLOO, gloo);
       } else {
-        const auto own = open_for_device(store, state, *options.timeout);
+        const auto own = open_for_device(store, state, place, *options.timeout);
         group->setBackend(kind, c10d::ProcessGroup::strToBackendType(own->getBackendName()), own);
       }
     }

@@ -11,6 +11,7 @@
 #include "accelerate/errors.h"
 #include "base/fnv1a.h"
 #include "comm/activity.h"
+#include "comm/agreement.h"
 #include "comm/rendezvous.h"
 
 namespace accelerate::comm {
@@ -18,9 +19,6 @@ namespace {
 
 using detail::OperandNode;
 using detail::Operands;
-
-constexpr char kReady = '+';
-constexpr char kProblem = '!';
 
 int64_t hash_of(std::string_view text) { return static_cast<int64_t>(fnv1a(text)); }
 
@@ -62,19 +60,16 @@ class Reader {
 
 // What one rank is about to do.
 struct Intent {
-  std::string problem{};
-  std::string hint{};
   std::string name{};
   std::vector<OperandNode> nodes{};
 };
 
-std::string operands_message(const Operands& operands) {
-  std::string message(1, operands.problem.empty() ? kReady : kProblem);
+// Throws what is wrong with this rank's own.
+std::string describe_operands(const Operands& operands) {
   if (!operands.problem.empty()) {
-    write(message, operands.problem);
-    write(message, operands.hint);
-    return message;
+    throw UsageError({.what = operands.problem, .where = operands.where, .hint = operands.hint});
   }
+  std::string message;
   write(message, operands.name);
   write(message, static_cast<int64_t>(operands.nodes.size()));
   for (const OperandNode& node : operands.nodes) {
@@ -88,13 +83,7 @@ std::string operands_message(const Operands& operands) {
 
 Intent intent_of(std::string_view message) {
   Intent intent;
-  const char kind = message.empty() ? kReady : message.front();
-  Reader reader(message.substr(std::min<size_t>(1, message.size())));
-  if (kind == kProblem) {
-    intent.problem = reader.text();
-    intent.hint = reader.text();
-    return intent;
-  }
+  Reader reader(message);
   intent.name = reader.text();
   const int64_t count = reader.number();
   for (int64_t i = 0; i < count; ++i) {
@@ -158,22 +147,6 @@ std::string list_camps(const std::vector<Camp>& camps, const char* one, const ch
     text += list_ranks(camp.ranks) + ' ' + (camp.ranks.size() == 1 ? one : many) + ' ' + camp.text;
   }
   return text;
-}
-
-// Throws if some ranks cannot take part.
-void require_ready(const std::vector<Intent>& intents, const std::string& where) {
-  std::vector<int> ranks;
-  const Intent* first = nullptr;
-  for (size_t rank = 0; rank < intents.size(); ++rank) {
-    if (intents[rank].problem.empty()) continue;
-    if (first == nullptr) first = &intents[rank];
-    if (intents[rank].problem == first->problem) ranks.push_back(static_cast<int>(rank));
-  }
-  if (first == nullptr) return;
-  const bool everywhere = ranks.size() == intents.size();
-  throw UsageError({.what = (everywhere ? "" : "on " + list_ranks(ranks) + ": ") + first->problem,
-                    .where = where,
-                    .hint = first->hint});
 }
 
 void require_same_operation(const std::vector<Intent>& intents, const std::string& where) {
@@ -241,24 +214,26 @@ void require_fit(const std::vector<Intent>& intents, Fit fit, const std::string&
   }
 }
 
-std::vector<Intent> exchange(Communicator& ranks, const std::string& message, int64_t longest) {
+// What all ranks say, with zeros behind it.
+std::vector<std::string> exchange(Communicator& ranks, const std::string& message,
+                                  int64_t longest) {
   at::Tensor own = at::zeros({longest}, at::kByte);
   std::memcpy(own.data_ptr(), message.data(), message.size());
-  std::vector<Intent> intents;
+  std::vector<std::string> messages;
   for (const at::Tensor& other : ranks.all_gather(own)) {
-    intents.push_back(intent_of(
-        {static_cast<const char*>(other.data_ptr()), static_cast<size_t>(other.numel())}));
+    messages.emplace_back(static_cast<const char*>(other.data_ptr()),
+                          static_cast<size_t>(other.numel()));
   }
-  return intents;
+  return messages;
 }
 
 AgreedSizes compare(Communicator& ranks, const Operands& operands, Fit fit) {
   const std::string& where = operands.where;
-  if (ranks.world_size() == 1) {
-    require_ready({Intent{.problem = operands.problem, .hint = operands.hint}}, where);
-    return AgreedSizes(operands);
-  }
-  const std::string message = operands_message(operands);
+  if (ranks.world_size() == 1 && operands.problem.empty()) return AgreedSizes(operands);
+  const RankOutcome own = attempt([&] { return describe_operands(operands); });
+  const TogetherOptions told{.retell = told_at(where)};
+  if (ranks.world_size() == 1) require_no_failure(ranks, {own.message}, own, told);
+  const std::string& message = own.message;
   const at::Tensor summary =
       at::tensor({hash_of(message), static_cast<int64_t>(message.size())}, at::kLong);
   int64_t longest = 0;
@@ -269,8 +244,10 @@ AgreedSizes compare(Communicator& ranks, const Operands& operands, Fit fit) {
   }
   if (equal) return AgreedSizes(operands);
 
-  std::vector<Intent> intents = exchange(ranks, message, longest);
-  require_ready(intents, where);
+  const std::vector<std::string> messages = exchange(ranks, message, longest);
+  require_no_failure(ranks, messages, own, told);
+  std::vector<Intent> intents;
+  for (const std::string& other : messages) intents.push_back(intent_of(result_in(other)));
   require_same_operation(intents, where);
   require_fit(intents, fit, where);
   std::vector<std::vector<OperandNode>> nodes;

@@ -13,7 +13,7 @@ namespace accelerate::comm {
 void check_devices(Communicator& ranks, detail::Operands& operands) {
   for (size_t tensor = 0; tensor < operands.tensors.size(); ++tensor) {
     try {
-      ranks.impl().require_tensor(*operands.tensors[tensor], operands.where.c_str());
+      impl_of(ranks).require_tensor(*operands.tensors[tensor], operands.where.c_str());
     } catch (const UsageError& error) {
       operands.refuse(operands.nodes[operands.tensor_nodes[tensor]],
                       "cannot be sent: " + error.message(), error.hint());

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -88,7 +89,7 @@ class PendingWorks {
     const std::lock_guard lock(mutex_);
     const auto found = pending_.find(work.get());
     if (found != pending_.end()) {
-      log_->end_exchange(found->second.number);
+      end_exchange(found->second);
       pending_.erase(found);
     }
     if (pending_.empty()) idle_.notify_all();
@@ -100,9 +101,9 @@ class PendingWorks {
     {
       const std::lock_guard lock(mutex_);
       why_ = why;
-      for (const auto& [address, pending] : pending_) {
+      for (auto& [address, pending] : pending_) {
         works.push_back(pending.work);
-        log_->end_exchange(pending.number);  // nobody waits for it any more
+        end_exchange(pending);  // nobody waits for it any more
       }
       idle_.notify_all();  // there is no use in waiting any more
     }
@@ -132,8 +133,13 @@ class PendingWorks {
  private:
   struct Pending {
     WatchedWorkPtr work;
-    int64_t number;  // in the log
+    std::optional<int> line;  // in the log, while somebody waits for it
   };
+
+  void end_exchange(Pending& pending) {
+    if (pending.line) log_->end_exchange(*pending.line);
+    pending.line.reset();
+  }
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable idle_;

@@ -1,5 +1,4 @@
 #include <ATen/ops/full.h>
-#include <c10/util/Exception.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -14,6 +13,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/process_control.h"
+#include "comm/agreement.h"
 #include "comm/communicator_impl.h"
 
 namespace accelerate {
@@ -50,7 +50,7 @@ class Heartbeat {
     const auto waited =
         std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - done_since_);
     log(LogLevel::kWarning, "waiting for other ranks since " + std::to_string(waited.count()) +
-                                " s: " + ranks_.impl().log().latest().operation);
+                                " s: " + comm::impl_of(ranks_).log().latest().operation);
     next_notice_ *= comm::PeerWatch::kNoticeFactor;
   }
 
@@ -78,44 +78,14 @@ class Heartbeat {
   std::chrono::seconds next_notice_ = comm::PeerWatch::kFirstNotice;
 };
 
-std::exception_ptr error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (...) {
-    return std::current_exception();
-  }
-  return nullptr;
-}
-
-std::string text_of_failure(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Error& known) {
-    return known.message();
-  } catch (const c10::Error& of_torch) {
-    return of_torch.what_without_backtrace();
-  } catch (const std::exception& other) {
-    return other.what();
-  } catch (...) {
-    return "an exception that is not a std::exception";
-  }
-}
-
-// Collective. Throws CommError where another rank has failed and this one has not.
-void throw_failure_of_others(Communicator& ranks, const std::exception_ptr& own) {
-  std::string outcome;  // empty: all went well
-  if (own) outcome.append("!").append(text_of_failure(own));
-  const auto all = ranks.all_gather_bytes(outcome);
-  if (own) return;
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank].empty()) continue;
-    const std::string name = "rank " + std::to_string(rank);
-    CommError error({.what = "the work of " + name + " failed: " + all[rank].substr(1),
-                     .where = "without_timeout",
-                     .hint = "see the message of " + name});
-    error.set_rank(ranks.rank(), ranks.world_size());
-    throw error;
-  }
+// What the ranks throw whose own work went well.
+[[noreturn]] void tell_of_failed_work(const Communicator& ranks, const comm::RankFailure& failure) {
+  const std::string name = "rank " + std::to_string(failure.rank);
+  CommError error({.what = "the work of " + name + " failed: " + failure.info.what,
+                   .where = "without_timeout",
+                   .hint = "see the message of " + name});
+  error.set_rank(ranks.rank(), ranks.world_size());
+  throw error;
 }
 
 }  // namespace
@@ -124,14 +94,25 @@ void without_timeout(Communicator& communicator, const std::function<void()>& wo
   if (communicator.world_size() == 1) return work();
   Heartbeat heartbeat(communicator);
   std::exception_ptr lost;
-  const auto beat = [&] { lost = error_of([&] { heartbeat.run(); }); };
+  const auto beat = [&] {
+    try {
+      heartbeat.run();
+    } catch (...) {
+      lost = std::current_exception();
+    }
+  };
   std::optional<std::thread> thread;
   try {
     thread.emplace(beat);
   } catch (const std::system_error&) {
     thread.reset();  // no thread to be had: the others learn of this rank when it is done
   }
-  const std::exception_ptr own = error_of(work);
+  std::exception_ptr own;
+  try {
+    work();
+  } catch (...) {
+    own = std::current_exception();
+  }
   heartbeat.set_done(own == nullptr);
   if (thread) {
     thread->join();
@@ -139,8 +120,12 @@ void without_timeout(Communicator& communicator, const std::function<void()>& wo
     beat();
   }
   if (lost) std::rethrow_exception(lost);
-  if (!heartbeat.all_ended_well()) throw_failure_of_others(communicator, own);
-  if (own) std::rethrow_exception(own);
+  if (heartbeat.all_ended_well()) return;
+  comm::together(communicator,
+                 [&] {
+                   if (own) std::rethrow_exception(own);
+                 },
+                 {.keep_own = true, .retell = tell_of_failed_work});
 }
 
 }  // namespace accelerate

@@ -87,7 +87,7 @@ bool needs_gradient(const at::Tensor& input) { return input.defined() && input.r
 constexpr int kLeastWarmupOfRanks = 11;
 
 bool exchanges_on_device(Communicator& communicator, const device::DeviceBackend& backend) {
-  const auto ranks = communicator.impl().group()->getBackend(backend.type());
+  const auto ranks = comm::impl_of(communicator).group()->getBackend(backend.type());
   return backend.records_collectives(ranks->getBackendName());
 }
 

@@ -220,8 +220,9 @@ TEST_F(CudaPrecision, HooksRunOnNccl) {
     set_seed(11);
     comm::Alarm alarm;
     expect_hooks_average(
-        comm::open_process_group(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-                                 std::make_shared<comm::CollectiveLog>()),
+        comm::open_process_group(
+            meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+            std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>())),
         0);
   });
 }

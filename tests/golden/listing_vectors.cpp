@@ -30,6 +30,7 @@ namespace {
                                        "launch_options.json",
                                        "local_sgd.json",
                                        "pad_input_tensors.json",
+                                       "parallelism_config_mesh.json",
                                        "scheduler.json",
                                        "seedable_random_sampler.json",
                                        "should_reduce_batch_size.json",

@@ -7,14 +7,24 @@
 
 namespace accelerate::detail {
 
-// Runs `call` and stamps the errors of this library that pass through with the rank that `ranks`
-// has: a Communicator, a ProcessState, anything with rank() and world_size().
+// Stamps `error` with the rank that `ranks` has: a ProcessState, anything with rank() and
+// world_size(), or a Communicator, whose rank in the job counts.
+template <class Ranks>
+void stamp(Error& error, const Ranks& ranks) {
+  if constexpr (requires { ranks.global_rank(); }) {
+    error.set_rank(ranks.global_rank(), ranks.global_size());
+  } else {
+    error.set_rank(ranks.rank(), ranks.world_size());
+  }
+}
+
+// Runs `call` and stamps the errors of this library that pass through.
 template <class Ranks, class Call>
 decltype(auto) stamped(const Ranks& ranks, Call&& call) {
   try {
     return std::forward<Call>(call)();
   } catch (Error& error) {
-    error.set_rank(ranks.rank(), ranks.world_size());
+    stamp(error, ranks);
     throw;
   }
 }
@@ -23,7 +33,7 @@ decltype(auto) stamped(const Ranks& ranks, Call&& call) {
 template <class Ranks>
 [[noreturn]] void throw_usage_error(const Ranks& ranks, ErrorInfo info) {
   UsageError error(std::move(info));
-  error.set_rank(ranks.rank(), ranks.world_size());
+  stamp(error, ranks);
   throw error;
 }
 
