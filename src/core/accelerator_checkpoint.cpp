@@ -42,6 +42,9 @@ TrainingState Accelerator::Impl::training_state() {
                                ++loads;
                                if (updates) updates->abandon();
                                window->adopt_loaded();
+                               for (const PreparedOptimizer& prepared : optimizers->live()) {
+                                 prepared.strategy().parameters_loaded();
+                               }
                              }};
   // Schedulers whose optimizer was destroyed are dropped.
   for (const auto& find : schedulers) {

@@ -12,6 +12,7 @@
 #include "accelerate/accelerator.h"
 #include "accelerate/log.h"
 #include "comm/activity.h"
+#include "comm/agreement.h"
 #include "core/accelerator_impl.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"
@@ -58,14 +59,14 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
   if (!dispatch && (state.epoch != 0 || state.position != 0)) {
     own << ", standing at " << state.position << " of epoch " << state.epoch;
   }
-  const std::vector<std::string> all = ranks.all_gather_bytes(own.str());
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw UsageError({.what = "the ranks' loaders differ: rank 0 has " + all[0] + ", rank " +
-                              std::to_string(rank) + " has " + all[rank],
-                      .where = "prepare",
-                      .hint = "give all ranks the same data and options"});
-  }
+  comm::require_same(ranks, own.str(), [](const comm::RankDifference& difference) {
+    return ErrorInfo{.what = "the ranks' loaders differ: rank " +
+                             std::to_string(difference.first_rank) + " has " + difference.first +
+                             ", rank " + std::to_string(difference.rank) + " has " +
+                             difference.other,
+                     .where = "prepare",
+                     .hint = "give all ranks the same data and options"};
+  });
 }
 
 // "batch 128 = 64 x 2 ranks"; empty where there is one rank or the size is not known.

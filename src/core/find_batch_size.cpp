@@ -1,7 +1,5 @@
 #include "accelerate/find_batch_size.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/tensor.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -15,34 +13,26 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/memory.h"
+#include "comm/agreement.h"
 
 namespace accelerate {
 namespace {
 
-// How an attempt ended on one rank; what counts for all is the highest.
-enum class Outcome : int64_t { kFits, kLostPeer, kOutOfMemory, kFailed };
+// How an attempt ended on a rank that does not fail the search: "" if it fits.
+constexpr const char* kTooLarge = "memory";
+constexpr const char* kLostPeer = "peer";  // perhaps because that one ran out of memory
 
-Outcome outcome_of(const std::exception_ptr& error) {
-  if (!error) return Outcome::kFits;
+// Throws other errors.
+std::string outcome_of(const std::exception_ptr& error) {
+  if (!error) return {};
   try {
     std::rethrow_exception(error);
   } catch (const CommError&) {
-    return Outcome::kLostPeer;
+    return kLostPeer;
   } catch (const std::exception& exception) {
-    return should_reduce_batch_size(exception) ? Outcome::kOutOfMemory : Outcome::kFailed;
-  } catch (...) {
-    return Outcome::kFailed;
+    if (!should_reduce_batch_size(exception)) throw;
+    return kTooLarge;
   }
-}
-
-std::vector<Outcome> on_all_ranks(Outcome outcome, Communicator* communicator) {
-  if (communicator == nullptr) return {outcome};
-  std::vector<Outcome> outcomes;
-  for (const at::Tensor& each :
-       communicator->all_gather(at::tensor({static_cast<int64_t>(outcome)}))) {
-    outcomes.push_back(static_cast<Outcome>(each.item<int64_t>()));
-  }
-  return outcomes;
 }
 
 // With the rank, where there are several.
@@ -95,16 +85,28 @@ int64_t BatchSizeSearch::next() {
 }
 
 bool BatchSizeSearch::succeeded(const std::exception_ptr& error) {
-  const auto outcomes = on_all_ranks(outcome_of(error), options_.communicator.get());
-  const auto worst = std::ranges::max_element(outcomes);
-  if (*worst == Outcome::kFits) return true;
-  if (*worst != Outcome::kOutOfMemory) {
-    if (error && outcome_of(error) == *worst) std::rethrow_exception(error);
-    throw_on_rank(options_.communicator.get(),
-                  CommError({.what = "rank " + std::to_string(worst - outcomes.begin()) +
-                                     " failed with batch size " + std::to_string(batch_size_),
+  Communicator* ranks = options_.communicator.get();
+  const auto blame = [&](int64_t rank) {
+    throw_on_rank(ranks,
+                  CommError({.what = "rank " + std::to_string(rank) + " failed with batch size " +
+                                     std::to_string(batch_size_),
                              .where = "find_executable_batch_size",
                              .hint = "see the error of that rank"}));
+  };
+  const auto own = [&] { return outcome_of(error); };
+  const std::vector<std::string> outcomes =
+      ranks == nullptr ? std::vector<std::string>{own()}
+                       : comm::gather_together(
+                             *ranks, own,
+                             {.keep_own = true,
+                              .retell = [&](const Communicator&, const comm::RankFailure& failure) {
+                                blame(failure.rank);
+                              }});
+  if (std::ranges::find(outcomes, kTooLarge) == outcomes.end()) {
+    const auto lost = std::ranges::find(outcomes, kLostPeer);
+    if (lost == outcomes.end()) return true;
+    if (error) std::rethrow_exception(error);
+    blame(lost - outcomes.begin());
   }
   const int64_t smaller = options_.reduce(batch_size_);
   if (smaller >= batch_size_) {

@@ -178,7 +178,7 @@ void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& t
   checkpoint::StateParts parts;
   parts.push_back(checkpoint::save_models(std::move(models), options.safe_serialization));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
-                                              optimizers_elsewhere()));
+                                              optimizers_elsewhere(), state_.rank()));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::scaler_part(training.scaler));
   parts.push_back(checkpoint::loaders_part(training.loaders));
@@ -282,7 +282,7 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
   parts.push_back(checkpoint::load_models(std::move(models), all_are_here));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
-                                              optimizers_elsewhere()));
+                                              optimizers_elsewhere(), state_.rank()));
   parts.push_back(checkpoint::scaler_part(training.scaler));
   parts.push_back(checkpoint::loaders_part(training.loaders));
   parts.push_back(iteration_of_project());

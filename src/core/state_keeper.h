@@ -63,9 +63,9 @@ class StateKeeper {
   // Throws CheckpointError if there is one of the series with the number of `next` or a higher one.
   void require_last_of_series(const std::filesystem::path& next) const;
   // In what all ranks must agree.
-  std::vector<checkpoint::Fact> facts_of_save(const TrainingState& training,
-                                              const std::filesystem::path& directory,
-                                              const SaveOptions& options) const;
+  std::vector<comm::Fact> facts_of_save(const TrainingState& training,
+                                        const std::filesystem::path& directory,
+                                        const SaveOptions& options) const;
   void run_hooks(std::vector<ModelToSave>& models, const std::filesystem::path& directory) const;
   // Collective; see there.
   void settle_last_save();

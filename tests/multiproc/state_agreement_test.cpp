@@ -15,8 +15,6 @@ namespace accelerate::test {
 namespace {
 
 using checkpoint::agree;
-using checkpoint::caught;
-using checkpoint::caught_on_all;
 using checkpoint::SaveGroup;
 using checkpoint::SaveJob;
 using testing::AllOf;
@@ -139,28 +137,15 @@ TEST_F(StateAgreement, ARankMayTakeLongerThanTheTimeoutToTakeTheStateOver) {
   });
 }
 
-TEST_F(StateAgreement, WorkEndsTogetherAndKeepsItsErrors) {
-  run(2, [&](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
-    Communicator& ranks = accelerator.communicator();
-    EXPECT_EQ(caught_on_all(ranks, [] {}), nullptr);
-    const auto error = caught_on_all(ranks, [&] {
-      if (rank.rank == 1) throw std::runtime_error("only here");
-    });
-    EXPECT_EQ(error != nullptr, rank.rank == 1);
-    ranks.barrier();
-  });
-}
-
 TEST_F(StateAgreement, AnyErrorOfOneRankIsTheSameErrorOnAll) {
   run(2, [&](const Rank& rank) {
     Accelerator accelerator(on_cpu());
     Communicator& ranks = accelerator.communicator();
     const auto error_of = [&](auto fail) {
       return thrown_by<CheckpointError>([&] {
-        agree(ranks, caught([&] {
-                if (rank.rank == 1) fail();
-              }));
+        agree(ranks, [&] {
+          if (rank.rank == 1) fail();
+        });
       });
     };
     EXPECT_THAT(error_of([] { throw std::bad_alloc(); }), HasSubstr("[rank 1 of 2]"));
@@ -168,9 +153,9 @@ TEST_F(StateAgreement, AnyErrorOfOneRankIsTheSameErrorOnAll) {
                 AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("another group is lost")));
     EXPECT_THAT(error_of([] { throw 7; }), HasSubstr("not a std::exception"));
     EXPECT_THAT(thrown_by<UsageError>([&] {
-                  agree(ranks, caught([&] {
-                          if (rank.rank == 0) throw UsageError({.what = "wrong order"});
-                        }));
+                  agree(ranks, [&] {
+                    if (rank.rank == 0) throw UsageError({.what = "wrong order"});
+                  });
                 }),
                 AllOf(HasSubstr("[rank 0 of 2]"), HasSubstr("wrong order")));
     ranks.barrier();
@@ -185,10 +170,10 @@ TEST_F(StateAgreement, WhatFailedIsTakenBackBeforeTheErrorIsSeen) {
     std::filesystem::create_directory(own);
     ranks.barrier();
     thrown_by<CheckpointError>([&] {
-      agree(ranks, caught([&] {
-              if (rank.rank == 2) throw std::runtime_error("no");
-            }),
-            [&] { std::filesystem::remove(own); });
+      const auto fail = [&] {
+        if (rank.rank == 2) throw std::runtime_error("no");
+      };
+      agree(ranks, fail, {.take_back = [&] { std::filesystem::remove(own); }});
     });
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
   });

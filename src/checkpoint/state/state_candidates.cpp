@@ -95,7 +95,7 @@ std::string to_text(int group, const std::vector<Candidate>& candidates) {
     fields.push_back(candidate.directory.string());
     fields.push_back(candidate.save_id);
   }
-  return to_fields(fields);
+  return comm::to_fields(fields);
 }
 
 std::vector<Candidate> from_text(const std::vector<std::string>& fields) {
@@ -126,14 +126,15 @@ std::vector<Candidate> load_candidates(const path& directory, const path& series
 std::vector<path> agreed_candidates(Communicator& ranks, const SaveGroup& group,
                                     const std::function<std::vector<Candidate>()>& own) {
   std::string text;
-  agree(ranks, caught_on_all(ranks, [&] {
-          if (group.is_leader) text = to_text(group.id, own());
-        }));
+  const auto find = [&] {
+    if (group.is_leader) text = to_text(group.id, own());
+  };
+  agree(ranks, find, {.takes_long = true});
   std::vector<std::vector<Candidate>> of_leaders;
   std::vector<Candidate> of_own_leader;
   for (const std::string& fields : ranks.all_gather_bytes(text)) {
     if (fields.empty()) continue;
-    const std::vector<std::string> of_leader = from_fields(fields);
+    const std::vector<std::string> of_leader = comm::from_fields(fields);
     of_leaders.push_back(from_text(of_leader));
     if (of_leader[0] == std::to_string(group.id)) of_own_leader = of_leaders.back();
   }
@@ -146,12 +147,12 @@ std::vector<path> agreed_candidates(Communicator& ranks, const SaveGroup& group,
     });
     if (all_have_it) common.push_back(candidate.directory);
   }
-  agree(ranks, caught([&] {
-          if (!common.empty()) return;
-          throw CheckpointError({.what = "the nodes have no checkpoint of one save in common",
-                                 .where = "load_state",
-                                 .hint = "name a directory that all of them have"});
-        }));
+  agree(ranks, [&] {
+    if (!common.empty()) return;
+    throw CheckpointError({.what = "the nodes have no checkpoint of one save in common",
+                           .where = "load_state",
+                           .hint = "name a directory that all of them have"});
+  });
   return common;
 }
 

@@ -50,9 +50,10 @@ path first_undamaged(Communicator& ranks, const SaveGroup& group,
                      const std::vector<path>& candidates, const LoadOptions& options) {
   for (size_t i = 0;; ++i) {
     try {
-      agree(ranks, caught_on_all(ranks, [&] {
-              if (group.is_leader) require_undamaged(candidates[i], options.verify_data);
-            }));
+      const auto check = [&] {
+        if (group.is_leader) require_undamaged(candidates[i], options.verify_data);
+      };
+      agree(ranks, check, {.takes_long = true});
       return candidates[i];
     } catch (const CheckpointError& error) {  // on all ranks alike
       if (!options.fall_back || i + 1 == candidates.size()) throw;
@@ -99,8 +100,8 @@ void take_over(const path& directory, const std::function<void()>& step) {
     throw;
   } catch (...) {
     throw CheckpointError(
-        {.what =
-             "the state was read but could not be applied: " + cause_text(std::current_exception()),
+        {.what = "the state was read but could not be applied: " +
+                 comm::text_of(std::current_exception()),
          .where = directory.string(),
          .hint = "some objects have the loaded state already, others do not: load again, or end "
                  "the program"});
@@ -117,29 +118,30 @@ std::optional<StateReader> load_checkpoint(Communicator& ranks, const SaveGroup&
   std::optional<StateReader> reader;
   StateParts parts;
   // Hooks may talk to other ranks; what only reads may take its time.
-  agree(ranks, caught([&] {
-          reader.emplace(directory, ranks.rank(), ranks.world_size(), options.strict);
-          parts = steps.parts(reader->directory());
-        }));
-  agree(ranks, caught_on_all(ranks, [&] { check_all(parts, *reader); }));
+  agree(ranks, [&] {
+    reader.emplace(directory, ranks.rank(), ranks.world_size(), options.strict);
+    parts = steps.parts(reader->directory());
+  });
+  agree(ranks, [&] { check_all(parts, *reader); }, {.takes_long = true});
   try {
-    agree(ranks, caught([&] {
-            for (const auto& part : parts) part->try_apply();
-          }));
+    agree(ranks, [&] {
+      for (const auto& part : parts) part->try_apply();
+    });
   } catch (...) {
     for (const auto& part : parts) part->undo();
     throw;
   }
   if (steps.begin) steps.begin(directory);
   const auto together = [&](const std::function<void()>& step) {
-    agree(ranks, caught([&] { take_over(directory, step); }));
+    agree(ranks, [&] { take_over(directory, step); });
   };
   for (const auto& part : parts) part->exchange(together);
-  agree(ranks, caught_on_all(ranks, [&] {
-          take_over(directory, [&] {
-            for (const auto& part : parts) part->apply();
-          });
-        }));
+  const auto apply = [&] {
+    take_over(directory, [&] {
+      for (const auto& part : parts) part->apply();
+    });
+  };
+  agree(ranks, apply, {.takes_long = true});
   return reader;
 }
 

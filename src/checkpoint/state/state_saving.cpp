@@ -6,9 +6,9 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "base/library_version.h"
 #include "base/random_id.h"
 #include "checkpoint/state/state_agreement.h"
-#include "compat/library_version.h"
 #include "files/durable/durable_file.h"
 
 namespace accelerate::checkpoint {
@@ -47,30 +47,31 @@ SaveJob SaveJob::begin(Communicator& ranks, const SaveGroup& group,
                        const std::function<SaveTarget()>& target) {
   std::unique_ptr<files::CheckpointWriter> writer;
   std::string own;  // of a leader: its group, the two directories, and an id
-  const auto problem = caught_on_all(ranks, [&] {
+  const auto open = [&] {
     if (!group.is_leader) return;
     const SaveTarget wanted = target();
     writer = std::make_unique<files::CheckpointWriter>(
         wanted.directory, files::WriterOptions{.total_limit = wanted.total_limit});
-    own = to_fields({std::to_string(group.id), writer->directory().string(),
-                     writer->final_directory().string(), random_id()});
-  });
-  agree(ranks, problem, [&] { writer.reset(); });
+    own = comm::to_fields({std::to_string(group.id), writer->directory().string(),
+                           writer->final_directory().string(), random_id()});
+  };
+  const auto remove = [&] { writer.reset(); };
+  agree(ranks, open, {.takes_long = true, .take_back = remove});
   std::vector<std::string> place;
   std::string save_id;  // that of the first leader counts for all
   for (const std::string& fields : ranks.all_gather_bytes(own)) {
     if (fields.empty()) continue;
-    std::vector<std::string> of_leader = from_fields(fields);
+    std::vector<std::string> of_leader = comm::from_fields(fields);
     if (save_id.empty()) save_id = of_leader[3];
     if (of_leader[0] == std::to_string(group.id)) place = std::move(of_leader);
   }
-  agree(ranks, caught([&] {
-          if (!place.empty()) return;
-          throw CheckpointError({.what = "no rank of this node leads the save",
-                                 .where = "save_state",
-                                 .hint = "start the ranks of each node with LOCAL_RANK from 0 on"});
-        }),
-        [&] { writer.reset(); });
+  const auto require_leader = [&] {
+    if (!place.empty()) return;
+    throw CheckpointError({.what = "no rank of this node leads the save",
+                           .where = "save_state",
+                           .hint = "start the ranks of each node with LOCAL_RANK from 0 on"});
+  };
+  agree(ranks, require_leader, {.take_back = remove});
   return SaveJob(group, std::move(writer), place[1], place[2], std::move(save_id));
 }
 
@@ -87,8 +88,8 @@ std::vector<std::string> SaveJob::gather_records(Communicator& ranks,
                                                  const std::string& own) const {
   std::vector<std::string> records;
   for (const std::string& fields :
-       ranks.all_gather_bytes(to_fields({std::to_string(group_.id), own}))) {
-    std::vector<std::string> of_rank = from_fields(fields);
+       ranks.all_gather_bytes(comm::to_fields({std::to_string(group_.id), own}))) {
+    std::vector<std::string> of_rank = comm::from_fields(fields);
     const bool shares_directory = of_rank[0] == std::to_string(group_.id);
     records.push_back(shares_directory ? std::move(of_rank[1]) : std::string());
   }
@@ -98,22 +99,25 @@ std::vector<std::string> SaveJob::gather_records(Communicator& ranks,
 void SaveJob::write(Communicator& ranks) {
   const auto remove = [&] { writer_.reset(); };
   std::string own;
-  agree(ranks, caught_on_all(ranks, [&] { own = write_own_files(); }), remove);
+  agree(ranks, [&] { own = write_own_files(); }, {.takes_long = true, .take_back = remove});
   const std::vector<std::string> records = gather_records(ranks, own);
-  const auto on_leaders = [&](const std::function<void()>& step) {
-    return caught_on_all(ranks, [&] {
+  const auto on_leaders = [&](const std::function<void()>& step,
+                              const std::function<void()>& undo) {
+    const auto work = [&] {
       if (writer_) step();
-    });
+    };
+    agree(ranks, work, {.takes_long = true, .take_back = undo});
   };
-  agree(ranks, on_leaders([&] { writer_->prepare(manifest(records)); }), remove);
-  agree(ranks, on_leaders([&] { writer_->publish(); }), [&] { take_back(); });
+  on_leaders([&] { writer_->prepare(manifest(records)); }, remove);
+  on_leaders([&] { writer_->publish(); }, [&] { take_back(); });
   // It is there on all nodes: only now may an old one go.
-  agree(ranks, on_leaders([&] {
-          for (const std::string& sentence : writer_->finish().left_over) {
-            log(LogLevel::kWarning, sentence);
-          }
-          writer_.reset();  // gives the lock back before anybody returns
-        }));
+  const auto finish = [&] {
+    for (const std::string& sentence : writer_->finish().left_over) {
+      log(LogLevel::kWarning, sentence);
+    }
+    writer_.reset();  // gives the lock back before anybody returns
+  };
+  on_leaders(finish, nullptr);
 }
 
 void SaveJob::take_back() {
@@ -128,7 +132,7 @@ void SaveJob::take_back() {
 }
 
 files::Manifest SaveJob::manifest(const std::vector<std::string>& records_of_ranks) const {
-  files::Manifest manifest{.library_version = compat::library_version(),
+  files::Manifest manifest{.library_version = library_version(),
                            .world_size = static_cast<int64_t>(records_of_ranks.size()),
                            .step = step_,
                            .state = snapshot_.facts()};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 
 namespace accelerate {
 namespace {
@@ -42,21 +43,20 @@ std::vector<std::string> lines_of(const std::string& text) {
 }  // namespace
 
 void require_same_model(const torch::nn::Module& module, Communicator& communicator) {
-  const std::vector<std::string> all = communicator.all_gather_bytes(describe(module));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    const auto first = lines_of(all[0]);
-    const auto other = lines_of(all[rank]);
+  comm::require_same(communicator, describe(module), [](const comm::RankDifference& difference) {
+    const auto first = lines_of(difference.first);
+    const auto other = lines_of(difference.other);
     size_t line = 0;
     while (line < first.size() && line < other.size() && first[line] == other[line]) ++line;
     const auto at = [&](const std::vector<std::string>& lines) {
       return line < lines.size() ? lines[line] : std::string("nothing more");
     };
-    throw UsageError({.what = "the ranks hold different models: rank 0 has " + at(first) +
-                              ", rank " + std::to_string(rank) + " has " + at(other),
-                      .where = "prepare",
-                      .hint = "build the same model on all ranks"});
-  }
+    return ErrorInfo{.what = "the ranks hold different models: rank " +
+                             std::to_string(difference.first_rank) + " has " + at(first) +
+                             ", rank " + std::to_string(difference.rank) + " has " + at(other),
+                     .where = "prepare",
+                     .hint = "build the same model on all ranks"};
+  });
 }
 
 }  // namespace accelerate

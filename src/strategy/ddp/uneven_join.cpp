@@ -6,6 +6,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/log.h"
+#include "comm/agreement.h"
 #include "comm/process_group.h"
 
 namespace accelerate::detail {
@@ -172,14 +173,14 @@ void UnevenJoin::require_same_join() {
   const std::string own = std::to_string(members_.size()) + " models, divisor " +
                           std::to_string(static_cast<int>(options_.divide_by)) +
                           (options_.throw_on_early_end ? ", throw_on_early_end" : "");
-  const std::vector<std::string> all = communicator_->all_gather_bytes(own);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    refuse({.what = "the ranks join differently: rank 0 with " + all[0] + ", rank " +
-                    std::to_string(rank) + " with " + all[rank],
-            .where = "join_uneven_inputs",
-            .hint = "pass the same models and options on all ranks"});
-  }
+  comm::require_same(*communicator_, own, [](const comm::RankDifference& difference) {
+    return ErrorInfo{.what = "the ranks join differently: rank " +
+                             std::to_string(difference.first_rank) + " with " + difference.first +
+                             ", rank " + std::to_string(difference.rank) + " with " +
+                             difference.other,
+                     .where = "join_uneven_inputs",
+                     .hint = "pass the same models and options on all ranks"};
+  });
 }
 
 std::vector<UnevenJoin::Notice> UnevenJoin::gather_notices(const Notice& own) const {
@@ -240,7 +241,8 @@ std::vector<UnevenJoin::Notice> UnevenJoin::exchange(const Notice& own) {
 void UnevenJoin::refuse_for_all(const ErrorInfo& info) {
   try {
     (void)gather_notices(notice(Step::kRefused));
-    (void)communicator_->all_gather_bytes(info.what + "\n" + info.hint);
+    comm::together(*communicator_, [&] { throw UsageError(info); });
+  } catch (const UsageError&) {            // as told to the others
   } catch (const std::exception& error) {  // what this rank has to say counts more
     log(LogLevel::kWarning,
         std::string("the other ranks could not be told why this one leaves a join: ") +
@@ -250,14 +252,9 @@ void UnevenJoin::refuse_for_all(const ErrorInfo& info) {
 }
 
 void UnevenJoin::throw_refusal() {
-  const std::vector<std::string> refusals = communicator_->all_gather_bytes("");
-  const auto first = std::find_if(refusals.begin(), refusals.end(),
-                                  [](const std::string& refusal) { return !refusal.empty(); });
-  const std::string text = first == refusals.end() ? "" : *first;
-  refuse({.what = "on rank " + std::to_string(first - refusals.begin()) + ": " +
-                  text.substr(0, text.find('\n')),
-          .where = "join_uneven_inputs",
-          .hint = text.substr(std::min(text.find('\n'), text.size() - 1) + 1)});
+  const auto where = "join_uneven_inputs";
+  comm::together(*communicator_, [] {}, {.retell = comm::told_at(where)});
+  refuse({.what = "another rank refused to go on", .where = where, .hint = "see its message"});
 }
 
 std::string UnevenJoin::describe(const Notice& notice) const {

@@ -3,15 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <exception>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
-#include "accelerate/process_control.h"
+#include "comm/agreement.h"
 #include "transformers/models/allocation.h"
 #include "transformers/pretrained/checkpoint_reading.h"
 
@@ -37,37 +35,18 @@ json description_of(const LoadedModel& loaded) {
           {"message", report.message}};
 }
 
-// How it went on a rank, as a text for the others.
-json outcome_of(const std::function<json()>& work, std::exception_ptr& own) {
-  const auto failed = [&](const char* kind, const std::string& what, const std::string& where,
-                          const std::string& hint) {
-    own = std::current_exception();
-    return json{{"kind", kind}, {"what", what}, {"where", where}, {"hint", hint}};
-  };
-  try {
-    return {{"kind", "ok"}, {"value", work()}};
-  } catch (const DataError& error) {
-    return failed("data", error.message(), error.where(), error.hint());
-  } catch (const UsageError& error) {
-    return failed("usage", error.message(), error.where(), error.hint());
-  } catch (const Error& error) {
-    return failed("checkpoint", error.message(), error.where(), error.hint());
-  } catch (const std::exception& error) {
-    return failed("checkpoint", error.what(), "", "");
-  }
-}
-
-void throw_outcome(const json& outcome, int rank, int world_size) {
-  const ErrorInfo info{.what = outcome.at("what").get<std::string>(),
-                       .where = outcome.at("where").get<std::string>(),
-                       .hint = outcome.at("hint").get<std::string>()};
-  const auto thrown = [&](auto error) {
-    error.set_rank(rank, world_size);
-    throw std::move(error);
-  };
-  if (outcome.at("kind") == "data") thrown(DataError(info));
-  if (outcome.at("kind") == "usage") thrown(UsageError(info));
-  thrown(CheckpointError(info));
+// A rank that failed throws its own error, the others the same one; one that is not of this library
+// is about a checkpoint.
+comm::TogetherOptions while_loading() {
+  return {.without_timeout = true,
+          .keep_own = true,
+          .retell = [](const Communicator& ranks, const comm::RankFailure& failure) {
+            comm::RankFailure told = failure;
+            if (told.kind != comm::ErrorKind::kData && told.kind != comm::ErrorKind::kUsage) {
+              told.kind = comm::ErrorKind::kCheckpoint;
+            }
+            comm::throw_as_it_was(ranks, told);
+          }};
 }
 
 // A text that came from the files of one rank need not be UTF-8 in all its names.
@@ -96,16 +75,14 @@ std::string agreement_of(ModelTask task, const PretrainedOptions& options) {
 }
 
 void check_agreement(ModelTask task, const PretrainedOptions& options) {
-  const std::vector<std::string> all =
-      options.broadcast->all_gather_bytes(agreement_of(task, options));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    throw UsageError({.what = "rank " + std::to_string(rank) +
-                              " loads the model for another task, with other options or on another "
-                              "kind of device than rank 0",
-                      .where = "from_pretrained()",
-                      .hint = "give all ranks the same, or leave broadcast out"});
-  }
+  comm::require_same(
+      *options.broadcast, agreement_of(task, options), [](const comm::RankDifference& difference) {
+        return ErrorInfo{.what = "rank " + std::to_string(difference.rank) +
+                                 " loads the model for another task, with other options or on "
+                                 "another kind of device than rank 0",
+                         .where = "from_pretrained()",
+                         .hint = "give all ranks the same, or leave broadcast out"};
+      });
 }
 
 // The model on a rank that reads no files.
@@ -151,39 +128,17 @@ LoadedModel load_by_broadcast(ModelTask task, const std::string& name_or_folder,
   Communicator& group = *options.broadcast;
   const bool reads = group.rank() == 0;
   LoadedModel loaded;
-  std::exception_ptr own;
 
   // Files of any size, perhaps from the network: the others wait as long as it takes.
-  json read;
-  without_timeout(group, [&] {
-    if (!reads) return;
-    read = outcome_of(
-        [&] {
-          loaded = load_here(task, name_or_folder, options);
-          return description_of(loaded);
-        },
-        own);
-  });
-  const json heard = unpacked(group.broadcast_bytes(packed(read)));
-  if (own) std::rethrow_exception(own);
-  if (heard.at("kind") != "ok") throw_outcome(heard, 0, group.world_size());
-
-  json built = {{"kind", "ok"}};
-  without_timeout(group, [&] {
-    if (reads) return;
-    built = outcome_of(
-        [&] {
-          loaded = receive_model(task, heard.at("value"), options);
-          return json();
-        },
-        own);
-  });
-  const std::vector<std::string> all = group.all_gather_bytes(packed(built));
-  if (own) std::rethrow_exception(own);
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const json each = unpacked(all[rank]);
-    if (each.at("kind") != "ok") throw_outcome(each, static_cast<int>(rank), group.world_size());
-  }
+  const auto read = [&] {
+    loaded = load_here(task, name_or_folder, options);
+    return packed(description_of(loaded));
+  };
+  const json description = unpacked(comm::broadcast_together(group, 0, read, while_loading()));
+  const auto build = [&] {
+    if (!reads) loaded = receive_model(task, description, options);
+  };
+  comm::together(group, build, while_loading());
 
   const at::NoGradGuard no_gradient;
   for (const auto& item : get_state_dict(*loaded.model)) {
