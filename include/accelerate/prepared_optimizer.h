@@ -137,6 +137,7 @@ class ACCELERATE_EXPORT PreparedOptimizer {
   // The parameters that the user gave to the optimizer, of all groups in their order. The groups
   // hold the same, unless the strategy trains something else in their place.
   std::vector<at::Tensor> parameters() const;
+  OptimizerStrategy& strategy() const;
   // The user's own optimizer, for anything not offered here.
   torch::optim::Optimizer& optimizer() const;
   // How many copies of this handle there are.

@@ -27,6 +27,7 @@
 #include "accelerate/export.h"
 #include "accelerate/join.h"
 #include "accelerate/state_dict.h"
+#include "accelerate/tensor_box.h"
 
 namespace torch::nn {
 class Module;
@@ -125,6 +126,21 @@ class ACCELERATE_EXPORT ModelStrategy {
   GradientSync gradient_sync_ = GradientSync::kOn;
 };
 
+// Elements of one of the user's parameters, by its number in OptimizerStrategy::parameters().
+struct ParameterPiece {
+  size_t parameter = 0;
+  TensorBox box{};
+};
+
+// What the groups of an optimizer hold in place of the user's parameters, on this rank.
+struct OptimizerLayout {
+  // How many of the user's parameters each group is for, in their order.
+  std::vector<size_t> group_sizes{};
+  // Of each tensor in the groups, in their order: the pieces whose elements it holds, one after the
+  // other, each in row-major order.
+  std::vector<std::vector<ParameterPiece>> tensors{};
+};
+
 // One optimizer under a strategy, owned by the prepared optimizer, which keeps `optimizer` alive.
 // This class itself changes nothing.
 class ACCELERATE_EXPORT OptimizerStrategy {
@@ -140,10 +156,20 @@ class ACCELERATE_EXPORT OptimizerStrategy {
   virtual std::vector<at::Tensor> parameters() const;
 
   // Right before and right after each update, not while gradients only accumulate. Collective.
-  // Under fp16 a step may have left the parameters as they were, on all ranks alike, which a GPU
-  // tells later: after_step() comes in any case.
+  // A closure runs backward passes of its own: before_step() is then left out. Under fp16 a step
+  // may have left the parameters as they were, on all ranks alike, which a GPU tells later:
+  // after_step() comes in any case.
   virtual void before_step() {}
   virtual void after_step() {}
+  // load_state() has given parameters() new values: what was made of them must be made anew. Not
+  // collective.
+  virtual void parameters_loaded() {}
+
+  // For checkpoints, which keep the state of each piece with its place in the whole, so that a run
+  // on another number of ranks, or with another strategy, finds what it needs. All ranks together
+  // hold every element. Unset: the groups hold parameters() as they are, equal on all ranks. Not
+  // collective.
+  virtual std::optional<OptimizerLayout> layout() const { return std::nullopt; }
 
   torch::optim::Optimizer& optimizer() const { return optimizer_; }
 

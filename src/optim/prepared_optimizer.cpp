@@ -172,6 +172,8 @@ std::vector<at::Tensor> PreparedOptimizer::parameters() const {
   return impl_->strategy->parameters();
 }
 
+OptimizerStrategy& PreparedOptimizer::strategy() const { return *impl_->strategy; }
+
 torch::optim::Optimizer& PreparedOptimizer::optimizer() const { return *impl_->optimizer; }
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,

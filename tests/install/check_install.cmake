@@ -1,5 +1,5 @@
 # Installs the build into a fresh prefix, moves the prefix, then builds and runs the README's first program against it
-# from a folder of its own, alone and under the installed `accelerate launch`, a program with a strategy of its own on one
+# from a folder of its own, alone and under the installed `accelerate launch`, programs with strategies of their own on one
 # to three processes, and a program of Accelerate::transformers.
 # Then takes away the torch that the installation was told of, and names another.
 #
@@ -39,6 +39,11 @@ step("${work}/consumer/train")
 step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer/train")
 foreach(processes IN ITEMS 1 2 3)
   step("${prefix}/bin/accelerate" launch --cpu --num_processes ${processes} "${work}/consumer/averaging")
+endforeach()
+step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer/sharded_optimizer" save "${work}/pieces")
+foreach(processes IN ITEMS 1 2 3)
+  step("${prefix}/bin/accelerate" launch --cpu --num_processes ${processes} "${work}/consumer/sharded_optimizer" resume
+       "${work}/pieces")
 endforeach()
 step("${work}/consumer/texts")
 

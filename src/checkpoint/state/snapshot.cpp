@@ -97,14 +97,20 @@ void describe_tensors(const TensorsFile& file, files::FileRecord& record) {
     if (const auto dtype = file_dtype(tensor->scalar_type()))
       part.dtype = files::dtype_name(*dtype);
     part.shape = tensor->sizes().vec();
+    if (const auto shard = file.shards.find(part.name); shard != file.shards.end()) {
+      part.shard = shard->second;
+    }
   }
 }
 
 }  // namespace
 
 void Snapshot::add(std::string name, NamedTensors tensors, SafetensorsMetadata metadata) {
-  files_.push_back(
-      {.name = std::move(name), .content = TensorsFile{std::move(tensors), std::move(metadata)}});
+  add(std::move(name), TensorsFile{std::move(tensors), std::move(metadata)});
+}
+
+void Snapshot::add(std::string name, TensorsFile file) {
+  files_.push_back({.name = std::move(name), .content = std::move(file)});
 }
 
 void Snapshot::add(std::string name, TorchValue value) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ namespace accelerate::checkpoint {
 struct TensorsFile {
   NamedTensors tensors;
   SafetensorsMetadata metadata{};
+  std::map<std::string, files::ShardRecord> shards{};  // of tensors that are pieces, by name
 };
 
 struct SnapshotFile {
@@ -35,6 +37,7 @@ class Snapshot {
 
   // The tensors are not copied: they are those of the training.
   void add(std::string name, NamedTensors tensors, SafetensorsMetadata metadata = {});
+  void add(std::string name, TensorsFile file);
   void add(std::string name, TorchValue value);
   // What the manifest says of this state; counts on the ranks that write shared files.
   nlohmann::json& facts() { return facts_; }

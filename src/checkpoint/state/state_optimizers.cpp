@@ -8,6 +8,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/optimizer_state.h"
+#include "checkpoint/state/optimizer_pieces.h"
 #include "checkpoint/state/state_parts.h"
 
 namespace accelerate::checkpoint {
@@ -48,8 +49,8 @@ std::optional<int64_t> steps_done(const TorchValue& state) {
 class OptimizersPart final : public StatePart {
  public:
   OptimizersPart(std::vector<PreparedOptimizer> optimizers, std::vector<Scheduler> schedulers,
-                 const OptimizersElsewhere& elsewhere)
-      : optimizers_(std::move(optimizers)), schedulers_(std::move(schedulers)) {
+                 const OptimizersElsewhere& elsewhere, int rank)
+      : optimizers_(std::move(optimizers)), schedulers_(std::move(schedulers)), rank_(rank) {
     for (size_t i = 0; i < optimizers_.size(); ++i) {
       if (!elsewhere.contains(&optimizers_[i].optimizer())) with_files_.push_back(i);
     }
@@ -59,10 +60,20 @@ class OptimizersPart final : public StatePart {
     std::vector<int64_t> steps;
     for (const PreparedOptimizer& optimizer : optimizers_) steps.push_back(optimizer.step_count());
     snapshot.facts()[kSteps] = steps;
-    if (!snapshot.writes_shared_files()) return;
+    TensorsFile pieces;
     for (size_t i = 0; i < with_files_.size(); ++i) {
-      snapshot.add(numbered_file(kOptimizerStem, i, kOptimizerExtension), state_of(with_files_[i]));
+      const PreparedOptimizer& prepared = optimizers_[with_files_[i]];
+      const std::string name = numbered_file(kOptimizerStem, i, kOptimizerExtension);
+      const auto layout = prepared.strategy().layout();
+      if (!layout) {
+        if (snapshot.writes_shared_files()) snapshot.add(name, state_of(with_files_[i]));
+        continue;
+      }
+      const TorchValue state = state_of(with_files_[i]);
+      if (snapshot.writes_shared_files()) snapshot.add(name, groups_by_parameters(state, *layout));
+      add_pieces(state, i, {prepared.optimizer(), prepared.parameters(), *layout}, pieces);
     }
+    if (!pieces.tensors.is_empty()) snapshot.add(pieces_file(rank_), std::move(pieces));
   }
 
   void check(StateReader& reader) override {
@@ -74,7 +85,7 @@ class OptimizersPart final : public StatePart {
     }
     for (size_t i = 0; i < with_files_.size() && i < saved; ++i) {
       const std::string name = numbered_file(kOptimizerStem, i, kOptimizerExtension);
-      TorchValue state = reader.archive(name);
+      TorchValue state = read_state(i, name, reader);
       check_optimizer_state(optimizers_[with_files_[i]].optimizer(), state, reader.where(name));
       if (!reader.is_ours()) {
         if (const auto steps = steps_done(state)) steps_[with_files_[i]] = *steps;
@@ -92,6 +103,18 @@ class OptimizersPart final : public StatePart {
   }
 
  private:
+  // What the file of that number holds, as the groups of its optimizer see it.
+  TorchValue read_state(size_t file, const std::string& name, const StateReader& reader) const {
+    const PreparedOptimizer& prepared = optimizers_[with_files_[file]];
+    const auto layout = prepared.strategy().layout();
+    TorchValue state = reader.archive(name);
+    if (!layout && !has_pieces(reader)) return state;
+    return SavedOptimizerState(std::move(state), file, reader)
+        .state_for({prepared.optimizer(), prepared.parameters(),
+                    layout ? *layout : whole_layout(prepared.optimizer())},
+                   reader.where(name));
+  }
+
   TorchValue state_of(size_t index) const {
     const torch::optim::Optimizer& optimizer = optimizers_[index].optimizer();
     try {
@@ -107,6 +130,7 @@ class OptimizersPart final : public StatePart {
 
   std::vector<PreparedOptimizer> optimizers_;
   std::vector<Scheduler> schedulers_;
+  int rank_;
   std::vector<size_t> with_files_;  // which of them have a file, in the order of the files
   std::vector<std::pair<std::string, TorchValue>> states_;  // file, contents
   std::map<size_t, int64_t> steps_;  // by the number of the optimizer, where they are known
@@ -116,8 +140,9 @@ class OptimizersPart final : public StatePart {
 
 std::unique_ptr<StatePart> optimizers_part(std::vector<PreparedOptimizer> optimizers,
                                            std::vector<Scheduler> schedulers,
-                                           const OptimizersElsewhere& elsewhere) {
-  return std::make_unique<OptimizersPart>(std::move(optimizers), std::move(schedulers), elsewhere);
+                                           const OptimizersElsewhere& elsewhere, int rank) {
+  return std::make_unique<OptimizersPart>(std::move(optimizers), std::move(schedulers), elsewhere,
+                                          rank);
 }
 
 }  // namespace accelerate::checkpoint

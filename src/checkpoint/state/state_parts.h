@@ -25,10 +25,11 @@ using OptimizersElsewhere = std::set<const torch::optim::Optimizer*>;
 
 // optimizer.bin, optimizer_1.bin, ... as Python's state_dict(), of all that are not `elsewhere`;
 // and in the facts how many updates each has made. What Python's schedulers keep in the groups is
-// taken from `schedulers`. Saving throws CheckpointError for a class that is not known.
+// taken from `schedulers`. Saving throws CheckpointError for a class that is not known. Where the
+// strategy trains pieces, each rank writes its own: see optimizer_pieces.h.
 std::unique_ptr<StatePart> optimizers_part(std::vector<PreparedOptimizer> optimizers,
                                            std::vector<Scheduler> schedulers,
-                                           const OptimizersElsewhere& elsewhere);
+                                           const OptimizersElsewhere& elsewhere, int rank);
 
 // scheduler.bin, scheduler_1.bin, ... as Python's state_dict(). To be applied before the
 // optimizers, whose files have the last word on their rates.

@@ -63,6 +63,12 @@ std::filesystem::path StateReader::file(const std::string& name) const {
                          .hint = "load a checkpoint of the same objects"});
 }
 
+std::vector<files::PartRecord> StateReader::parts(std::string_view name) const {
+  if (!manifest_) return {};
+  const auto found = std::ranges::find(manifest_->files, name, &files::FileRecord::name);
+  return found == manifest_->files.end() ? std::vector<files::PartRecord>{} : found->parts;
+}
+
 std::string StateReader::where(std::string_view name) const { return (directory_ / name).string(); }
 
 void StateReader::require_count(const std::string& kind, size_t saved, size_t prepared) {

@@ -43,6 +43,8 @@ class StateReader {
   // Throw CheckpointError if there is no such file, or it is damaged.
   TorchValue archive(const std::string& name) const;
   std::filesystem::path file(const std::string& name) const;
+  // What the manifest says of the parts of that file; nothing if it is not ours.
+  std::vector<files::PartRecord> parts(std::string_view name) const;
   // `name` with the directory, for errors.
   std::string where(std::string_view name) const;
 

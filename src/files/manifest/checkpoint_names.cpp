@@ -18,10 +18,11 @@ static_assert(kTemporaryMark.size() == kSetAsideMark.size());
 constexpr size_t kMarkDigits = 16;
 
 // Stem and extension; numbers follow the stem after a bar.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kStateFiles{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kStateFiles{{
     {"model", ".safetensors"},
     {"pytorch_model", ".bin"},
     {"optimizer", ".bin"},
+    {"optimizer_pieces", ".safetensors"},
     {"scheduler", ".bin"},
     {"sampler", ".bin"},
     {"rank_state", ".bin"},

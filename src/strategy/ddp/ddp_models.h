@@ -12,7 +12,7 @@
 namespace accelerate {
 
 // Shared by a strategy and its optimizers. Holds no model: those that were released, or of which
-// nobody has a handle any more, are left out. One thread at a time.
+// nobody has a handle any more, are left out. add() by one thread at a time, while nobody reads.
 class DdpModels {
  public:
   struct Entry {
@@ -25,10 +25,10 @@ class DdpModels {
   void add(const std::shared_ptr<ModelStrategy>& strategy, const std::shared_ptr<DdpModel>& model);
 
   // In the order in which they were added.
-  std::vector<Entry> live();
+  std::vector<Entry> live() const;
   // Those of `strategies` among them, in that order.
   std::vector<std::shared_ptr<DdpModel>> among(
-      const std::vector<std::shared_ptr<ModelStrategy>>& strategies);
+      const std::vector<std::shared_ptr<ModelStrategy>>& strategies) const;
 
  private:
   struct Known {
@@ -36,8 +36,9 @@ class DdpModels {
     std::weak_ptr<DdpModel> model;  // empty where there is nothing to average
     bool averages;
     int64_t number;
+
+    bool is_gone() const;
   };
-  void drop_released();
 
   std::vector<Known> known_;
   int64_t added_ = 0;

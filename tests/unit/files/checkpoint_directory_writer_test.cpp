@@ -263,7 +263,7 @@ TEST(CheckpointNamesTest, FilesOfAStateAreKnownByTheirNames) {
   for (const char* name :
        {"manifest.json", "model.safetensors", "model_1.safetensors", "pytorch_model.bin",
         "optimizer_12.bin", "scheduler.bin", "sampler.bin", "scaler.pt", "custom_checkpoint_0.pkl",
-        "random_states_0.pkl", "rank_state_3.bin"}) {
+        "random_states_0.pkl", "rank_state_3.bin", "optimizer_pieces_1.safetensors"}) {
     EXPECT_TRUE(is_state_file(name)) << name;
   }
   for (const char* name : {"model.bin", "model_01.safetensors", "my_model.safetensors",
