@@ -23,7 +23,7 @@ class Directing : public ::testing::Test {
     plan_.main_address = "10.0.0.1";
     plan_.run_id = "run";
     director_ = std::make_unique<JobDirector>(
-        plan_, "rank", [](int attempt) { return 31000 + attempt; }, now_);
+        plan_, [](int attempt) { return 31000 + attempt; }, now_);
     director_->join(0, "a");
   }
 
@@ -80,7 +80,7 @@ class Directing : public ::testing::Test {
     director_->handle(machine, {.kind = Event::Kind::kSignal, .signal = number}, now_);
   }
 
-  LaunchPlan plan_;
+  MachinePlan plan_;
   JobDirector::Clock::time_point now_ = JobDirector::Clock::now();
   std::unique_ptr<JobDirector> director_;
   std::string first_text_;

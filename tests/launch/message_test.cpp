@@ -7,6 +7,7 @@
 #include <random>
 #include <thread>
 
+#include "launch/plan/plan_fields.h"
 #include "launch/remote/job_control.h"
 #include "launch/remote/remote_plan.h"
 
@@ -144,6 +145,88 @@ TEST(RemotePlan, ComesBackFromOneWordThatNoShellTouches) {
   EXPECT_TRUE(back.has_lifeline);
   EXPECT_FALSE(back.place_from_slurm);
   EXPECT_EQ(back.plan.launcher, LauncherKind::kLocal);
+}
+
+// Gives every field a value that is not its preset.
+struct Changed {
+  int count = 0;
+
+  void operator()(const char*, std::string& field) { field = "text " + std::to_string(++count); }
+  void operator()(const char*, int& field) { field += ++count; }
+  void operator()(const char*, bool& field) { field = !field; }
+  void operator()(const char*, std::chrono::milliseconds& field) {
+    field += std::chrono::milliseconds(++count);
+  }
+  void operator()(const char*, std::filesystem::path& field) {
+    field = "folder_" + std::to_string(++count);
+  }
+  void operator()(const char*, std::vector<std::string>& field) {
+    field = {"", "one", std::to_string(++count)};
+  }
+  void operator()(const char*, std::vector<std::pair<std::string, std::string>>& field) {
+    field = {{"NAME", "a=b"}, {"COUNT", std::to_string(++count)}};
+  }
+  void operator()(const char*, Tee& field) { field = Tee::parse("0:3,1:2"); }
+  void operator()(const char*, LauncherKind& field) { field = LauncherKind::kSsh; }
+  template <typename T>
+  void operator()(const char* key, std::optional<T>& field) {
+    (*this)(key, field.emplace());
+  }
+};
+
+// A text for every field.
+struct Written {
+  std::map<std::string, std::string> texts;
+
+  void operator()(const char* key, const std::string& field) { texts[key] += field; }
+  void operator()(const char* key, int field) { texts[key] += std::to_string(field); }
+  void operator()(const char* key, bool field) { texts[key] += field ? "yes" : "no"; }
+  void operator()(const char* key, std::chrono::milliseconds field) {
+    texts[key] += std::to_string(field.count());
+  }
+  void operator()(const char* key, const std::filesystem::path& field) {
+    texts[key] += field.string();
+  }
+  void operator()(const char* key, const std::vector<std::string>& field) {
+    texts[key] += std::to_string(field.size()) + ":";
+    for (const std::string& each : field) texts[key] += each + "|";
+  }
+  void operator()(const char* key, const std::vector<std::pair<std::string, std::string>>& field) {
+    texts[key] += std::to_string(field.size()) + ":";
+    for (const auto& [name, value] : field) texts[key] += name + ":" + value + "|";
+  }
+  void operator()(const char* key, const Tee& field) {
+    texts[key] += std::to_string(field.streams_of(0)) + std::to_string(field.streams_of(1));
+  }
+  void operator()(const char* key, LauncherKind field) {
+    texts[key] += std::to_string(static_cast<int>(field));
+  }
+  template <typename T>
+  void operator()(const char* key, const std::optional<T>& field) {
+    texts[key] += field ? "set " : "unset";
+    if (field) (*this)(key, *field);
+  }
+};
+
+std::map<std::string, std::string> texts_of(const LaunchPlan& plan) {
+  Written written;
+  visit_fields(plan, written, written);
+  return written.texts;
+}
+
+TEST(RemotePlan, EveryFieldOfAPlanTravelsOrIsKnownToStay) {
+  RemotePlan remote;
+  Changed changed;
+  visit_fields(remote.plan, changed, changed);
+  const auto presets = texts_of(LaunchPlan{});
+  const auto sent = texts_of(remote.plan);
+  const auto come = texts_of(decode_remote_plan(encode_remote_plan(remote)).plan);
+  ASSERT_EQ(sent.size(), 30U);
+  for (const auto& [key, text] : sent) {
+    EXPECT_NE(text, presets.at(key)) << key;
+    const bool stays = key == "launcher" || key == "hostfile" || key == "launcher_command";
+    EXPECT_EQ(come.at(key), stays ? presets.at(key) : text) << key;
+  }
 }
 
 TEST(RemotePlan, LongCommandLinesComeBackFromAStream) {

@@ -15,6 +15,7 @@
 #include "launch/plan/hostfile.h"
 #include "launch/plan/launch_plan.h"
 #include "launch/plan/mpirun_command.h"
+#include "launch/plan/resolve_job.h"
 #include "launch/plan/shell_words.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/scratch_folder.h"
@@ -312,6 +313,111 @@ TEST(ExceptionOfAWorker, IsKeptHoweverMuchComesAfterIt) {
       "  what():  std::bad_alloc\n";
   for (int i = 0; i < 1000; ++i) text += "frame " + std::to_string(i) + "\n";
   EXPECT_EQ(exception_in(text), "std::bad_alloc: std::bad_alloc");
+}
+
+class Resolving : public ::testing::Test {
+ protected:
+  // Two machines of a host file, with slots.
+  LaunchPlan over_ssh(const std::string& hosts) {
+    LaunchPlan request;
+    request.command = {"/bin/train"};
+    request.launcher = LauncherKind::kSsh;
+    request.hostfile = folder_.write("hosts", hosts);
+    request.num_machines = 0;
+    request.num_processes = 0;
+    return request;
+  }
+  static std::string refusal(const LaunchPlan& request) {
+    try {
+      resolve(request);
+    } catch (const ConfigError& error) {
+      return error.message();
+    }
+    return "";
+  }
+
+  test::ScratchFolder folder_;
+};
+
+TEST_F(Resolving, FillsInWhatTheHostFileSays) {
+  const LaunchPlan request = over_ssh("me@a slots=2\nb slots=2\nc slots=2\n");
+  const JobPlan job = resolve(request);
+  EXPECT_EQ(job.num_machines, 3);
+  EXPECT_EQ(job.num_processes, 6);
+  EXPECT_EQ(job.main_address, "a");
+  EXPECT_EQ(job.hosts.size(), 3U);
+  EXPECT_FALSE(job.run_id.empty());
+  EXPECT_EQ(job.main_port, port_of_name(job.run_id));
+  EXPECT_TRUE(job.has_made_up_run_id);
+  EXPECT_TRUE(job.has_drawn_port);
+  EXPECT_NE(resolve(request).run_id, job.run_id);
+}
+
+TEST_F(Resolving, LeavesWhatTheUserDecided) {
+  LaunchPlan request = over_ssh("a slots=2\nb slots=1\nc\n");
+  request.num_machines = 2;
+  request.num_processes = 8;
+  request.main_address = "10.0.0.7";
+  request.main_port = 1234;
+  request.run_id = "mine";
+  const JobPlan job = resolve(request);
+  EXPECT_EQ(job.hosts.size(), 2U);
+  EXPECT_EQ(job.num_processes, 8);
+  EXPECT_EQ(job.main_address, "10.0.0.7");
+  EXPECT_EQ(job.main_port, 1234);
+  EXPECT_EQ(job.run_id, "mine");
+  EXPECT_FALSE(job.has_made_up_run_id);
+  EXPECT_FALSE(job.has_drawn_port);
+}
+
+TEST_F(Resolving, MembersLearnTheNameOfTheJobLater) {
+  LaunchPlan request;
+  request.num_machines = request.num_processes = 2;
+  request.machine_rank = 1;
+  EXPECT_EQ(refusal(request),
+            "--num_machines 2 needs the address of the machine with --machine_rank 0");
+  request.main_address = "10.0.0.1";
+  EXPECT_EQ(resolve(request).run_id, "");
+  EXPECT_EQ(resolve(request).main_port, 29500);
+}
+
+TEST_F(Resolving, RefusesWhatDoesNotGoTogether) {
+  EXPECT_EQ(refusal(over_ssh("a slots=2\nb slots=1\n")),
+            "a has 2 slots, b has 1: every machine runs the same number of workers");
+  LaunchPlan request = over_ssh("a\n");
+  request.num_machines = 2;
+  EXPECT_EQ(refusal(request), "--num_machines 2, but the host file names 1");
+  request = over_ssh("a\nb\n");
+  request.num_processes = 3;
+  EXPECT_EQ(refusal(request), "3 processes cannot be divided evenly among 2 machines");
+  request = LaunchPlan{};
+  request.tee = Tee::parse("1:3");
+  EXPECT_EQ(refusal(request), "--tee names local rank 1, but the last one of a machine is 0");
+  request = LaunchPlan{};
+  request.launcher = LauncherKind::kSsh;
+  EXPECT_EQ(refusal(request), "--launcher ssh needs the list of machines");
+}
+
+TEST_F(Resolving, OutputOfAnEarlierRunIsKept) {
+  LaunchPlan plan;
+  plan.num_processes = 2;
+  EXPECT_EQ(place_of_logs(plan).folder, "");
+  const std::filesystem::path logs = folder_.path() / "logs";
+  plan.log_dir = logs;
+  EXPECT_EQ(place_of_logs(plan).folder, logs);
+  EXPECT_TRUE(place_of_logs(plan).notes.empty());
+  std::filesystem::create_directories(logs / "rank_1");
+  const LogPlace second = place_of_logs(plan);
+  EXPECT_EQ(second.folder, logs / "run_2");
+  EXPECT_EQ(second.run, 2);
+  EXPECT_EQ(second.notes.size(), 1U);
+  // As a launcher behind ssh finds it: the first one has chosen the folder.
+  plan.log_dir = second.folder;
+  plan.log_run = 2;
+  EXPECT_EQ(place_of_logs(plan).folder, second.folder);
+  EXPECT_TRUE(place_of_logs(plan).notes.empty());
+  std::filesystem::create_directories(second.folder / "rank_0");
+  EXPECT_EQ(place_of_logs(plan).folder, logs / "run_3");
 }
 
 // A worker that saw one of these beside its own names would be refused, or be somebody else.

@@ -33,20 +33,20 @@ bool has_launcher_on_each_machine(const LaunchPlan& plan) {
 }
 
 std::string port_text(const JobPreview& preview) {
-  const LaunchPlan& plan = preview.plan;
+  const launch::JobPlan& plan = preview.plan;
   if (plan.num_machines > 1 && has_launcher_on_each_machine(plan)) {
     return "(a free one on machine 0)";
   }
   if (plan.main_port == 0) return "(a free one)";
-  const bool differs = preview.has_drawn_port && preview.has_made_up_run_id;
+  const bool differs = plan.has_drawn_port && plan.has_made_up_run_id;
   return differs ? "(drawn)" : std::to_string(plan.main_port);
 }
 
 // What is decided only when the job runs, or must not be read by everyone; "": the value as it is.
 std::string remark_on(const std::string& name, const JobPreview& preview) {
-  const LaunchPlan& plan = preview.plan;
+  const launch::JobPlan& plan = preview.plan;
   if (name == "MASTER_PORT") return port_text(preview);
-  if (name == "TORCHELASTIC_RUN_ID" && preview.has_made_up_run_id) {
+  if (name == "TORCHELASTIC_RUN_ID" && plan.has_made_up_run_id) {
     const bool is_member = plan.launcher == LauncherKind::kLocal && plan.machine_rank > 0;
     return is_member ? "(that of machine 0)" : "(generated)";
   }

@@ -46,8 +46,8 @@ bool is_stop_signal(uint32_t signal) {
 
 class JobRunner {
  public:
-  JobRunner(LaunchPlan plan, JobControl& control, int lifeline)
-      : plan_(std::move(plan)),
+  JobRunner(const MachinePlan& plan, JobControl& control, int lifeline)
+      : plan_(plan),
         control_(control),
         lifeline_(lifeline),
         sinks_{OutputSink(STDOUT_FILENO), OutputSink(STDERR_FILENO)} {
@@ -76,7 +76,8 @@ class JobRunner {
   void flush_sinks();
   void flush_control();
 
-  LaunchPlan plan_;
+  const MachinePlan& plan_;
+  std::string run_id_;  // "": as in the plan; members of a job learn it from the main machine
   JobControl& control_;
   int lifeline_;  // -1: none, or cut
   SignalInbox inbox_;
@@ -143,7 +144,7 @@ void JobRunner::start(const Order& order) {
   reported_failure_ = false;
   reported_ends_ = 0;
   stops_by_order_ = false;
-  if (!order.run_id.empty()) plan_.run_id = order.run_id;
+  if (!order.run_id.empty()) run_id_ = order.run_id;
   orphans_.kill_adopted();  // what escaped the attempt before
   try {
     start_workers(order);
@@ -160,7 +161,8 @@ void JobRunner::start_workers(const Order& order) {
   group_.emplace(plan_,
                  Attempt{.restarts = order.attempt,
                          .main_address = order.main_address,
-                         .main_port = order.main_port},
+                         .main_port = order.main_port,
+                         .run_id = run_id_},
                  GroupSurroundings{sinks_, guard_, inbox_.original_mask()});
   if (!plan_.debug) return;
   const bool starts_ranks = plan_.launcher == LauncherKind::kLocal;
@@ -364,8 +366,8 @@ void JobRunner::flush_control() {
 
 }  // namespace
 
-int run_machine(LaunchPlan plan, JobControl& control, int lifeline) {
-  return JobRunner(std::move(plan), control, lifeline).run();
+int run_machine(const MachinePlan& plan, JobControl& control, int lifeline) {
+  return JobRunner(plan, control, lifeline).run();
 }
 
 }  // namespace accelerate::launch

@@ -1,7 +1,7 @@
 // Carries out orders on this machine: the event loop of the launcher.
 #pragma once
 
-#include "launch/plan/launch_plan.h"
+#include "launch/plan/machine_plan.h"
 #include "launch/remote/job_control.h"
 
 namespace accelerate::launch {
@@ -18,6 +18,6 @@ namespace accelerate::launch {
 // The process must have one thread, no other use for its children's exit statuses meanwhile, and
 // descriptors 0, 1 and 2 open. Throws ProgramError if the program cannot be executed and CommError
 // if the system refuses processes or descriptors; no worker runs then.
-int run_machine(LaunchPlan plan, JobControl& control, int lifeline = -1);
+int run_machine(const MachinePlan& plan, JobControl& control, int lifeline = -1);
 
 }  // namespace accelerate::launch

@@ -81,7 +81,7 @@ struct WorkerGroup::Worker {
   bool killed = false;   // it had its time to stop
 };
 
-WorkerGroup::WorkerGroup(const LaunchPlan& plan, const Attempt& attempt,
+WorkerGroup::WorkerGroup(const MachinePlan& plan, const Attempt& attempt,
                          const GroupSurroundings& around)
     : plan_(plan),
       attempt_(attempt),

@@ -13,7 +13,7 @@
 #include "launch/job/worker_process.h"
 #include "launch/output/worker_output.h"
 #include "launch/plan/launch_outcome.h"
-#include "launch/plan/launch_plan.h"
+#include "launch/plan/machine_plan.h"
 #include "launch/plan/worker_environment.h"
 
 namespace accelerate::launch {
@@ -34,7 +34,7 @@ class WorkerGroup {
 
   // Throws ProgramError if the program cannot be executed, CommError if the system refuses
   // processes or descriptors, ConfigError if a log file cannot be written; no worker runs then.
-  WorkerGroup(const LaunchPlan& plan, const Attempt& attempt, const GroupSurroundings& around);
+  WorkerGroup(const MachinePlan& plan, const Attempt& attempt, const GroupSurroundings& around);
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
   ~WorkerGroup();
@@ -84,7 +84,7 @@ class WorkerGroup {
   void say_some(Worker& worker);
   WorkerFate fate_of(const Worker& worker, int wait_status) const;
 
-  const LaunchPlan& plan_;
+  const MachinePlan& plan_;
   const Attempt attempt_;
   const GroupSurroundings around_;
   const std::string host_;

@@ -1,4 +1,5 @@
-// What a job is: decided once by the command line, only read by everything after it.
+// What a job is. The command line makes a plan with open places, resolve() fills them, and a
+// MachinePlan is what one launcher runs: each is made once and then only read.
 #pragma once
 
 #include <algorithm>
@@ -39,6 +40,7 @@ struct Tee {
   static Tee parse(const std::string& text);
 };
 
+// All fields are listed in plan_fields.h once more.
 struct LaunchPlan {
   std::vector<std::string> command{};  // argv of every worker; the first is the path of a file
 
@@ -68,11 +70,11 @@ struct LaunchPlan {
   // --- what becomes of their output
   bool prefix_output = false;       // "[rank 1] " before each line
   std::filesystem::path log_dir{};  // rank_N/stdout.log and stderr.log go here; "": no files
-  int log_run = 1;  // from 2 on log_dir is run_N in the folder that was named; set by run_job()
-  std::optional<Tee> tee{};       // unset: all is shown
-  bool quiet = false;             // nothing from the launcher but errors
-  bool repeat_last_lines = true;  // of the worker that failed, in the report
-  bool debug = false;             // tell the command and process of what is started
+  int log_run = 1;                  // from 2 on log_dir is run_N in the folder that was named
+  std::optional<Tee> tee{};         // unset: all is shown
+  bool quiet = false;               // nothing from the launcher but errors
+  bool repeat_last_lines = true;    // of the worker that failed, in the report
+  bool debug = false;               // tell the command and process of what is started
 
   // --- failure and end
   int max_restarts = 0;  // how often a job that failed begins anew, on all machines
@@ -91,17 +93,6 @@ struct LaunchPlan {
   // The mpirun, srun or ssh to run, with arguments if need be; "": found in PATH.
   std::string launcher_command{};
   std::string run_id{};  // tells this job from others; "": made up
-  // Set by run_job() itself for ssh, and for srun where a command line has no room for the plan:
-  // what each worker runs, instead of `command`, and what it reads first.
-  std::vector<std::vector<std::string>> programs{};
-  std::vector<std::string> inputs{};
-  bool signals_follow_inputs = true;  // over the same pipe, as ssh needs it; false: it ends there
-  std::vector<std::string> led_to{};  // the machine that each of them is for
-  // The worker is an mpirun that grants its ranks no time to stop: a stop signal goes to them, its
-  // children, and it ends after them. Set by run_job().
-  bool signals_go_to_children = false;
-  // This launcher was started by another, which shows the output of all machines in one place.
-  bool is_agent = false;
 
   int processes_per_machine() const { return num_processes / num_machines; }
 

@@ -83,7 +83,8 @@ std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_ra
   variables["MASTER_ADDR"] = address.empty() ? "127.0.0.1" : address;
   variables["MASTER_PORT"] =
       std::to_string(attempt.main_port == 0 ? plan.main_port : attempt.main_port);
-  variables["TORCHELASTIC_RUN_ID"] = plan.run_id.empty() ? "none" : plan.run_id;
+  const std::string run_id = attempt.run_id.empty() ? plan.run_id : attempt.run_id;
+  variables["TORCHELASTIC_RUN_ID"] = run_id.empty() ? "none" : run_id;
   variables["TORCHELASTIC_RESTART_COUNT"] = std::to_string(attempt.restarts);
   variables["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(plan.max_restarts);
   variables["TORCHELASTIC_USE_AGENT_STORE"] = "False";

@@ -20,6 +20,7 @@ struct Attempt {
   int restarts = 0;            // how many there were before
   std::string main_address{};  // where rank 0 serves the rendezvous; "": as in the plan
   int main_port = 0;           // 0: as in the plan
+  std::string run_id{};        // "": as in the plan
 };
 
 // The environment of worker `local_rank` of this machine, as NAME=value in no particular order: the

@@ -15,10 +15,9 @@ std::string list_machines(const std::vector<int>& machines) {
   return (machines.size() == 1 ? "machine " : "machines ") + listed(machines);
 }
 
-JobDirector::JobDirector(const LaunchPlan& plan, std::string workers, PortOfAttempt port_of_attempt,
+JobDirector::JobDirector(const MachinePlan& plan, PortOfAttempt port_of_attempt,
                          Clock::time_point now)
     : plan_(plan),
-      workers_(std::move(workers)),
       port_of_attempt_(std::move(port_of_attempt)),
       machines_(static_cast<size_t>(plan.num_machines)) {
   gather(now);
@@ -50,8 +49,8 @@ void JobDirector::begin_if_complete() {
   speak_at_.reset();
   outcome_ = LaunchOutcome{
       .world_size = plan_.num_processes,
-      .workers = workers_,
-      .program = workers_ == kRanks ? program_name(plan_.command) : "",
+      .workers = plan_.workers,
+      .program = plan_.workers == kRanks ? program_name(plan_.command) : "",
       .led_to = plan_.led_to,
       .has_agents = plan_.launcher == LauncherKind::kSsh || plan_.launcher == LauncherKind::kSlurm,
       .repeat_last_lines = plan_.repeat_last_lines};

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "launch/plan/launch_plan.h"
+#include "launch/plan/machine_plan.h"
 #include "launch/remote/job_control.h"
 
 namespace accelerate::launch {
@@ -34,8 +34,7 @@ class JobDirector {
   // Names the place where rank 0 of an attempt serves the rendezvous. May throw CommError.
   using PortOfAttempt = std::function<int(int attempt)>;
 
-  JobDirector(const LaunchPlan& plan, std::string workers, PortOfAttempt port_of_attempt,
-              Clock::time_point now);
+  JobDirector(const MachinePlan& plan, PortOfAttempt port_of_attempt, Clock::time_point now);
 
   // Machine `machine` has come (again). It must not be there already.
   void join(int machine, const std::string& host);
@@ -74,8 +73,7 @@ class JobDirector {
   void finish(int exit_code, const std::string& text, const std::string& text_for_others);
   void send_all(const Order& order);
 
-  const LaunchPlan& plan_;
-  const std::string workers_;
+  const MachinePlan& plan_;
   const PortOfAttempt port_of_attempt_;
   std::vector<Machine> machines_;
   Phase phase_ = Phase::kGathering;

@@ -20,17 +20,17 @@ constexpr std::chrono::seconds kPatienceWithGuests{10};  // to say who they are
 constexpr size_t kMaxGuests = 256;
 
 // mpirun may start it on another machine, whose ports are not ours to reserve.
-bool has_rank_zero_here(const LaunchPlan& plan) {
+bool has_rank_zero_here(const MachinePlan& plan) {
   return plan.launcher != LauncherKind::kMpirun || plan.main_address.empty() ||
          is_own_address(plan.main_address);
 }
 
 }  // namespace
 
-MainControl::MainControl(const LaunchPlan& plan, const std::string& workers)
+MainControl::MainControl(const MachinePlan& plan)
     : plan_(plan),
       director_(
-          plan, workers, [this](int attempt) { return port_of_attempt(attempt); }, Clock::now()) {
+          plan, [this](int attempt) { return port_of_attempt(attempt); }, Clock::now()) {
   if (plan.num_machines > 1) {
     if (plan.same_network) require_own_address(plan.main_address);
     listener_ = listen_everywhere(plan.main_port);

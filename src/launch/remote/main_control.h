@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/plan/launch_plan.h"
+#include "launch/plan/machine_plan.h"
 #include "launch/plan/port_reservation.h"
 #include "launch/remote/job_control.h"
 #include "launch/remote/job_director.h"
@@ -20,8 +20,8 @@ class MainControl : public JobControl {
   // On several machines listens at plan.main_port, for the other launchers; throws ConfigError if
   // that cannot be, or if plan.same_network and plan.main_address is not an address of this
   // machine. On one, reserves plan.main_port (0: any) for rank 0: throws ConfigError if it is in
-  // use, CommError if there is none. `workers` names them in reports. `plan` outlives this object.
-  MainControl(const LaunchPlan& plan, const std::string& workers);
+  // use, CommError if there is none. `plan` outlives this object.
+  explicit MainControl(const MachinePlan& plan);
 
   void report(const Event& event) override;
   std::optional<Order> next_order() override;
@@ -45,7 +45,7 @@ class MainControl : public JobControl {
   void forward_orders();
   void tell_who_is_missing(Clock::time_point now);
 
-  const LaunchPlan& plan_;
+  const MachinePlan& plan_;
   std::optional<PortReservation> reservation_;  // for rank 0 of the present attempt
   UniqueFd listener_;                           // none on one machine
   JobDirector director_;

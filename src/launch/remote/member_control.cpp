@@ -29,7 +29,7 @@ std::string make_identity() {
 
 }  // namespace
 
-MemberControl::MemberControl(const LaunchPlan& plan) : plan_(plan), identity_(make_identity()) {
+MemberControl::MemberControl(const MachinePlan& plan) : plan_(plan), identity_(make_identity()) {
   begin_joining();
 }
 

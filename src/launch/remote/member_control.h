@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/plan/launch_plan.h"
+#include "launch/plan/machine_plan.h"
 #include "launch/remote/address_lookup.h"
 #include "launch/remote/job_control.h"
 #include "launch/remote/line_channel.h"
@@ -20,7 +20,7 @@ namespace accelerate::launch {
 class MemberControl : public JobControl {
  public:
   // `plan` outlives this object.
-  explicit MemberControl(const LaunchPlan& plan);
+  explicit MemberControl(const MachinePlan& plan);
 
   void report(const Event& event) override;
   std::optional<Order> next_order() override;
@@ -53,7 +53,7 @@ class MemberControl : public JobControl {
   void give_up_joining();
   std::string endpoint() const;
 
-  const LaunchPlan& plan_;
+  const MachinePlan& plan_;
   const std::string identity_;  // tells this process from all others that claim the same place
   State state_ = State::kConnecting;
   std::optional<AddressLookup> lookup_;  // of the main machine, under way

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "accelerate/errors.h"
+#include "launch/plan/plan_fields.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/remote/message.h"
 
@@ -15,6 +19,7 @@ namespace accelerate::launch {
 namespace {
 
 using std::chrono::milliseconds;
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
 constexpr const char* kName = "plan";
 constexpr size_t kMaxPlanBytes = size_t{64} << 20;
@@ -28,14 +33,73 @@ std::string tee_text(const Tee& tee) {
   return text;
 }
 
+// Each kind of field, into a message and out of it.
+void put(Message& message, const char* key, const std::string& value) { message.set(key, value); }
+void put(Message& message, const char* key, int value) { message.set(key, int64_t{value}); }
+void put(Message& message, const char* key, bool value) { message.set(key, int64_t{value}); }
+void put(Message& message, const char* key, milliseconds value) {
+  message.set(key, int64_t{value.count()});
+}
+void put(Message& message, const char* key, const std::filesystem::path& value) {
+  message.set(key, value.string());
+}
+void put(Message& message, const char* key, const std::vector<std::string>& values) {
+  message.set(key, values);
+}
+void put(Message& message, const char* key, const Variables& variables) {
+  std::vector<std::string> lines;
+  for (const auto& [name, value] : variables) lines.push_back(name + "=" + value);
+  message.set(key, lines);
+}
+void put(Message& message, const char* key, const Tee& tee) { message.set(key, tee_text(tee)); }
+// Not there: the field is not set.
 template <typename T>
-void set_if(Message& message, const char* key, const std::optional<T>& value) {
-  if (value) message.set(key, *value);
+void put(Message& message, const char* key, const std::optional<T>& value) {
+  if (value) put(message, key, *value);
 }
 
-}  // namespace
+void take(const Message& message, const char* key, std::string& value) {
+  value = message.text(key);
+}
+void take(const Message& message, const char* key, int& value) {
+  value = static_cast<int>(message.number(key));
+}
+void take(const Message& message, const char* key, bool& value) {
+  value = message.number(key) != 0;
+}
+void take(const Message& message, const char* key, milliseconds& value) {
+  value = milliseconds(message.number(key));
+}
+void take(const Message& message, const char* key, std::filesystem::path& value) {
+  value = message.text(key);
+}
+void take(const Message& message, const char* key, std::vector<std::string>& values) {
+  values = message.texts(key);
+}
+void take(const Message& message, const char* key, Variables& variables) {
+  for (const std::string& line : message.texts(key)) {
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    variables.emplace_back(line.substr(0, equals), line.substr(equals + 1));
+  }
+}
+void take(const Message& message, const char* key, Tee& tee) {
+  tee = Tee::parse(message.text(key));
+}
+template <typename T>
+void take(const Message& message, const char* key, std::optional<T>& value) {
+  if (message.has(key)) take(message, key, value.emplace());
+}
 
-namespace {
+template <class Remote, class Visit>
+void visit_remote_plan(Remote& remote, Visit&& visit) {
+  auto& [plan, folder, environment, place_from_slurm, has_lifeline] = remote;
+  visit_fields(plan, visit, [](const char* /*key*/, const auto& /*field*/) {});
+  visit("folder", folder);
+  visit("environment", environment);
+  visit("slurm", place_from_slurm);
+  visit("lifeline", has_lifeline);
+}
 
 [[noreturn]] void refuse_plan() {
   throw UsageError({.what = "this is not a plan for a launcher",
@@ -55,41 +119,8 @@ void read_all(int fd, char* bytes, size_t size) {
 }
 
 Message plan_message(const RemotePlan& remote) {
-  const LaunchPlan& plan = remote.plan;
-  std::vector<std::string> variables;
-  for (const auto& [name, value] : plan.variables) variables.push_back(name + "=" + value);
   Message message(kName);
-  message.set("command", plan.command)
-      .set("processes", plan.num_processes)
-      .set("machines", plan.num_machines)
-      .set("machine", plan.machine_rank)
-      .set("address", plan.main_address)
-      .set("port", plan.main_port)
-      .set("same_network", plan.same_network)
-      .set("cpu", plan.use_cpu)
-      .set("variables", variables)
-      .set("affinity", plan.cpu_affinity)
-      .set("prefix", plan.prefix_output)
-      .set("log_dir", plan.log_dir.string())
-      .set("log_run", plan.log_run)
-      .set("quiet", plan.quiet)
-      .set("repeat", plan.repeat_last_lines)
-      .set("debug", plan.debug)
-      .set("restarts", plan.max_restarts)
-      .set("monitor_ms", plan.monitor_interval.count())
-      .set("machine_ms", plan.machine_timeout.count())
-      .set("join_ms", plan.join_timeout.count())
-      .set("failure_ms", plan.failure_grace.count())
-      .set("signal_ms", plan.signal_grace.count())
-      .set("run", plan.run_id)
-      .set("folder", remote.folder)
-      .set("environment", remote.environment)
-      .set("slurm", remote.place_from_slurm)
-      .set("lifeline", remote.has_lifeline);
-  set_if(message, "precision", plan.mixed_precision);
-  set_if(message, "gpus", plan.gpu_ids);
-  if (plan.num_cpu_threads_per_process) message.set("threads", *plan.num_cpu_threads_per_process);
-  if (plan.tee) message.set("tee", tee_text(*plan.tee));
+  visit_remote_plan(remote, [&](const char* key, const auto& field) { put(message, key, field); });
   return message;
 }
 
@@ -97,44 +128,7 @@ RemotePlan plan_in(const std::string& text) {
   const auto message = Message::decode(text, kMaxPlanBytes);
   if (!message || message->name() != kName) refuse_plan();
   RemotePlan remote;
-  LaunchPlan& plan = remote.plan;
-  const auto number = [&](const char* key) { return static_cast<int>(message->number(key)); };
-  const auto duration = [&](const char* key) { return milliseconds(message->number(key)); };
-  plan.command = message->texts("command");
-  plan.num_processes = number("processes");
-  plan.num_machines = number("machines");
-  plan.machine_rank = number("machine");
-  plan.main_address = message->text("address");
-  plan.main_port = number("port");
-  plan.same_network = number("same_network") != 0;
-  plan.use_cpu = number("cpu") != 0;
-  for (const std::string& variable : message->texts("variables")) {
-    const size_t equals = variable.find('=');
-    if (equals == std::string::npos) continue;
-    plan.variables.emplace_back(variable.substr(0, equals), variable.substr(equals + 1));
-  }
-  plan.cpu_affinity = number("affinity") != 0;
-  plan.prefix_output = number("prefix") != 0;
-  plan.log_dir = message->text("log_dir");
-  plan.log_run = number("log_run");
-  plan.quiet = number("quiet") != 0;
-  plan.repeat_last_lines = number("repeat") != 0;
-  plan.debug = number("debug") != 0;
-  plan.max_restarts = number("restarts");
-  plan.monitor_interval = duration("monitor_ms");
-  plan.machine_timeout = duration("machine_ms");
-  plan.join_timeout = duration("join_ms");
-  plan.failure_grace = duration("failure_ms");
-  plan.signal_grace = duration("signal_ms");
-  plan.run_id = message->text("run");
-  if (message->has("precision")) plan.mixed_precision = message->text("precision");
-  if (message->has("gpus")) plan.gpu_ids = message->text("gpus");
-  if (message->has("threads")) plan.num_cpu_threads_per_process = number("threads");
-  if (message->has("tee")) plan.tee = Tee::parse(message->text("tee"));
-  remote.folder = message->text("folder");
-  remote.environment = message->texts("environment");
-  remote.place_from_slurm = number("slurm") != 0;
-  remote.has_lifeline = number("lifeline") != 0;
+  visit_remote_plan(remote, [&](const char* key, auto& field) { take(*message, key, field); });
   return remote;
 }
 
