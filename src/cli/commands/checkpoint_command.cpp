@@ -37,10 +37,8 @@ Examples:
 void add_action(CLI::App& checkpoint, const char* name, const std::string& description,
                 CheckpointOptions::Action action,
                 const std::shared_ptr<CheckpointOptions>& options) {
-  CLI::App* app = checkpoint.add_subcommand(name, description);
-  app->formatter(std::make_shared<HelpFormatter>("accelerate checkpoint " + std::string(name) +
-                                                 " DIR [--json]"));
-  app->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* app = add_command(checkpoint, name, description,
+                              "accelerate checkpoint " + std::string(name) + " DIR [--json]");
   app->add_option("DIR", options->directory, "Checkpoint, or folder of checkpoints")
       ->type_name("")
       ->required();
@@ -98,10 +96,8 @@ int run_checkpoint_action(const CheckpointOptions& options) {
 Command setup_checkpoint(CLI::App& app) {
   using Action = CheckpointOptions::Action;
   auto options = std::make_shared<CheckpointOptions>();
-  CLI::App* checkpoint = app.add_subcommand("checkpoint", "Look at saved checkpoints");
-  checkpoint->formatter(
-      std::make_shared<HelpFormatter>("accelerate checkpoint list|verify|show DIR [--json]"));
-  checkpoint->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* checkpoint = add_command(app, "checkpoint", "Look at saved checkpoints",
+                                     "accelerate checkpoint list|verify|show DIR [--json]");
   checkpoint->footer(kCheckpointFooter);
   checkpoint->require_subcommand(1);
   add_action(*checkpoint, "list", "Step, size, age and state of each checkpoint", Action::kList,

@@ -20,8 +20,7 @@ namespace accelerate::cli {
 void setup_program(CLI::App& app) {
   app.name("accelerate");
   app.description("Train libtorch models on any number of devices.");
-  app.formatter(std::make_shared<HelpFormatter>("accelerate command [flags]"));
-  app.set_help_flag("-h,--help", "Print this help and exit");
+  add_help(app, "accelerate command [flags]");
   app.set_version_flag("--version", "accelerate " ACCELERATE_VERSION, "Print the version and exit");
   app.add_flag_callback(
       "--cmake_prefix",

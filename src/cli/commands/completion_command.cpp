@@ -28,9 +28,8 @@ std::map<std::string, std::string> other_shells() {
 
 Command setup_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("completion", "Print a completion script for a shell");
-  command->formatter(std::make_shared<HelpFormatter>("accelerate completion bash|zsh|fish"));
-  command->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* command = add_command(app, "completion", "Print a completion script for a shell",
+                                  "accelerate completion bash|zsh|fish");
   command->add_option("shell", *shell, "The shell: bash, zsh or fish")
       ->type_name("bash|zsh|fish")
       ->check(one_of("the shell", {"bash", "zsh", "fish"}, other_shells()))

@@ -141,9 +141,7 @@ int run_docs() {
 
 CLI::App* add_part(CLI::App& config, const std::string& name, const std::string& help,
                    const std::string& flags = "[flags]") {
-  CLI::App* part = config.add_subcommand(name, help);
-  part->formatter(std::make_shared<HelpFormatter>("accelerate config " + name + " " + flags));
-  part->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* part = add_command(config, name, help, "accelerate config " + name + " " + flags);
   return part;
 }
 
@@ -159,10 +157,8 @@ void add_config_file(CLI::App& command, ConfigOptions& options) {
 
 Command setup_config(CLI::App& app) {
   auto options = std::make_shared<ConfigOptions>();
-  CLI::App* config =
-      app.add_subcommand("config", "Answer questions and write a configuration file");
-  config->formatter(std::make_shared<HelpFormatter>("accelerate config [flags] [command]"));
-  config->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* config = add_command(app, "config", "Answer questions and write a configuration file",
+                                 "accelerate config [flags] [command]");
   add_config_file(*config, *options);
 
   CLI::App* defaults =

@@ -57,9 +57,8 @@ EnvironmentFacts gather_facts(const EnvOptions& options) {
 
 Command setup_env(CLI::App& app) {
   auto options = std::make_shared<EnvOptions>();
-  CLI::App* env = app.add_subcommand("env", "Print facts about this machine for a bug report");
-  env->formatter(std::make_shared<HelpFormatter>("accelerate env [flags]"));
-  env->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* env = add_command(app, "env", "Print facts about this machine for a bug report",
+                              "accelerate env [flags]");
   env->add_flag("--json", options->json, "Print them as JSON, sizes in bytes");
   env->add_option("--config_file", options->config_file,
                   "The configuration file to report [the one that accelerate launch uses]")

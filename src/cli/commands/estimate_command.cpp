@@ -151,10 +151,9 @@ CLI::Option* add_size(CLI::App& command, const std::string& flag, uint64_t& valu
 
 Command setup_estimate(CLI::App& app) {
   auto options = std::make_shared<EstimateOptions>();
-  CLI::App* command = app.add_subcommand(
-      "estimate-memory", "Estimate the memory that a model needs, and what fits where");
-  command->formatter(std::make_shared<HelpFormatter>("accelerate estimate-memory MODEL [flags]"));
-  command->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* command = add_command(app, "estimate-memory",
+                                  "Estimate the memory that a model needs, and what fits where",
+                                  "accelerate estimate-memory MODEL [flags]");
   command->footer(kEstimateFooter);
   command->add_option("MODEL", options->model, "File or folder of the model")
       ->type_name("")

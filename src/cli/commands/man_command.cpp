@@ -11,9 +11,8 @@
 namespace accelerate::cli {
 
 Command setup_man(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("man", "Print the manual page accelerate(1)");
-  command->formatter(std::make_shared<HelpFormatter>("accelerate man"));
-  command->set_help_flag("-h,--help", "Print this help and exit");
+  CLI::App* command =
+      add_command(app, "man", "Print the manual page accelerate(1)", "accelerate man");
   command->footer("To read it where it is not installed: accelerate man | man -l -");
   return {command, [] {
             const std::string page = man_page(outline_program());

@@ -101,10 +101,8 @@ int run_merge(const MergeFlags& options) {
 Command setup_merge(CLI::App& app) {
   auto options = std::make_shared<MergeFlags>();
   CLI::App* command =
-      app.add_subcommand("merge-weights", "Merge the weights of a model into one file");
-  command->formatter(
-      std::make_shared<HelpFormatter>("accelerate merge-weights SOURCE TARGET [flags]"));
-  command->set_help_flag("-h,--help", "Print this help and exit");
+      add_command(app, "merge-weights", "Merge the weights of a model into one file",
+                  "accelerate merge-weights SOURCE TARGET [flags]");
   command->footer(kMergeFooter);
   command->add_option("SOURCE", options->source, "Weights to merge")->type_name("")->required();
   command->add_option("TARGET", options->target, "Where the result goes")

@@ -86,9 +86,8 @@ int run_selftest(const TestOptions& options, const std::vector<std::string>& lau
 Command setup_test(CLI::App& app) {
   auto options = std::make_shared<TestOptions>();
   CLI::App* command =
-      app.add_subcommand("test", "Check that the configured processes can train together");
-  command->formatter(std::make_shared<HelpFormatter>("accelerate test [flags] [flags of launch]"));
-  command->set_help_flag("-h,--help", "Print this help and exit");
+      add_command(app, "test", "Check that the configured processes can train together",
+                  "accelerate test [flags] [flags of launch]");
   command->footer(kTestFooter);
   command->allow_extras();
   command

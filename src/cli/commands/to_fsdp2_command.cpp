@@ -51,10 +51,8 @@ int run_conversion(const ToFsdp2Options& options) {
 Command setup_to_fsdp2(CLI::App& app) {
   auto options = std::make_shared<ToFsdp2Options>();
   CLI::App* command =
-      app.add_subcommand("to-fsdp2", "Convert a configuration file from FSDP 1 to FSDP 2");
-  command->formatter(std::make_shared<HelpFormatter>(
-      "accelerate to-fsdp2 --config_file PATH (--output_file PATH | --overwrite)"));
-  command->set_help_flag("-h,--help", "Print this help and exit");
+      add_command(app, "to-fsdp2", "Convert a configuration file from FSDP 1 to FSDP 2",
+                  "accelerate to-fsdp2 --config_file PATH (--output_file PATH | --overwrite)");
   command->add_option("--config_file", options->config_file, "The file to convert")
       ->type_name("PATH")
       ->required();

@@ -45,4 +45,16 @@ std::string HelpFormatter::make_option_opts(const CLI::Option* option) const {
   return option->get_type_size() == 0 ? "" : " " + option->get_type_name();
 }
 
+void add_help(CLI::App& app, std::string usage) {
+  app.formatter(std::make_shared<HelpFormatter>(std::move(usage)));
+  app.set_help_flag("-h,--help", "Print this help and exit");
+}
+
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& help,
+                      std::string usage) {
+  CLI::App* command = app.add_subcommand(name, help);
+  add_help(*command, std::move(usage));
+  return command;
+}
+
 }  // namespace accelerate::cli

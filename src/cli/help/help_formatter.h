@@ -24,4 +24,11 @@ class HelpFormatter : public CLI::Formatter {
   std::string usage_;
 };
 
+// Gives `app` that layout and -h. `usage` is the first line of its help.
+void add_help(CLI::App& app, std::string usage);
+
+// Adds the command `name` to `app`, with add_help(). `help` is its line in the help of `app`.
+CLI::App* add_command(CLI::App& app, const std::string& name, const std::string& help,
+                      std::string usage);
+
 }  // namespace accelerate::cli

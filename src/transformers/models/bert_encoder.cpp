@@ -23,20 +23,13 @@ void refuse_what_is_not_here(const ModelConfig& config) {
 }
 
 EncoderBlock make_bert_block(const BertSettings& settings) {
-  const int64_t width = settings.width;
-  return {.heads = settings.heads,
-          .attention_dropout = settings.attention_dropout,
-          .attended_dropout = settings.dropout,
-          .dropout = settings.dropout,
-          .act = settings.act,
-          .query = Linear(width, width),
-          .key = Linear(width, width),
-          .value = Linear(width, width),
-          .attended = Linear(width, width),
-          .attended_norm = LayerNorm(width, settings.eps),
-          .inner = Linear(width, settings.inner_width),
-          .outer = Linear(settings.inner_width, width),
-          .norm = LayerNorm(width, settings.eps)};
+  EncoderBlock block = make_encoder_block(settings.width, settings.inner_width, settings.eps);
+  block.heads = settings.heads;
+  block.attention_dropout = settings.attention_dropout;
+  block.attended_dropout = settings.dropout;
+  block.dropout = settings.dropout;
+  block.act = settings.act;
+  return block;
 }
 
 void register_bert_layer(torch::nn::Module& layer, const EncoderBlock& block) {

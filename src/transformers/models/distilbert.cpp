@@ -43,19 +43,12 @@ struct DistilBertSettings {
 };
 
 EncoderBlock make_distilbert_block(const DistilBertSettings& settings) {
-  const int64_t width = settings.width;
-  return {.heads = settings.heads,
-          .attention_dropout = settings.attention_dropout,
-          .dropout = settings.dropout,
-          .act = settings.act,
-          .query = Linear(width, width),
-          .key = Linear(width, width),
-          .value = Linear(width, width),
-          .attended = Linear(width, width),
-          .attended_norm = LayerNorm(width, kEps),
-          .inner = Linear(width, settings.inner_width),
-          .outer = Linear(settings.inner_width, width),
-          .norm = LayerNorm(width, kEps)};
+  EncoderBlock block = make_encoder_block(settings.width, settings.inner_width, kEps);
+  block.heads = settings.heads;
+  block.attention_dropout = settings.attention_dropout;
+  block.dropout = settings.dropout;
+  block.act = settings.act;
+  return block;
 }
 
 void register_distilbert_layer(torch::nn::Module& layer, const EncoderBlock& block) {

@@ -80,6 +80,17 @@ at::Tensor run_first(const EncoderBlock& block, const at::Tensor& x, const TextP
 
 }  // namespace
 
+EncoderBlock make_encoder_block(int64_t width, int64_t inner_width, double eps) {
+  return {.query = Linear(width, width),
+          .key = Linear(width, width),
+          .value = Linear(width, width),
+          .attended = Linear(width, width),
+          .attended_norm = LayerNorm(width, eps),
+          .inner = Linear(width, inner_width),
+          .outer = Linear(inner_width, width),
+          .norm = LayerNorm(width, eps)};
+}
+
 at::Tensor EncoderStack::all(at::Tensor x, const Options& options) const {
   const at::Tensor mask = options.causal
                               ? causal_mask(x.size(1), x.size(1), options.padding, x.device())

@@ -25,6 +25,9 @@ struct EncoderBlock {
   LayerNorm norm{nullptr};
 };
 
+// New layers of these sizes, in the order of their names above; the rest is left to be set.
+EncoderBlock make_encoder_block(int64_t width, int64_t inner_width, double eps);
+
 class EncoderStack {
  public:
   void add(EncoderBlock block) { blocks_.push_back(std::move(block)); }
