@@ -25,6 +25,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/end_after_a_peer.h"
 #include "support/numeric_names.h"
 
 namespace {
@@ -82,23 +83,8 @@ void run_steps(accelerate::Accelerator& accelerator, int steps, const std::strin
   std::printf("rank %d ended at step %d\n", accelerator.process_index(), step);
 }
 
-// Destroyed after the accelerator, by which the others notice that this rank fails: waits until one
-// of them has ended and was collected.
-struct EndAfterAPeer {
-  std::vector<pid_t> peers{};
-
-  ~EndAfterAPeer() {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    const auto is_alive = [](pid_t pid) { return kill(pid, 0) == 0; };
-    while (!peers.empty() && std::all_of(peers.begin(), peers.end(), is_alive) &&
-           std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-};
-
 void refuse(const std::string& who, bool ends_after_a_peer) {
-  EndAfterAPeer end;
+  accelerate::test::EndAfterAPeer end;
   accelerate::Accelerator accelerator(options());
   const at::Tensor pids =
       accelerator.gather(at::full({1}, static_cast<int64_t>(getpid()), at::kLong));

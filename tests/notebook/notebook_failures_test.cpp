@@ -14,6 +14,7 @@
 
 #include "notebook/processes.h"
 #include "notebook/shared_numbers.h"
+#include "support/end_after_a_peer.h"
 
 namespace accelerate::test {
 namespace {
@@ -114,21 +115,6 @@ TEST(NotebookFailure, TheFirstOfSeveralExceptionsIsTold) {
   EXPECT_EQ(error.rank(), 2);
   EXPECT_THAT(error.message(), EndsWith("Cause: cause"));
 }
-
-// Destroyed after the accelerator, by which the others notice that this worker fails: waits until
-// one of them has ended and was collected.
-struct EndAfterAPeer {
-  std::vector<pid_t> peers{};
-
-  ~EndAfterAPeer() {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-    const auto is_alive = [](pid_t pid) { return kill(pid, 0) == 0; };
-    while (!peers.empty() && std::all_of(peers.begin(), peers.end(), is_alive) &&
-           std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-  }
-};
 
 TEST(NotebookFailure, AWorkerThatEndsAfterThoseThatItFailedStillNamesTheCause) {
   const WorkerError error = error_of_workers([] {
