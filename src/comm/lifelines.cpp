@@ -1,10 +1,8 @@
 #include "comm/lifelines.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,41 +11,41 @@
 
 #include "base/random_id.h"
 #include "comm/loopback_listener.h"
+#include "comm/tcp_probe.h"
 
 namespace accelerate::comm {
 namespace {
 
 constexpr const char* kLifelineKey = "lifeline";  // "port token" of rank 0; port 0: there is none
 constexpr std::chrono::seconds kLifelineKeyTimeout{1};
-constexpr int kLifelineConnectMs = 500;
+constexpr std::chrono::milliseconds kLifelinePatience{500};
 constexpr std::chrono::seconds kLifelineRetry{1};
 
 // A message of rank 0: a rank that has gone, or the complement of one that is back.
 constexpr int32_t back_again(int rank) { return ~static_cast<int32_t>(rank); }
 
-// A socket that listens at a free port, or -1.
-int listen_anywhere(const std::string& host) {
-  int fd = bind_loopback(host, 0).value_or(-1);
-  if (fd < 0) {
-    fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int off = 0;
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    any.sin6_addr = in6addr_any;
-    const bool bound = fd >= 0 &&
-                       setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
-                       bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
-    if (fd >= 0 && !bound) {
-      close(fd);
-      fd = -1;
-    }
+// A socket of both kinds of addresses, bound to a free port.
+UniqueFd bind_anywhere() {
+  UniqueFd bound(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int off = 0;
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  any.sin6_addr = in6addr_any;
+  const bool is_bound = bound &&
+                        setsockopt(bound.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0 &&
+                        bind(bound.get(), reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0;
+  return is_bound ? std::move(bound) : UniqueFd();
+}
+
+// A socket that listens at a free port, or nothing.
+UniqueFd listen_anywhere(const std::string& host) {
+  UniqueFd listener = bind_loopback(host, 0);
+  if (!listener) listener = bind_anywhere();
+  if (!listener) {  // a machine without IPv6: bound to any address by listen()
+    listener = UniqueFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   }
-  if (fd < 0) {                                           // a machine without IPv6
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);  // bound to any address by listen()
-  }
-  if (fd < 0 || ::listen(fd, SOMAXCONN) == 0) return fd;
-  close(fd);
-  return -1;
+  const bool listens = listener && ::listen(listener.get(), SOMAXCONN) == 0;
+  return listens ? std::move(listener) : UniqueFd();
 }
 
 uint16_t port_of(int fd) {
@@ -57,34 +55,6 @@ uint16_t port_of(int fd) {
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
-
-// A connected socket, or -1.
-int connect_to(const addrinfo& address) {
-  const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  bool connected = ::connect(fd, address.ai_addr, address.ai_addrlen) == 0;
-  if (!connected && errno == EINPROGRESS) {
-    pollfd waiting{.fd = fd, .events = POLLOUT, .revents = 0};
-    int error = 0;
-    socklen_t length = sizeof error;
-    connected = poll(&waiting, 1, kLifelineConnectMs) == 1 &&
-                getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
-  }
-  if (connected) return fd;
-  close(fd);
-  return -1;
-}
-
-int connect_to(const std::string& host, uint16_t port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return -1;
-  int fd = -1;
-  for (addrinfo* at = found; at != nullptr && fd < 0; at = at->ai_next) fd = connect_to(*at);
-  freeaddrinfo(found);
-  return fd;
 }
 
 enum class ReadResult { kNothing, kBytes, kEnd };
@@ -108,16 +78,10 @@ Lifelines::Lifelines(c10::intrusive_ptr<c10d::Store> store, const RankEnvironmen
   if (ranks_.rank == 0) listen();
 }
 
-Lifelines::~Lifelines() {
-  for (const auto& [rank, fd] : lines_) close(fd);
-  for (const PendingPeer& peer : pending_) close(peer.fd);
-  if (listener_ >= 0) close(listener_);
-}
-
 void Lifelines::listen() {
   token_ = random_bits();
   listener_ = listen_anywhere(ranks_.master_address);
-  port_ = listener_ >= 0 ? port_of(listener_) : 0;
+  port_ = listener_ ? port_of(listener_.get()) : 0;
   store_->set(kLifelineKey, std::to_string(*port_) + " " + std::to_string(token_));
 }
 
@@ -138,14 +102,11 @@ void Lifelines::learn_port() {
 
 void Lifelines::connect() {
   if (port_.value_or(0) == 0) return;
-  const int fd = connect_to(ranks_.master_address, *port_);
-  if (fd < 0) return;
+  UniqueFd line = connect_within(ranks_.master_address, *port_, kLifelinePatience);
+  if (!line) return;
   const Greeting greeting{.token = token_, .rank = static_cast<int32_t>(ranks_.rank)};
-  if (send(fd, &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) {
-    close(fd);
-    return;
-  }
-  lines_[0] = fd;
+  if (send(line.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) != sizeof greeting) return;
+  lines_[0] = std::move(line);
   unread_.clear();
   // Rank 0 repeats who is gone. If it was gone itself, it is back.
   gone_since_.clear();
@@ -174,11 +135,11 @@ void Lifelines::look() {
 
 void Lifelines::accept_peers() {
   while (true) {
-    pollfd waiting{.fd = listener_, .events = POLLIN, .revents = 0};
+    pollfd waiting{.fd = listener_.get(), .events = POLLIN, .revents = 0};
     if (poll(&waiting, 1, 0) != 1) return;
-    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) return;
-    pending_.push_back({.fd = fd});
+    UniqueFd line(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!line) return;
+    pending_.push_back({.line = std::move(line)});
   }
 }
 
@@ -186,7 +147,7 @@ void Lifelines::read_greetings() {
   std::erase_if(pending_, [this](PendingPeer& peer) {
     size_t count = 0;
     const ReadResult result =
-        read_available(peer.fd, reinterpret_cast<char*>(&peer.greeting) + peer.received,
+        read_available(peer.line.get(), reinterpret_cast<char*>(&peer.greeting) + peer.received,
                        sizeof(Greeting) - peer.received, count);
     if (result == ReadResult::kNothing) return false;
     peer.received += count;
@@ -194,12 +155,8 @@ void Lifelines::read_greetings() {
     const int rank = peer.greeting.rank;
     const bool is_peer = result == ReadResult::kBytes && peer.greeting.token == token_ &&
                          rank > 0 && rank < ranks_.world_size;
-    if (!is_peer) {
-      close(peer.fd);
-      return true;
-    }
-    if (const auto old = lines_.find(rank); old != lines_.end()) close(old->second);
-    lines_[rank] = peer.fd;
+    if (!is_peer) return true;
+    lines_[rank] = std::move(peer.line);
     note_open(rank);
     for (const auto& [gone, since] : gone_since_) tell(rank, gone);
     return true;
@@ -208,13 +165,13 @@ void Lifelines::read_greetings() {
 
 void Lifelines::check_lines() {
   std::vector<int> closed;
-  for (const auto& [rank, fd] : lines_) {
+  for (const auto& [rank, line] : lines_) {
     char byte = 0;
     size_t count = 0;
-    if (read_available(fd, &byte, sizeof byte, count) == ReadResult::kEnd) closed.push_back(rank);
+    const ReadResult result = read_available(line.get(), &byte, sizeof byte, count);
+    if (result == ReadResult::kEnd) closed.push_back(rank);
   }
   for (const int rank : closed) {
-    close(lines_[rank]);
     lines_.erase(rank);
     note_closed(rank);
   }
@@ -228,7 +185,8 @@ void Lifelines::read_rank_zero() {
   char bytes[256];
   size_t count = 0;
   ReadResult result = ReadResult::kNothing;
-  while ((result = read_available(lines_[0], bytes, sizeof bytes, count)) == ReadResult::kBytes) {
+  while ((result = read_available(lines_[0].get(), bytes, sizeof bytes, count)) ==
+         ReadResult::kBytes) {
     unread_.insert(unread_.end(), bytes, bytes + count);
   }
   size_t used = 0;
@@ -243,7 +201,6 @@ void Lifelines::read_rank_zero() {
   }
   unread_.erase(unread_.begin(), unread_.begin() + static_cast<ptrdiff_t>(used));
   if (result != ReadResult::kEnd) return;
-  close(lines_[0]);
   lines_.clear();
   note_closed(0);
 }
@@ -251,17 +208,17 @@ void Lifelines::read_rank_zero() {
 void Lifelines::note_closed(int rank) {
   gone_since_.emplace(rank, Clock::now());
   if (ranks_.rank != 0) return;
-  for (const auto& [other, fd] : lines_) tell(other, rank);
+  for (const auto& [other, line] : lines_) tell(other, rank);
 }
 
 void Lifelines::note_open(int rank) {
   if (gone_since_.erase(rank) == 0 || ranks_.rank != 0) return;
-  for (const auto& [other, fd] : lines_) tell(other, back_again(rank));
+  for (const auto& [other, line] : lines_) tell(other, back_again(rank));
 }
 
 // A peer that does not read has its own line to notice that: what it is told is lost then.
 void Lifelines::tell(int rank, int32_t message) const {
-  (void)send(lines_.at(rank), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  (void)send(lines_.at(rank).get(), &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 bool Lifelines::is_gone(int rank, std::chrono::milliseconds time) const {

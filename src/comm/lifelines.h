@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "accelerate/process_state.h"
+#include "base/unique_fd.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
@@ -28,7 +29,6 @@ class Lifelines {
   // On rank 0: listens, on the loopback interface alone where all ranks are on this machine, and
   // says in `store` where. Throws what the store throws.
   Lifelines(c10::intrusive_ptr<c10d::Store> store, const RankEnvironment& ranks);
-  ~Lifelines();
   Lifelines(const Lifelines&) = delete;
   Lifelines& operator=(const Lifelines&) = delete;
 
@@ -56,7 +56,7 @@ class Lifelines {
   };
   // Somebody who has connected to rank 0 and not yet sent all of it.
   struct PendingPeer {
-    int fd = -1;
+    UniqueFd line{};
     Greeting greeting{};
     size_t received = 0;
   };
@@ -77,9 +77,9 @@ class Lifelines {
   const RankEnvironment ranks_;
   uint64_t token_ = 0;            // tells these ranks from strangers at the same port
   std::optional<uint16_t> port_;  // of rank 0, once it is known; 0: there is none
-  int listener_ = -1;
+  UniqueFd listener_;
   std::vector<PendingPeer> pending_;
-  std::map<int, int> lines_;  // descriptors by rank: of all others on rank 0, else of rank 0
+  std::map<int, UniqueFd> lines_;  // by rank: of all others on rank 0, else of rank 0
   std::map<int, Clock::time_point> gone_since_;
   std::vector<char> unread_;          // part of a message of rank 0
   Clock::time_point next_attempt_{};  // to connect

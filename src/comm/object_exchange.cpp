@@ -28,14 +28,14 @@ struct Lengths {
 };
 
 // What is sent for one value. A rank that has none says why in place of the value.
-struct Message {
+struct ObjectMessage {
   PackedValue packed{};
   std::string problem{};
   std::string hint{};
 };
 
-Message make_message(const std::function<PackedValue()>& make) {
-  Message message;
+ObjectMessage make_message(const std::function<PackedValue()>& make) {
+  ObjectMessage message;
   try {
     message.packed = make();
   } catch (const DataError& error) {
@@ -69,7 +69,7 @@ PackedValue packed_in(const at::Tensor& row, const Lengths& lengths) {
 
 // Tells all ranks of a problem and of ranks that make other calls.
 void agree_on_call(Communicator& ranks, const char* operation, const std::string& name,
-                   const Message& message) {
+                   const ObjectMessage& message) {
   Operands operands(name, operation);
   operands.problem = message.problem;
   operands.hint = message.hint;
@@ -80,7 +80,7 @@ void agree_on_call(Communicator& ranks, const char* operation, const std::string
 
 std::vector<PackedValue> gather_packed(Communicator& ranks, const char* operation,
                                        const std::function<PackedValue()>& make) {
-  const Message message = make_message(make);
+  const ObjectMessage message = make_message(make);
   agree_on_call(ranks, operation, operation, message);
   const Lengths own = lengths_of(message.packed);
   std::vector<Lengths> lengths;
@@ -99,7 +99,7 @@ std::vector<PackedValue> gather_packed(Communicator& ranks, const char* operatio
 PackedValue broadcast_packed(Communicator& ranks, const char* operation, int from,
                              const std::function<PackedValue()>& make) {
   const bool is_root = ranks.rank() == from;
-  const Message message = is_root ? make_message(make) : Message{};
+  const ObjectMessage message = is_root ? make_message(make) : ObjectMessage{};
   agree_on_call(ranks, operation, std::string(operation) + " from " + std::to_string(from),
                 message);
   const Lengths own = lengths_of(message.packed);

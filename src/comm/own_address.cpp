@@ -5,7 +5,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
+
+#include "base/unique_fd.h"
 
 namespace accelerate::comm {
 namespace {
@@ -28,15 +29,14 @@ std::string address_towards(const std::string& host, uint16_t port) {
   if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return "";
   std::string address;
   for (addrinfo* at = found; at != nullptr && address.empty(); at = at->ai_next) {
-    const int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-    if (fd < 0) continue;
+    const UniqueFd asked(socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
+    if (!asked) continue;
     sockaddr_storage own{};
     socklen_t length = sizeof own;
-    if (connect(fd, at->ai_addr, at->ai_addrlen) == 0 &&
-        getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+    if (connect(asked.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        getsockname(asked.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0) {
       address = address_text(reinterpret_cast<sockaddr*>(&own), length);
     }
-    close(fd);
   }
   freeaddrinfo(found);
   return address;

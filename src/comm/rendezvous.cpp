@@ -68,7 +68,10 @@ StorePtr connect(const RankEnvironment& ranks, bool host, const Deadline& deadli
   c10d::TCPStoreOptions options;
   options.port = ranks.master_port;
   options.isServer = host;
-  if (host) options.masterListenFd = bind_loopback(ranks.master_address, ranks.master_port);
+  if (host) {  // libtorch owns it then
+    UniqueFd listener = bind_loopback(ranks.master_address, ranks.master_port);
+    if (listener) options.masterListenFd = listener.release();
+  }
   options.numWorkers = ranks.world_size;
   options.waitWorkers = false;
   options.timeout = deadline.left();

@@ -1,4 +1,4 @@
-// Whether a port answers yet.
+// Connections that are tried for a moment, and whether a port answers yet.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,13 @@
 #include <functional>
 #include <string>
 
+#include "base/unique_fd.h"
+
 namespace accelerate::comm {
+
+// A socket that is connected to `host`:`port`, and does not block; nothing if none of its addresses
+// accepts within `patience` each.
+UniqueFd connect_within(const std::string& host, uint16_t port, std::chrono::milliseconds patience);
 
 // Blocks until something accepts connections at host:port or the deadline passes; returns whether
 // it does. Asks every few milliseconds: libtorch's own client waits a whole second after its first

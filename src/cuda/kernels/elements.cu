@@ -7,7 +7,7 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class T, int kPack>
-__global__ void swiglu_kernel(const SwiGlu op) {
+__global__ void swiglu_kernel(const SwiGluLaunch op) {
   wait_for_earlier_kernels();
   const int64_t packs = op.columns / kPack;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -39,7 +39,7 @@ __global__ void swiglu_kernel(const SwiGlu op) {
 }
 
 template <class T>
-__global__ void rotary_kernel(const Rotary op) {
+__global__ void rotary_kernel(const RotaryLaunch op) {
   wait_for_earlier_kernels();
   const int64_t half = op.width / 2;
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -121,7 +121,7 @@ __global__ void embedding_backward_kernel(const EmbeddingBackward op) {
 
 }  // namespace
 
-void swiglu(const SwiGlu& op, Kind kind, cudaStream_t stream) {
+void swiglu(const SwiGluLaunch& op, Kind kind, cudaStream_t stream) {
   with_type(kind, [&](auto* value) {
     using T = std::remove_pointer_t<decltype(value)>;
     constexpr int kPack = 16 / sizeof(T);
@@ -135,7 +135,7 @@ void swiglu(const SwiGlu& op, Kind kind, cudaStream_t stream) {
   });
 }
 
-void rotary(const Rotary& op, Kind kind, cudaStream_t stream) {
+void rotary(const RotaryLaunch& op, Kind kind, cudaStream_t stream) {
   const int blocks = divide_up(op.outer * op.positions * op.heads * (op.width / 2), kThreads);
   with_type(kind, [&](auto* value) {
     using T = std::remove_pointer_t<decltype(value)>;

@@ -74,7 +74,7 @@ __device__ inline __nv_bfloat16 rounded_by_chance(float value, uint32_t random) 
 }
 
 template <class T>
-__device__ inline void update(const FlatAdamW& op, int64_t at, float& master, float gradient,
+__device__ inline void update(const FlatAdamWLaunch& op, int64_t at, float& master, float gradient,
                               float& average, float& square, float learning_rate, float size,
                               float root) {
   average = op.beta1 * average + (1.0F - op.beta1) * gradient;
@@ -84,7 +84,7 @@ __device__ inline void update(const FlatAdamW& op, int64_t at, float& master, fl
 }
 
 template <class T>
-__device__ inline T rounded(const FlatAdamW& op, int64_t at, float step, float value) {
+__device__ inline T rounded(const FlatAdamWLaunch& op, int64_t at, float step, float value) {
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     if (op.stochastic_rounding) {
       const auto count = static_cast<uint64_t>(step);
@@ -96,7 +96,7 @@ __device__ inline T rounded(const FlatAdamW& op, int64_t at, float step, float v
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamW op) {
+__global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamWLaunch op) {
   wait_for_earlier_kernels();
   if (op.found_inf != nullptr && *op.found_inf != 0.0F) return;
   const float step = *op.step;
@@ -168,7 +168,7 @@ void flat_norm(const float* values, int64_t numel, float* partials, float* norm,
   norm_kernel<<<1, kNormPartials, 0, stream>>>(partials, norm);
 }
 
-void flat_adamw(const FlatAdamW& op, Kind kind, cudaStream_t stream) {
+void flat_adamw(const FlatAdamWLaunch& op, Kind kind, cudaStream_t stream) {
   const int64_t wanted = (op.numel / kPack + kThreads) / kThreads;
   const auto blocks = static_cast<unsigned>(wanted < 16384 ? wanted : 16384);
   with_type(kind, [&](auto* value) {

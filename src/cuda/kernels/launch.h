@@ -94,17 +94,17 @@ struct Concatenation {
 void concatenate(const Concatenation& op, Kind kind, cudaStream_t stream);
 
 // silu(gate) * up of rows that hold gate and then up, and the gradient of such rows.
-struct SwiGlu {
+struct SwiGluLaunch {
   const void* input = nullptr;        // [rows, 2 columns]
   const void* grad_output = nullptr;  // [rows, columns]; null: forward
   void* output = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
 };
-void swiglu(const SwiGlu& op, Kind kind, cudaStream_t stream);
+void swiglu(const SwiGluLaunch& op, Kind kind, cudaStream_t stream);
 
 // Rotates the halves of each head: input [outer, positions, heads, width].
-struct Rotary {
+struct RotaryLaunch {
   const void* input = nullptr;
   const float* cosine = nullptr;  // [positions, width / 2]
   const float* sine = nullptr;
@@ -115,7 +115,7 @@ struct Rotary {
   int64_t width = 0;
   bool backwards = false;
 };
-void rotary(const Rotary& op, Kind kind, cudaStream_t stream);
+void rotary(const RotaryLaunch& op, Kind kind, cudaStream_t stream);
 
 // Cross entropy of rows of logits, which are overwritten by their gradient (of the sum of losses).
 struct CrossEntropy {
@@ -175,7 +175,7 @@ void flat_norm(const float* values, int64_t numel, float* partials, float* norm,
                cudaStream_t stream);
 
 // One update by AdamW of a flat vector, all scalars on the device.
-struct FlatAdamW {
+struct FlatAdamWLaunch {
   float* master = nullptr;  // null: the parameters are their own masters
   void* parameters = nullptr;
   const float* gradient = nullptr;
@@ -192,6 +192,6 @@ struct FlatAdamW {
   bool stochastic_rounding = false;
   uint64_t seed = 0;
 };
-void flat_adamw(const FlatAdamW& op, Kind kind, cudaStream_t stream);
+void flat_adamw(const FlatAdamWLaunch& op, Kind kind, cudaStream_t stream);
 
 }  // namespace accelerate::cuda

@@ -85,8 +85,8 @@ void DdpModel::before_backward(const at::Tensor& loss) {
   unreduced_before_ = reducer_->holds_unreduced_gradients();
   reducer_->set_holds_unreduced_gradients(false);
   first_static_pass_ = reducer_->awaits_first_pass();
-  reduces_ = plan.reduction != detail::Reduction::kNone;
-  postponed_ = plan.reduction == detail::Reduction::kDelayed;
+  reduces_ = plan.reduction != detail::PassReduction::kNone;
+  postponed_ = plan.reduction == detail::PassReduction::kDelayed;
   sync_next_ = false;
   if (!reduces_) return;
   const bool walk_graph = options_.find_unused_parameters && !options_.static_graph;
@@ -222,7 +222,8 @@ void DdpModel::require_own_graph() const {
 }
 
 detail::ReductionPlan DdpModel::plan_alone() const {
-  return {.reduction = would_reduce() ? detail::Reduction::kOverlapped : detail::Reduction::kNone};
+  return {.reduction =
+              would_reduce() ? detail::PassReduction::kOverlapped : detail::PassReduction::kNone};
 }
 
 void DdpModel::broadcast(const std::vector<at::Tensor>& tensors, int source) const {

@@ -96,7 +96,7 @@ std::vector<ReductionPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
       refuse_for_all({.what = error.message(), .where = error.where(), .hint = error.hint()});
     }
     own.reductions[i] =
-        static_cast<int64_t>(delayed ? Reduction::kDelayed : Reduction::kOverlapped);
+        static_cast<int64_t>(delayed ? PassReduction::kDelayed : PassReduction::kOverlapped);
     own.weights[i] = options_.divide_by == JoinDivisor::kSamples ? unreduced_weight_[i] : 1;
   }
   const std::vector<Notice> all = exchange(own);
@@ -104,7 +104,7 @@ std::vector<ReductionPlan> UnevenJoin::plan_backward(const at::Tensor& loss) {
     exchanged_[i] = true;
     ++reductions_[i];
     unreduced_weight_[i] = 0;
-    plans[i].reduction = static_cast<Reduction>(own.reductions[i]);
+    plans[i].reduction = static_cast<PassReduction>(own.reductions[i]);
     plans[i].weight = own.weights[i];
     plans[i].divisor = options_.divide_by == JoinDivisor::kAllRanks
                            ? static_cast<int64_t>(all.size())
@@ -140,7 +140,7 @@ bool UnevenJoin::answer_next() {
     if (active->step == Step::kBuffers) return;
     for (const size_t i : concerned) {
       members_[i]->answer_reduction(active->reductions[i] ==
-                                    static_cast<int64_t>(Reduction::kDelayed));
+                                    static_cast<int64_t>(PassReduction::kDelayed));
     }
   });
   return more;

@@ -27,7 +27,7 @@ namespace accelerate::detail {
 class UnevenJoin;
 
 // How a model's gradients meet in one backward pass.
-enum class Reduction : int64_t {
+enum class PassReduction : int64_t {
   kNone = 0,
   kOverlapped = 1,  // bucket by bucket, while the pass runs
   kDelayed = 2,     // after the pass: the buckets of several models cannot mix
@@ -36,7 +36,7 @@ enum class Reduction : int64_t {
 // A model's part in one backward pass of a join. Its gradients are multiplied by weight / divisor
 // before they are summed up.
 struct ReductionPlan {
-  Reduction reduction = Reduction::kNone;
+  PassReduction reduction = PassReduction::kNone;
   int64_t weight = 1;
   int64_t divisor = 1;
 };
