@@ -88,14 +88,16 @@ TEST_F(RandomStreams, PartAtTheFirstForwardPassOrMicroBatchWhereThereIsNoLoader)
   });
 }
 
-TEST_F(RandomStreams, ACallBeforeTheNextForwardPassIsMadeOnce) {
+TEST_F(RandomStreams, PartAlsoAtAForwardPassOfAModelThatNeedsNoGradient) {
   run(2, [](const Rank&) {
+    torch::manual_seed(1);
     Accelerator accelerator(on_cpu());
-    auto model = accelerator.prepare(std::make_shared<Mlp>());
-    int calls = 0;
-    model.strategy()->set_before_next_forward([&] { ++calls; });
-    for (int pass = 0; pass < 3; ++pass) (void)model(ones({2, 6}));
-    EXPECT_EQ(calls, 1);
+    auto net = std::make_shared<Mlp>();
+    for (at::Tensor& parameter : net->parameters()) parameter.requires_grad_(false);
+    auto model = accelerator.prepare(net);
+    EXPECT_TRUE(drawn_alike(accelerator, draw()));
+    (void)model(ones({2, 6}));
+    EXPECT_FALSE(drawn_alike(accelerator, draw()));
   });
 }
 
@@ -105,7 +107,7 @@ TEST_F(RandomStreams, ACallBeforeEachForwardPassIsMadeEveryTimeOnAnyNumberOfRank
       Accelerator accelerator(on_cpu());
       auto model = accelerator.prepare(std::make_shared<Mlp>());
       int calls = 0;
-      model.strategy()->set_before_each_forward([&] { ++calls; });
+      model.strategy()->set_on_forward([&] { ++calls; });
       for (int pass = 0; pass < 3; ++pass) (void)model(ones({2, 6}));
       EXPECT_EQ(calls, 3);
     });

@@ -64,11 +64,17 @@ TensorBox within(TensorBox box, const TensorBox& outer) {
   return box;
 }
 
+const TorchValue::List& list_in(const TorchDict& dict, const char* key) {
+  if (const auto* list = std::get_if<TorchValue::List>(&dict.at(key).variant())) return *list;
+  throw CheckpointError({.what = std::string("'") + key + "' of an optimizer is not a list",
+                         .hint = "load another checkpoint"});
+}
+
 const TorchDict& states_in(const TorchValue& state) {
   return state.as_dict().at("state").as_dict();
 }
 const TorchValue::List& groups_in(const TorchValue& state) {
-  return std::get<TorchValue::List>(state.as_dict().at("param_groups").variant());
+  return list_in(state.as_dict(), "param_groups");
 }
 
 TorchValue::List numbers_from(int64_t first, size_t count) {
@@ -94,7 +100,7 @@ TorchValue::List renumbered_groups(const TorchValue& state, const std::vector<si
 std::vector<size_t> member_counts(const TorchValue& state) {
   std::vector<size_t> counts;
   for (const TorchValue& group : groups_in(state)) {
-    counts.push_back(std::get<TorchValue::List>(group.as_dict().at("params").variant()).size());
+    counts.push_back(list_in(group.as_dict(), "params").size());
   }
   return counts;
 }
@@ -232,6 +238,10 @@ SavedOptimizerState::SavedOptimizerState(TorchValue archive, size_t number,
       if (!parsed || parsed->optimizer != number) continue;
       Field& field = states_[parsed->parameter][parsed->field];
       at::Tensor tensor = file.tensor(part.name);
+      if (tensor.sizes() != at::IntArrayRef(part.shape)) {
+        refuse_pieces("tensor '" + part.name + "' has another shape than the manifest says",
+                      reader.where(name), "load another checkpoint");
+      }
       if (!part.shard) {
         field.whole = std::move(tensor);
       } else {
