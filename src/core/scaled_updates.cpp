@@ -7,18 +7,9 @@
 
 #include "accelerate/errors.h"
 #include "device/replay_actions.h"
+#include "tensor/optimizer_parameters.h"
 
 namespace accelerate {
-namespace {
-
-bool has_gradients(const torch::optim::Optimizer& optimizer) {
-  return std::ranges::any_of(optimizer.param_groups(), [](const auto& group) {
-    return std::ranges::any_of(
-        group.params(), [](const at::Tensor& parameter) { return parameter.grad().defined(); });
-  });
-}
-
-}  // namespace
 
 void GradientMarks::add(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {

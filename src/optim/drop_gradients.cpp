@@ -2,19 +2,10 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_zero.h>
-#include <torch/optim/optimizer.h>
 
 #include "device/replay_actions.h"
 
 namespace accelerate {
-
-std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> all;
-  for (const auto& group : optimizer.param_groups()) {
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  }
-  return all;
-}
 
 // Not torch's own zero_grad(): it detaches in place, which gradients inside buckets
 // (DdpOptions::gradient_as_bucket_view) do not allow.

@@ -5,14 +5,9 @@
 
 #include <vector>
 
-namespace torch::optim {
-class Optimizer;
-}
+#include "tensor/optimizer_parameters.h"
 
 namespace accelerate {
-
-// Of all groups, in their order.
-std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
 
 // What zero_grad() of torch does, where nothing is recorded; gradients that graphs remember keep
 // their memory (device::KeptGradients).

@@ -18,6 +18,7 @@
 #include "accelerate/errors.h"
 #include "device/replay_actions.h"
 #include "tensor/gradient_values.h"
+#include "tensor/optimizer_parameters.h"
 
 namespace accelerate {
 namespace {
@@ -41,20 +42,6 @@ void require_usable(const GradScalerOptions& options) {
   if (options.growth_interval < 1) {
     refuse("growth_interval must be 1 or more", kWhere, "leave it out for the default of 2000");
   }
-}
-
-std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> all;
-  for (const auto& group : optimizer.param_groups()) {
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  }
-  return all;
-}
-
-bool has_gradients(const torch::optim::Optimizer& optimizer) {
-  return std::ranges::any_of(parameters_of(optimizer), [](const at::Tensor& parameter) {
-    return parameter.grad().defined();
-  });
 }
 
 // Copies of one scalar on the devices that ask for it.
