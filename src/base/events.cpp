@@ -194,4 +194,25 @@ bool EventStream::Reader::next(Event& event) {
   }
 }
 
+namespace {
+
+// The kinds of an end follow those of their begin.
+EventKind end_of(EventKind begin) {
+  return static_cast<EventKind>(static_cast<uint8_t>(begin) + 1);
+}
+
+}  // namespace
+
+EventSpan::EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text)
+    : stream_(std::move(stream)), line_(stream_->open_line()), event_(begin, text) {
+  stream_->show(line_, event_);
+  stream_->emit(event_);
+}
+
+EventSpan::~EventSpan() {
+  stream_->close_line(line_);
+  event_.kind = end_of(event_.kind);
+  stream_->emit(event_);
+}
+
 }  // namespace accelerate

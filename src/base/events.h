@@ -117,4 +117,19 @@ class EventStream {
   std::atomic<uint16_t> next_group_{0};
 };
 
+// While it lives the board shows `text` as of a kind that begins; its begin and its end are
+// emitted. May be destroyed by another thread than made it.
+class [[nodiscard]] EventSpan {
+ public:
+  EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text);
+  ~EventSpan();
+  EventSpan(const EventSpan&) = delete;
+  EventSpan& operator=(const EventSpan&) = delete;
+
+ private:
+  const std::shared_ptr<EventStream> stream_;
+  const int line_;
+  Event event_;
+};
+
 }  // namespace accelerate

@@ -1,9 +1,11 @@
 // Collectives under the name of what the user called.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "accelerate/communicator.h"
+#include "base/events.h"
 
 namespace accelerate::comm {
 
@@ -20,5 +22,14 @@ class [[nodiscard]] Activity {
  private:
   Communicator& communicator_;
 };
+
+// What this rank does: one stream for `communicator`, the groups that were split off it and those
+// that were opened beside it.
+std::shared_ptr<EventStream> events_of(Communicator& communicator);
+
+// A group of the same ranks with connections, an alarm and a watch of its own, for a thread beside
+// the training: it may fail alone. Collective over the ranks of the job.
+std::unique_ptr<Communicator> open_beside(Communicator& communicator,
+                                          const ProcessGroupOptions& options);
 
 }  // namespace accelerate::comm

@@ -115,9 +115,10 @@ void CollectiveLog::end_exchange(int line) {
   events_->emit(ended);
 }
 
-std::optional<Event> oldest_wait(const EventStream& events) {
+std::optional<Event> oldest_wait(const EventStream& events, const std::vector<uint16_t>& groups) {
   for (const Event& event : events.board()) {
-    if (event.kind == EventKind::kWaitBegin) return event;
+    if (event.kind != EventKind::kWaitBegin) continue;
+    if (std::find(groups.begin(), groups.end(), event.group) != groups.end()) return event;
   }
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/events.h"
 
@@ -77,8 +78,8 @@ class CollectiveLog {
   std::array<std::atomic<int64_t>, kMostRunning> running_{};  // by number modulo its size; 0: none
 };
 
-// The exchange that has been under way for the longest time, of any group; nothing while there is
-// none.
-std::optional<Event> oldest_wait(const EventStream& events);
+// The exchange of one of `groups` that has been under way for the longest time; nothing while there
+// is none.
+std::optional<Event> oldest_wait(const EventStream& events, const std::vector<uint16_t>& groups);
 
 }  // namespace accelerate::comm

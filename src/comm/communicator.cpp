@@ -13,19 +13,19 @@
 namespace accelerate {
 namespace {
 
-c10d::ReduceOp to_c10d(ReduceOp op, at::ScalarType dtype) {
+device::Combine combination_of(ReduceOp op, at::ScalarType dtype) {
   // Gloo would add bools up as bytes, to values that no bool has; their sum is "or".
-  if (dtype == at::kBool && op == ReduceOp::kSum) return c10d::ReduceOp::MAX;
+  if (dtype == at::kBool && op == ReduceOp::kSum) return device::Combine::kMax;
   switch (op) {
     case ReduceOp::kMin:
-      return c10d::ReduceOp::MIN;
+      return device::Combine::kMin;
     case ReduceOp::kMax:
-      return c10d::ReduceOp::MAX;
+      return device::Combine::kMax;
     case ReduceOp::kSum:
     case ReduceOp::kMean:  // Gloo has no mean: sum, then divide
-      return c10d::ReduceOp::SUM;
+      break;
   }
-  return c10d::ReduceOp::SUM;
+  return device::Combine::kSum;
 }
 
 // Throws UsageError if the ranks cannot compute `op` of tensors like `tensor`. All ranks find the
@@ -70,11 +70,12 @@ void require_parts(const Communicator::Impl& impl, const at::Tensor& whole, cons
 // `name` without the operation that reduces.
 Work start_reduce_scatter(Communicator::Impl& impl, at::Tensor output, at::Tensor input,
                           ReduceOp op, const char* name) {
-  c10d::ReduceScatterOptions options;
-  options.reduceOp = to_c10d(op, input.scalar_type());
   return impl.start(
       comm::operation_event(name).append(comm::name_of(op)), input,
-      [&] { return impl.group()->_reduce_scatter_base(output, input, options); },
+      [&] {
+        return impl.collectives_for(input).reduce_scatter(output, input,
+                                                          combination_of(op, input.scalar_type()));
+      },
       [output, op, ranks = impl.world_size()]() mutable {
         if (op == ReduceOp::kMean) output.div_(ranks);
       });
@@ -83,7 +84,7 @@ Work start_reduce_scatter(Communicator::Impl& impl, at::Tensor output, at::Tenso
 }  // namespace
 
 Communicator::Communicator(const ProcessState& state, const ProcessGroupOptions& options)
-    : impl_(std::make_shared<Impl>(state, options)) {}
+    : impl_(std::make_shared<Impl>(state, options, std::make_shared<EventStream>())) {}
 
 Communicator::Communicator(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -103,11 +104,8 @@ std::shared_ptr<Communicator> Communicator::split(int color, int key) {
 
 void Communicator::barrier() {
   if (impl_->alone()) return;
-  // Not ProcessGroup::barrier(): it keeps its tensor in a static variable, which a group of another
-  // thread (a save beside the training) writes at the same time.
-  const auto gloo = impl_->group()->getBackend(c10::DeviceType::CPU);
   impl_->collective(comm::operation_event("barrier"), {},
-                    [&] { return gloo->barrier(c10d::BarrierOptions()); });
+                    [&] { return impl_->host_collectives().barrier(); });
 }
 
 void Communicator::broadcast(at::Tensor& tensor, int root) { broadcast_async(tensor, root).wait(); }
@@ -117,18 +115,14 @@ Work Communicator::broadcast_async(at::Tensor& tensor, int root) {
   impl_->require_tensor(tensor, "broadcast");
   if (impl_->alone()) return {};
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> row{comm::to_wire(tensor)};
+  const at::Tensor row = comm::to_wire(tensor);
   std::function<void()> finish;
-  if (!row[0].is_alias_of(tensor)) {
-    finish = [target = tensor.detach(), sent = row[0]] {
-      target.copy_(comm::from_wire(sent, target));
-    };
+  if (!row.is_alias_of(tensor)) {
+    finish = [target = tensor.detach(), row] { target.copy_(comm::from_wire(row, target)); };
   }
-  c10d::BroadcastOptions options;
-  options.rootRank = root;
   return impl_->start(
       comm::operation_event("broadcast from ").append(root), tensor,
-      [&] { return impl_->group()->broadcast(row, options); }, std::move(finish));
+      [&] { return impl_->collectives_for(row).broadcast(row, root); }, std::move(finish));
 }
 
 void Communicator::all_reduce(at::Tensor& tensor, ReduceOp op) {
@@ -140,16 +134,17 @@ Work Communicator::all_reduce_async(at::Tensor& tensor, ReduceOp op) {
   if (impl_->alone()) return {};
   at::NoGradGuard no_grad;
   const at::Tensor target = tensor.detach();
-  std::vector<at::Tensor> buffer{target.contiguous()};
-  c10d::AllreduceOptions options;
-  options.reduceOp = to_c10d(op, tensor.scalar_type());
-  const auto finish = [target, sum = buffer[0], op, ranks = impl_->world_size()]() mutable {
+  const at::Tensor sum = target.contiguous();
+  const auto finish = [target, sum, op, ranks = impl_->world_size()] {
     if (op == ReduceOp::kMean) sum.div_(ranks);
     if (!sum.is_alias_of(target)) target.copy_(sum);
   };
   return impl_->start(
       comm::operation_event("all_reduce ").append(comm::name_of(op)), tensor,
-      [&] { return impl_->group()->allreduce(buffer, options); }, finish);
+      [&] {
+        return impl_->collectives_for(sum).all_reduce(sum, combination_of(op, sum.scalar_type()));
+      },
+      finish);
 }
 
 std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
@@ -159,7 +154,7 @@ std::vector<at::Tensor> Communicator::all_gather(const at::Tensor& tensor) {
   at::Tensor own = comm::to_wire(tensor);
   at::Tensor all = at::empty({impl_->world_size() * own.numel()}, own.options());
   impl_->collective(comm::operation_event("all_gather"), tensor,
-                    [&] { return impl_->group()->_allgather_base(all, own); });
+                    [&] { return impl_->collectives_for(own).all_gather(all, own); });
   return comm::from_wire(all, tensor, impl_->world_size()).unbind(0);
 }
 
@@ -174,9 +169,8 @@ Work Communicator::all_gather_into_async(at::Tensor& output, const at::Tensor& t
   }
   at::Tensor own = comm::to_wire(tensor);
   at::Tensor all = comm::to_wire(output);
-  return impl_->start(
-      comm::operation_event(kOperation), tensor,
-      [&] { return impl_->group()->_allgather_base(all, own); }, [own, all] {});
+  return impl_->start(comm::operation_event(kOperation), tensor,
+                      [&] { return impl_->collectives_for(own).all_gather(all, own); });
 }
 
 std::vector<at::Tensor> Communicator::all_gather_ragged(const at::Tensor& tensor) {
@@ -276,19 +270,16 @@ void Communicator::scatter(at::Tensor& output, const std::vector<at::Tensor>& in
     target.copy_(inputs[0]);
     return;
   }
-  std::vector<at::Tensor> row{comm::to_wire(output)};
-  std::vector<std::vector<at::Tensor>> input_rows;
+  const at::Tensor row = comm::to_wire(output);
+  std::vector<at::Tensor> parts;
   if (is_root) {
-    input_rows.emplace_back();
     for (const at::Tensor& input : inputs) {
-      input_rows[0].push_back(comm::to_wire(input.to(output.device())));
+      parts.push_back(comm::to_wire(input.to(output.device())));
     }
   }
-  c10d::ScatterOptions options;
-  options.rootRank = root;
   impl_->collective(comm::operation_event("scatter from ").append(root), output,
-                    [&] { return impl_->group()->scatter(row, input_rows, options); });
-  if (!row[0].is_alias_of(target)) target.copy_(comm::from_wire(row[0], target));
+                    [&] { return impl_->collectives_for(row).scatter(row, parts, root); });
+  if (!row.is_alias_of(target)) target.copy_(comm::from_wire(row, target));
 }
 
 void Communicator::guard(std::string_view name, const std::function<void()>& operation) {

@@ -9,7 +9,6 @@
 #include "accelerate/errors.h"
 #include "accelerate/process_state.h"
 #include "base/environment.h"
-#include "comm/process_group.h"
 #include "comm/rendezvous.h"
 #include "comm/timeouts.h"
 
@@ -36,10 +35,11 @@ constexpr const char* kGroupOfAll = "all";
 
 }  // namespace
 
-Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& options)
+Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& options,
+                         std::shared_ptr<EventStream> events)
     : rank_(state.rank()),
       served_kind_(state.device().type()),
-      job_(std::make_shared<comm::Job>(state)) {
+      job_(std::make_shared<comm::Job>(state, std::move(events))) {
   std::vector<int> all(static_cast<size_t>(state.world_size()));
   std::iota(all.begin(), all.end(), 0);
   entry_ = std::make_shared<comm::GroupEntry>(
@@ -84,8 +84,10 @@ Communicator::Impl::Impl(std::shared_ptr<comm::Job> job, std::string name, std::
 Communicator::Impl::~Impl() { job_->groups->remove(entry_); }
 
 void Communicator::Impl::open(const c10::intrusive_ptr<c10d::Store>& store) {
-  group_ = comm::open_process_group(store, job_->state, job_->options, *job_->alarm, entry_->log,
-                                    comm::GroupPlace{.rank = rank_, .world_size = world_size()});
+  const comm::GroupPlace place{.rank = rank_, .world_size = world_size()};
+  backends_ =
+      comm::open_backends(store, job_->state, job_->options, *job_->alarm, entry_->log, place);
+  group_ = backends_.make_process_group(store, place);
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key) {
@@ -95,7 +97,7 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key
     at::Tensor own = at::tensor(words, at::kLong);
     at::Tensor gathered = at::empty({2 * world_size()}, at::kLong);
     collective(comm::operation_event("split"), own,
-               [&] { return group_->_allgather_base(gathered, own); });
+               [&] { return host_collectives().all_gather(gathered, own); });
     all.assign(gathered.data_ptr<int64_t>(), gathered.data_ptr<int64_t>() + gathered.numel());
   }
   const int number = ++splits_;
@@ -162,7 +164,7 @@ void Communicator::Impl::require_same_on_all_ranks(std::string_view operation) {
   at::Tensor all = at::empty({world_size() * kWidth}, at::kByte);
   require_usable();
   const Event begun = log().begin(comm::operation_event("comparison before ").append(operation));
-  convert_errors(begun, [&] { group_->_allgather_base(all, own)->wait(); });
+  convert_errors(begun, [&] { host_collectives().all_gather(all, own)->wait(); });
   log().end(begun.number);
   const auto* bytes = static_cast<const char*>(all.data_ptr());
   std::string differing;

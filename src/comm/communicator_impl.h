@@ -15,6 +15,7 @@
 #include "accelerate/detail/stamped.h"
 #include "comm/collective_log.h"
 #include "comm/job.h"
+#include "comm/process_group.h"
 #include "comm/work_state.h"
 #include "compat/c10d.h"
 
@@ -22,8 +23,9 @@ namespace accelerate {
 
 class Communicator::Impl : public std::enable_shared_from_this<Communicator::Impl> {
  public:
-  // The group of all ranks.
-  Impl(const ProcessState& state, const ProcessGroupOptions& options);
+  // The group of all ranks. What it does goes into `events`.
+  Impl(const ProcessState& state, const ProcessGroupOptions& options,
+       std::shared_ptr<EventStream> events);
   // The group of `members`, ranks of the job in their order, of which this is one. Collective over
   // them. `name` is of no other group of the job.
   Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members);
@@ -47,7 +49,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
     log().end(begun.number);
   }
 
-  // One c10d operation that `start` begins, on tensors like `sample`. The text of `name` says all
+  // One operation that `start` begins, on tensors like `sample`. The text of `name` says all
   // in which ranks must agree: the operation, its root, how it reduces. Empty tensors are compared,
   // where that is asked for, but not sent. `finish` is what is left to do when it has ended well.
   template <class Start>
@@ -58,7 +60,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
     if (sample.defined() && sample.numel() == 0) return {};
     require_usable();
     const Event begun = log().begin(operation);
-    c10::intrusive_ptr<c10d::Work> work;
+    device::CollectiveWorkPtr work;
     convert_errors(begun, [&] { work = start(); });
     return Work(std::make_unique<Work::State>(shared_from_this(), begun, std::move(work),
                                               std::move(finish)));
@@ -69,7 +71,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
     this->start(name, sample, std::move(start)).wait();
   }
   // The end of what start() began.
-  void wait_for(const Event& begun, c10d::Work& work) {
+  void wait_for(const Event& begun, device::CollectiveWork& work) {
     convert_errors(begun, [&] { work.wait(); });
     log().end(begun.number);
   }
@@ -84,7 +86,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   // for that rank itself, at world size 1, and where the store does not answer at once. Not
   // collective.
   std::optional<comm::FirstValue> first_value(const std::string& key, const std::string& value) {
-    return job_->watch ? job_->watch->first_value(key, value) : std::nullopt;
+    return job_->watch ? job_->watch->first_value(entry_->name + '/' + key, value) : std::nullopt;
   }
 
   // Throws UsageError on all ranks: here, and where the others are in a collective or come to the
@@ -101,7 +103,16 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   int global_rank() const { return job_->state.rank(); }
   int global_size() const { return job_->state.world_size(); }
   const std::vector<int>& global_ranks() const { return entry_->ranks; }
+  // What tensors of this group go through: those like `tensor`, those of a kind of device, and
+  // small ones of the host. Not at world size 1.
+  device::Collectives& collectives_for(const at::Tensor& tensor) const {
+    return backends_.of(tensor.device().type());
+  }
+  device::Collectives& collectives_of(c10::DeviceType kind) const { return backends_.of(kind); }
+  device::Collectives& host_collectives() const { return backends_.host(); }
+  // The same for what drives c10d itself. Null at world size 1.
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
+  const comm::Job& job() const { return *job_; }
   comm::CollectiveLog& log() const { return *entry_->log; }
   // Throws UsageError with the rank.
   [[noreturn]] void refuse(ErrorInfo info) const {
@@ -144,6 +155,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   int splits_ = 0;               // made so far
   std::string failure_;          // what ended the group; empty while it is usable
   std::string hint_;             // what to do about it
+  comm::GroupBackends backends_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::shared_ptr<const comm::GroupEntry> entry_;
   std::shared_ptr<comm::Job> job_;  // last: its watch says goodbye before the connections close
@@ -153,6 +165,9 @@ namespace comm {
 
 struct CommunicatorAccess {
   static Communicator::Impl& impl(Communicator& communicator) { return *communicator.impl_; }
+  static std::unique_ptr<Communicator> make(std::shared_ptr<Communicator::Impl> impl) {
+    return std::unique_ptr<Communicator>(new Communicator(std::move(impl)));
+  }
 };
 
 // What a Communicator does not show its users.

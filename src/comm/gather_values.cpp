@@ -30,10 +30,8 @@ class GatheredBucket {
     const at::Tensor own = own_row();
     all_ = at::empty({ranks.world_size() * row_bytes_}, own.options());
     Communicator::Impl& impl = comm::impl_of(ranks);
-    impl.collective(comm::operation_event(operands.where), own, [&] {
-      at::Tensor input = own;
-      return impl.group()->_allgather_base(all_, input);
-    });
+    impl.collective(comm::operation_event(operands.where), own,
+                    [&] { return impl.collectives_for(own).all_gather(all_, own); });
   }
 
   // What all ranks have of one of the tensors.

@@ -260,7 +260,9 @@ class PeerWatch::Watcher {
 
   // Says, once in a while, what this rank waits for.
   void tell_of_long_wait() {
-    const std::optional<Event> wait = oldest_wait(*events_);
+    std::vector<uint16_t> own;
+    for (const auto& group : groups_->all()) own.push_back(group->log->group());
+    const std::optional<Event> wait = oldest_wait(*events_, own);
     const int64_t since = wait ? wait->time_ns : 0;
     if (since != waiting_since_) next_notice_ = kFirstNotice;
     waiting_since_ = since;

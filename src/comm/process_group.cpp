@@ -37,10 +37,10 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
 }
 
 // The way of the rank's own kind of device: NCCL for GPUs.
-c10::intrusive_ptr<c10d::Backend> open_for_device(const c10::intrusive_ptr<c10d::Store>& store,
-                                                  const ProcessState& state,
-                                                  const GroupPlace& place,
-                                                  std::chrono::milliseconds timeout) {
+std::unique_ptr<device::Collectives> open_for_device(const c10::intrusive_ptr<c10d::Store>& store,
+                                                     const ProcessState& state,
+                                                     const GroupPlace& place,
+                                                     std::chrono::milliseconds timeout) {
   const device::DeviceBackend& backend = device::device_backend(state.device().type());
   if (const std::string id = backend.hardware_id(state.device()); !id.empty()) {
     require_gpu_of_its_own(*store, place.rank, place.world_size, id + " of " + host_name());
@@ -64,31 +64,24 @@ c10::intrusive_ptr<c10d::Backend> open_for_device(const c10::intrusive_ptr<c10d:
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
-    const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
-    const ProcessGroupOptions& options, Alarm& alarm, std::shared_ptr<CollectiveLog> log,
-    const std::optional<GroupPlace>& in_group) {
+GroupBackends open_backends(const c10::intrusive_ptr<c10d::Store>& store, const ProcessState& state,
+                            const ProcessGroupOptions& options, Alarm& alarm,
+                            std::shared_ptr<CollectiveLog> log,
+                            const std::optional<GroupPlace>& in_group) {
   const GroupPlace place =
       in_group.value_or(GroupPlace{.rank = state.rank(), .world_size = state.world_size()});
-  using BackendType = c10d::ProcessGroup::BackendType;
   try {
-    auto group = c10::make_intrusive<c10d::ProcessGroup>(store, place.rank, place.world_size);
-    const auto gloo =
-        open_gloo(store, state.ranks(), place, *options.timeout, alarm, std::move(log));
+    auto host = device::collectives_of(
+        open_gloo(store, state.ranks(), place, *options.timeout, alarm, std::move(log)));
     // Connections that close make those fail that still connect: nobody leaves, or ends, before all
     // are connected.
-    gloo->barrier()->wait();
-    group->setBackend(c10::DeviceType::CPU, BackendType::GLOO, gloo);
-    if (const c10::DeviceType kind = state.device().type(); kind != c10::kCPU) {
-      if (options.cuda_backend == CudaBackend::kGloo) {
-        group->setBackend(kind, BackendType::GLOO, gloo);
-      } else {
-        const auto own = open_for_device(store, state, place, *options.timeout);
-        group->setBackend(kind, c10d::ProcessGroup::strToBackendType(own->getBackendName()), own);
-      }
+    host->barrier()->wait();
+    const c10::DeviceType kind = state.device().type();
+    std::unique_ptr<device::Collectives> own;
+    if (kind != c10::kCPU && options.cuda_backend != CudaBackend::kGloo) {
+      own = open_for_device(store, state, place, *options.timeout);
     }
-    group->setDefaultBackend(BackendType::GLOO);
-    return group;
+    return {std::move(host), kind, std::move(own)};
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
@@ -96,6 +89,20 @@ c10::intrusive_ptr<c10d::ProcessGroup> open_process_group(
   } catch (const std::exception& error) {
     throw_not_connected(error.what());
   }
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> GroupBackends::make_process_group(
+    const c10::intrusive_ptr<c10d::Store>& store, const GroupPlace& place) const {
+  using BackendType = c10d::ProcessGroup::BackendType;
+  auto group = c10::make_intrusive<c10d::ProcessGroup>(store, place.rank, place.world_size);
+  const auto gloo = host_->c10d();
+  group->setBackend(c10::DeviceType::CPU, BackendType::GLOO, gloo);
+  if (kind_ != c10::kCPU && !own_) group->setBackend(kind_, BackendType::GLOO, gloo);
+  if (const auto own = own_ ? own_->c10d() : nullptr) {
+    group->setBackend(kind_, c10d::ProcessGroup::strToBackendType(own->getBackendName()), own);
+  }
+  group->setDefaultBackend(BackendType::GLOO);
+  return group;
 }
 
 }  // namespace accelerate::comm

@@ -9,7 +9,7 @@
 namespace accelerate {
 
 Work::State::State(std::shared_ptr<Communicator::Impl> group, const Event& begun,
-                   c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish)
+                   device::CollectiveWorkPtr work, std::function<void()> finish)
     : group_(std::move(group)), begun_(begun), work_(std::move(work)), finish_(std::move(finish)) {}
 
 Work::State::~State() {
@@ -31,7 +31,7 @@ void Work::State::wait() {
   }
 }
 
-bool Work::State::done() const { return !work_ || work_->isCompleted(); }
+bool Work::State::done() const { return !work_ || work_->is_done(); }
 
 Work::Work() = default;
 Work::Work(std::unique_ptr<State> state) : state_(std::move(state)) {}

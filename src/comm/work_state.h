@@ -8,7 +8,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/work.h"
 #include "base/events.h"
-#include "compat/c10d.h"
+#include "device/collectives.h"
 
 namespace accelerate {
 
@@ -16,7 +16,7 @@ class Work::State {
  public:
   // `finish` runs in wait(), after `work` has ended well; both keep the tensors that they need.
   State(std::shared_ptr<Communicator::Impl> group, const Event& begun,
-        c10::intrusive_ptr<c10d::Work> work, std::function<void()> finish);
+        device::CollectiveWorkPtr work, std::function<void()> finish);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -27,7 +27,7 @@ class Work::State {
  private:
   const std::shared_ptr<Communicator::Impl> group_;
   const Event begun_;
-  c10::intrusive_ptr<c10d::Work> work_;  // null once it was waited for
+  device::CollectiveWorkPtr work_;  // null once it was waited for
   std::function<void()> finish_;
   std::exception_ptr error_;  // of wait()
 };

@@ -80,11 +80,10 @@ class CudaDevices final : public DeviceBackend {
   std::unique_ptr<DeviceGraph> make_graph() const override { return cuda_plugin()->make_graph(); }
   bool records_collectives(std::string_view backend) const override { return backend == "nccl"; }
 
-  c10::intrusive_ptr<c10d::Backend> open_collectives(
-      const CollectivesRequest& request) const override {
-    return cuda_plugin()->make_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", request.store),
-                                    request.rank, request.world_size,
-                                    numbered(request.device).index(), request.timeout);
+  std::unique_ptr<Collectives> open_collectives(const CollectivesRequest& request) const override {
+    return collectives_of(cuda_plugin()->make_nccl(
+        c10::make_intrusive<c10d::PrefixStore>("nccl", request.store), request.rank,
+        request.world_size, numbered(request.device).index(), request.timeout));
   }
 
   bool supports_autocast(c10::ScalarType dtype) const override {

@@ -70,9 +70,9 @@ std::unique_ptr<DeviceGraph> DeviceBackend::make_graph() const {
 
 bool DeviceBackend::records_collectives(std::string_view /*backend*/) const { return false; }
 
-c10::intrusive_ptr<c10d::Backend> DeviceBackend::open_collectives(
+std::unique_ptr<Collectives> DeviceBackend::open_collectives(
     const CollectivesRequest& /*request*/) const {
-  return {};
+  return nullptr;
 }
 
 bool DeviceBackend::supports_autocast(c10::ScalarType /*dtype*/) const { return false; }

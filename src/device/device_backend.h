@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "accelerate/process_state.h"
+#include "device/collectives.h"
 #include "device/device_graph.h"
 
 namespace c10d {
-class Backend;
 class Store;
-}  // namespace c10d
+}
 namespace torch::nn {
 class Module;
 }
@@ -116,15 +116,14 @@ class DeviceBackend {
   virtual std::string why_no_graph() const;
   // An empty graph on the current device. To be called only where why_no_graph() is empty.
   virtual std::unique_ptr<DeviceGraph> make_graph() const;
-  // Whether what ranks exchange through c10d's backend of this name can be part of a graph.
+  // Whether what ranks exchange through Collectives of this name can be part of a graph.
   virtual bool records_collectives(std::string_view backend) const;
 
   // --- Ranks ---
 
   // Opens the device's own way to exchange tensors among ranks. Collective over these ranks. Null
   // where it has none: then tensors cannot be exchanged unless a backend of the host takes them.
-  virtual c10::intrusive_ptr<c10d::Backend> open_collectives(
-      const CollectivesRequest& request) const;
+  virtual std::unique_ptr<Collectives> open_collectives(const CollectivesRequest& request) const;
 
   // --- Arithmetic ---
 

@@ -251,6 +251,24 @@ TEST(Events, EightThreadsThatUseTheBoardNeverShowHalfALine) {
   EXPECT_EQ(stream.board().size(), static_cast<size_t>(kWriters));
 }
 
+TEST(Events, ASpanIsShownWhileItLastsAndItsEndsAreEmitted) {
+  const auto stream = std::make_shared<EventStream>();
+  EventStream::Reader reader(stream);
+  {
+    const EventSpan span(stream, EventKind::kCheckpointBegin, "save a");
+    ASSERT_EQ(stream->board().size(), 1U);
+    EXPECT_EQ(stream->board()[0].kind, EventKind::kCheckpointBegin);
+    EXPECT_EQ(stream->board()[0].text(), "save a");
+  }
+  EXPECT_TRUE(stream->board().empty());
+  Event begin, end, none;
+  ASSERT_TRUE(reader.next(begin) && reader.next(end));
+  EXPECT_EQ(begin.kind, EventKind::kCheckpointBegin);
+  EXPECT_EQ(end.kind, EventKind::kCheckpointEnd);
+  EXPECT_EQ(end.text(), "save a");
+  EXPECT_FALSE(reader.next(none));
+}
+
 TEST(Events, GroupsGetNumbersInTurn) {
   EventStream stream;
   EXPECT_EQ(stream.open_group(), 0);
