@@ -308,9 +308,11 @@ TEST_F(CaptureTest, CollectivesOfNcclArePartOfTheGraph) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
-    const auto group = comm::open_process_group(
-        meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-        std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
+    const auto backends =
+        comm::open_backends(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+                            std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
+    const auto group = backends.make_process_group(
+        meeting.store, {.rank = state.rank(), .world_size = state.world_size()});
     Accelerator accelerator;
     auto step = accelerator.capture([&](const Tensors& in) -> Tensors {
       std::vector<at::Tensor> sum{in[0] * 2};

@@ -112,12 +112,16 @@ TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
     const ProcessState state = ProcessState::from_environment();
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     comm::Alarm alarm;
-    const auto group = comm::open_process_group(
-        meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-        std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
-    std::vector<at::Tensor> tensors{torch::arange(5, state.device()).to(torch::kFloat)};
-    group->allreduce(tensors)->wait();
-    EXPECT_EQ(tensors[0].sum().item<float>(), 10.0F);
+    const auto backends =
+        comm::open_backends(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+                            std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
+    const at::Tensor tensor = torch::arange(5, state.device()).to(torch::kFloat);
+    device::Collectives& ranks = backends.of(c10::kCUDA);
+    ranks.all_reduce(tensor, device::Combine::kSum)->wait();
+    EXPECT_EQ(tensor.sum().item<float>(), 10.0F);
+    EXPECT_EQ(ranks.name(), "nccl");
+    const auto group = backends.make_process_group(
+        meeting.store, {.rank = state.rank(), .world_size = state.world_size()});
     EXPECT_EQ(group->getBackend(c10::kCUDA)->getBackendName(), "nccl");
     EXPECT_EQ(group->getBackend(c10::kCPU)->getBackendName(), "gloo");
 

@@ -219,10 +219,12 @@ TEST_F(CudaPrecision, HooksRunOnNccl) {
     const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
     set_seed(11);
     comm::Alarm alarm;
+    const auto backends =
+        comm::open_backends(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
+                            std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
     expect_hooks_average(
-        comm::open_process_group(
-            meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-            std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>())),
+        backends.make_process_group(meeting.store,
+                                    {.rank = state.rank(), .world_size = state.world_size()}),
         0);
   });
 }
