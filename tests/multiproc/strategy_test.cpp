@@ -249,6 +249,9 @@ TEST_F(OwnStrategy, KeepsPiecesThatAnyNumberOfRanksResumes) {
     AdamwTraining own(std::make_shared<strategies::ShardedOptimizerFactory>());
     own.train(0, 3);
     own.accelerator.save_state(folder / "pieces");
+    SaveTicket ticket = own.accelerator.save_state(folder / "beside", {.async = true});
+    own.train(3, 4);  // while it is written
+    ticket.wait();
     if (rank.rank == 0) {
       const SafetensorsFile pieces(folder / "pieces" / "optimizer_pieces_1.safetensors");
       EXPECT_TRUE(pieces.contains("0.3.exp_avg"));
@@ -263,7 +266,7 @@ TEST_F(OwnStrategy, KeepsPiecesThatAnyNumberOfRanksResumes) {
   for (const int ranks : {1, 2, 3}) {
     run(ranks, [&](const Rank&) {
       const std::vector<double> expected = AdamwTraining(AutoStrategy{}).train(0, 6);
-      for (const char* saved : {"pieces", "whole"}) {
+      for (const char* saved : {"pieces", "beside", "whole"}) {
         AdamwTraining own(std::make_shared<strategies::ShardedOptimizerFactory>());
         own.accelerator.load_state(folder / saved);
         EXPECT_TRUE(near(own.train(3, 6), expected)) << saved;
@@ -274,6 +277,19 @@ TEST_F(OwnStrategy, KeepsPiecesThatAnyNumberOfRanksResumes) {
       }
     });
   }
+}
+
+TEST_F(OwnStrategy, DoesNotScaleLossesOfPieces) {
+  run(1, [](const Rank&) {
+    AcceleratorOptions options =
+        with_strategy(std::make_shared<strategies::ShardedOptimizerFactory>());
+    options.mixed_precision = "fp16";
+    Accelerator accelerator(options);
+    auto net = std::make_shared<Mlp>();
+    EXPECT_THAT(
+        usage_error([&] { accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.1)); }),
+        HasSubstr("\"sharded_optimizer\" trains pieces of parameters, which fp16 cannot scale"));
+  });
 }
 
 TEST_F(OwnStrategy, KeepsPiecesOfTheGroupsThatItWasGiven) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "tensor/optimizer_parameters.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -112,17 +113,9 @@ TorchValue state_of(TorchDict states, TorchValue::List groups) {
   return state;
 }
 
-std::vector<at::Tensor> tensors_of(const torch::optim::Optimizer& optimizer) {
-  std::vector<at::Tensor> all;
-  for (const auto& group : optimizer.param_groups()) {
-    all.insert(all.end(), group.params().begin(), group.params().end());
-  }
-  return all;
-}
-
 // Throws UsageError unless the layout has a piece for every element of the groups.
 void require_layout(const LaidOutOptimizer& of) {
-  const std::vector<at::Tensor> trained = tensors_of(of.optimizer);
+  const std::vector<at::Tensor> trained = parameters_of(of.optimizer);
   const auto holds = [&](size_t number) {
     int64_t elements = 0;
     for (const auto& [parameter, box] : of.layout.tensors[number]) {
@@ -298,7 +291,7 @@ TorchValue SavedOptimizerState::state_for(const LaidOutOptimizer& target,
   }
   const at::NoGradGuard no_grad;
   TorchDict states;
-  const std::vector<at::Tensor> trained = tensors_of(target.optimizer);
+  const std::vector<at::Tensor> trained = parameters_of(target.optimizer);
   for (size_t i = 0; i < trained.size(); ++i) {
     const std::vector<ParameterPiece>& pieces = target.layout.tensors[i];
     std::map<std::string, std::vector<at::Tensor>> parts;
