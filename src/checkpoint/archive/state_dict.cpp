@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
 
-#include "accelerate/errors.h"
-#include "checkpoint/archive/state_value_tensor.h"
+#include "checkpoint/archive/saved_value.h"
 
 namespace accelerate {
 namespace {
@@ -51,8 +49,7 @@ const StateValue* StateDict::find(std::string_view key) const {
 
 const StateValue& StateDict::at(std::string_view key) const {
   if (const StateValue* value = find(key)) return *value;
-  throw CheckpointError({.what = "the saved state has no '" + std::string(key) + "'",
-                         .hint = "load the state of an object of the same kind"});
+  checkpoint::refuse_missing_key(key);
 }
 
 size_t StateDict::size() const { return entries_.size(); }
@@ -70,17 +67,13 @@ StateValue::StateValue(const std::vector<int64_t>& integers) : value_(list_of(in
 
 template <class T>
 const T& StateValue::get(const char* expected) const {
-  if (const T* value = std::get_if<T>(&value_)) return *value;
-  throw CheckpointError({.what = std::string("the saved state has ") + kind_of(*this) + " where " +
-                                 expected + " is expected",
-                         .hint = "load the state of an object of the same kind"});
+  return checkpoint::get_saved<T>(value_, kind_of(*this), expected);
 }
 
 bool StateValue::as_bool() const { return get<bool>("a boolean"); }
 int64_t StateValue::as_integer() const { return get<int64_t>("an integer"); }
 double StateValue::as_number() const {
-  if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
-  return get<double>("a number");
+  return checkpoint::get_saved_number(value_, kind_of(*this));
 }
 const std::string& StateValue::as_string() const { return get<std::string>("a string"); }
 const StateValue::List& StateValue::as_list() const { return get<List>("a list"); }
@@ -94,17 +87,8 @@ std::vector<int64_t> StateValue::as_integers() const {
 }
 
 bool operator==(const StateValue& left, const StateValue& right) {
-  return std::visit(
-      []<class T>(const T& value, const auto& other) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(other)>, T>) {
-          return false;
-        } else if constexpr (std::is_same_v<T, at::Tensor>) {
-          return same_bits(value, other);
-        } else {
-          return value == other;
-        }
-      },
-      left.value_, right.value_);
+  return checkpoint::same_saved(left.value_, right.value_,
+                                [](const auto& a, const auto& b) { return a == b; });
 }
 
 }  // namespace accelerate

@@ -3,9 +3,8 @@
 #include <array>
 #include <type_traits>
 
-#include "accelerate/errors.h"
 #include "accelerate/torch_archive.h"
-#include "checkpoint/archive/state_value_tensor.h"
+#include "checkpoint/archive/saved_value.h"
 
 namespace accelerate {
 
@@ -42,8 +41,7 @@ const TorchValue* TorchDict::find(std::string_view key) const {
 
 const TorchValue& TorchDict::at(std::string_view key) const {
   if (const TorchValue* value = find(key)) return *value;
-  throw CheckpointError({.what = "the saved state has no '" + std::string(key) + "'",
-                         .hint = "load the state of an object of the same kind"});
+  checkpoint::refuse_missing_key(key);
 }
 
 size_t TorchDict::size() const { return entries_.size(); }
@@ -63,18 +61,12 @@ const char* TorchValue::kind() const {
 
 template <class T>
 const T& TorchValue::get(const char* expected) const {
-  if (const T* value = std::get_if<T>(&value_)) return *value;
-  throw CheckpointError(
-      {.what = std::string("the saved state has ") + kind() + " where " + expected + " is expected",
-       .hint = "load the state of an object of the same kind"});
+  return checkpoint::get_saved<T>(value_, kind(), expected);
 }
 
 bool TorchValue::as_bool() const { return get<bool>("a boolean"); }
 int64_t TorchValue::as_integer() const { return get<int64_t>("an integer"); }
-double TorchValue::as_number() const {
-  if (const auto* integer = std::get_if<int64_t>(&value_)) return static_cast<double>(*integer);
-  return get<double>("a number");
-}
+double TorchValue::as_number() const { return checkpoint::get_saved_number(value_, kind()); }
 const std::string& TorchValue::as_string() const { return get<std::string>("a string"); }
 const std::vector<TorchValue>& TorchValue::as_sequence() const {
   if (const auto* tuple = std::get_if<TorchTuple>(&value_)) return tuple->items;
@@ -84,21 +76,15 @@ const TorchDict& TorchValue::as_dict() const { return get<TorchDict>("a dict"); 
 const at::Tensor& TorchValue::as_tensor() const { return get<at::Tensor>("a tensor"); }
 
 bool operator==(const TorchValue& left, const TorchValue& right) {
-  return std::visit(
-      []<class T>(const T& value, const auto& other) {
-        if constexpr (!std::is_same_v<std::decay_t<decltype(other)>, T>) {
-          return false;
-        } else if constexpr (std::is_same_v<T, at::Tensor>) {
-          return same_bits(value, other);
-        } else if constexpr (std::is_same_v<T, TorchNumpyArray>) {
-          return same_bits(value.values, other.values);
-        } else if constexpr (std::is_same_v<T, TorchTuple> || std::is_same_v<T, TorchSet>) {
-          return value.items == other.items;
-        } else {
-          return value == other;
-        }
-      },
-      left.value_, right.value_);
+  return checkpoint::same_saved(left.value_, right.value_, []<class T>(const T& a, const T& b) {
+    if constexpr (std::is_same_v<T, TorchNumpyArray>) {
+      return same_bits(a.values, b.values);
+    } else if constexpr (std::is_same_v<T, TorchTuple> || std::is_same_v<T, TorchSet>) {
+      return a.items == b.items;
+    } else {
+      return a == b;
+    }
+  });
 }
 
 }  // namespace accelerate
