@@ -83,7 +83,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
     impl_->optimizer_host = std::make_shared<TrainingOptimizerHost>(
-        impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->checks);
+        impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->checks,
+        comm::events_of(*impl_->communicator));
     // Loaders may outlive the accelerator, whose ranks then part.
     const std::weak_ptr<Strategy> weak_strategy = impl_->strategy;
     impl_->passes->set_watch({.before_batch =

@@ -40,6 +40,9 @@ void TrainingOptimizerHost::stepped(const torch::optim::Optimizer& optimizer,
   checks_->own_steps().forget(optimizer);
   const c10::Device device = state_.device();
   device::device_backend(device.type()).end_of_step(device);
+  Event step(EventKind::kStep);
+  step.number = ++steps_;
+  events_->emit(step);
 }
 
 }  // namespace accelerate

@@ -1,12 +1,14 @@
 // The training of an accelerator, as its optimizers see it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
 #include "accelerate/prepared_optimizer.h"
 #include "accelerate/process_state.h"
 #include "accelerate/strategy.h"
+#include "base/events.h"
 #include "core/gradient_window.h"
 #include "core/scaled_updates.h"
 #include "core/training_checks.h"
@@ -20,12 +22,13 @@ class TrainingOptimizerHost final : public OptimizerHost {
   TrainingOptimizerHost(ProcessState state, std::shared_ptr<Strategy> strategy,
                         std::shared_ptr<GradientWindow> window,
                         std::shared_ptr<ScaledUpdates> updates,
-                        std::shared_ptr<TrainingChecks> checks)
+                        std::shared_ptr<TrainingChecks> checks, std::shared_ptr<EventStream> events)
       : state_(std::move(state)),
         strategy_(std::move(strategy)),
         window_(std::move(window)),
         updates_(std::move(updates)),
-        checks_(std::move(checks)) {}
+        checks_(std::move(checks)),
+        events_(std::move(events)) {}
 
   int rank() const override { return state_.rank(); }
   int world_size() const override { return state_.world_size(); }
@@ -52,6 +55,8 @@ class TrainingOptimizerHost final : public OptimizerHost {
   std::shared_ptr<GradientWindow> window_;
   std::shared_ptr<ScaledUpdates> updates_;
   std::shared_ptr<TrainingChecks> checks_;
+  std::shared_ptr<EventStream> events_;
+  int64_t steps_ = 0;  // of all these optimizers
 };
 
 }  // namespace accelerate

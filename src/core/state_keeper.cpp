@@ -12,6 +12,7 @@
 #include "checkpoint/state/rng_part.h"
 #include "checkpoint/state/state_agreement.h"
 #include "checkpoint/state/state_loading.h"
+#include "comm/activity.h"
 #include "core/iteration_part.h"
 #include "core/window_part.h"
 #include "files/manifest/checkpoint_names.h"
@@ -205,7 +206,7 @@ Communicator& StateKeeper::background_ranks() {
   if (!background_ranks_) {
     ProcessGroupOptions options = group_options_;
     options.cuda_backend = CudaBackend::kGloo;  // records and errors travel in host memory
-    background_ranks_ = std::make_unique<Communicator>(state_, options);
+    background_ranks_ = comm::open_beside(*ranks_, options);
   }
   return *background_ranks_;
 }
@@ -241,6 +242,8 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
   if (options.async) background_ranks();
   auto job = std::make_shared<checkpoint::SaveJob>(
       checkpoint::SaveJob::begin(*ranks_, group(), [&] { return target(directory); }));
+  const EventSpan span(comm::events_of(*ranks_), EventKind::kCheckpointBegin,
+                       "save " + job->final_directory().string());
   checkpoint::agree(*ranks_, [&] { take_snapshot(*job, training, options); },
                     {.take_back = [&] { job->abandon(); }});
   SaveTicket ticket = checkpoint::AsyncSaver::finished(job->final_directory());
@@ -256,6 +259,8 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
 SaveTicket StateKeeper::write_beside(std::shared_ptr<checkpoint::SaveJob> job) {
   const std::filesystem::path directory = job->final_directory();
   const auto write = [this, job = std::move(job), &ranks = background_ranks()]() {
+    const EventSpan span(comm::events_of(ranks), EventKind::kCheckpointBegin,
+                         "write " + job->final_directory().string());
     try {
       job->write(ranks);
     } catch (const CommError& error) {
@@ -296,6 +301,8 @@ std::filesystem::path StateKeeper::load(const TrainingState& training,
                                         const LoadOptions& options) {
   checkpoint::agree(*ranks_, [&] { require_directory(directory, "load_state"); });
   settle_last_save();
+  const EventSpan span(comm::events_of(*ranks_), EventKind::kCheckpointBegin,
+                       "load " + directory.string());
   const std::optional<checkpoint::StateReader> loaded = checkpoint::load_checkpoint(
       *ranks_, group(),
       {.candidates =
