@@ -49,9 +49,9 @@ struct TogetherOptions {
 ACCELERATE_EXPORT void together(Communicator& ranks, const std::function<void()>& work,
                                 const TogetherOptions& options = {});
 // The same, and returns what `make` returned on all ranks, by rank.
-ACCELERATE_EXPORT std::vector<std::string> gather_together(Communicator& ranks,
-                                                           const std::function<std::string()>& make,
-                                                           const TogetherOptions& options = {});
+std::vector<std::string> gather_together(Communicator& ranks,
+                                         const std::function<std::string()>& make,
+                                         const TogetherOptions& options = {});
 // The same where `make` runs on `root` alone, and all get what it returned.
 ACCELERATE_EXPORT std::string broadcast_together(Communicator& ranks, int root,
                                                  const std::function<std::string()>& make,
