@@ -1,6 +1,7 @@
 #include "checkpoint/state/optimizer_pieces.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
