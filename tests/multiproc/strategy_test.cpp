@@ -442,6 +442,27 @@ TEST_F(OwnStrategy, KeepsWhatItsExchangeHasLearntInCheckpoints) {
   });
 }
 
+TEST_F(OwnStrategy, SaysWhatOfItsExchangeIsNotRestored) {
+  const StateFolder folder;
+  run(1, [&](const Rank&) {
+    const auto log_of_load = [&](Accelerator& accelerator) {
+      testing::internal::CaptureStderr();
+      accelerator.load_state(folder / "state");
+      return testing::internal::GetCapturedStderr();
+    };
+    Noted noted;
+    auto model = noted.accelerator.prepare(std::make_shared<Mlp>());
+    noted.notes->kept.own = {{"odd", 1}};
+    noted.accelerator.save_state(folder / "state");
+    EXPECT_THAT(log_of_load(noted.accelerator), HasSubstr("state: an odd thing"));
+    Accelerator other(with_strategy(std::make_shared<strategies::Averaging>()));
+    auto others = other.prepare(std::make_shared<Mlp>());
+    EXPECT_THAT(
+        log_of_load(other),
+        HasSubstr("state: what the exchange of gradients kept: this program does not use it"));
+  });
+}
+
 TEST_F(OwnStrategy, MustKnowHowToJoinUnevenInputs) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(with_strategy(std::make_shared<strategies::Averaging>()));
