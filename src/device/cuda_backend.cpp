@@ -74,9 +74,7 @@ class CudaDevices final : public DeviceBackend {
     return DeviceBackend::generator(device);
   }
 
-  std::string why_no_graph() const override {
-    return cuda_plugin() == nullptr ? "there is no GPU" : "";
-  }
+  std::string why_no_graph() const override { return has_cuda() ? "" : "there is no GPU"; }
   std::unique_ptr<DeviceGraph> make_graph() const override { return cuda_plugin()->make_graph(); }
   bool records_collectives(std::string_view backend) const override { return backend == "nccl"; }
 

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 
+#include <utility>
+
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
 #include "ops/first_order_function.h"
