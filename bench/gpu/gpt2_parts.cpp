@@ -1,6 +1,4 @@
 #include <accelerate/accelerate.h>
-#include <accelerate/flat_parameters.h>
-#include <accelerate/step_capture.h>
 #include <accelerate/transformers/auto_model.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
@@ -16,9 +14,7 @@ namespace bench {
 namespace {
 
 using accelerate::Accelerator;
-using accelerate::FlatAdamW;
-using accelerate::FlatAdamWOptions;
-using accelerate::FlatParameters;
+using accelerate::AcceleratorOptions;
 using Tensors = std::vector<at::Tensor>;
 
 constexpr int64_t kPositions = 1024;
@@ -29,61 +25,74 @@ Tensors random_batch(int64_t batch, const c10::Device& device) {
           torch::randint(50257, {batch, kPositions}, options)};
 }
 
-// One training step of the fused model.
-struct FusedTraining {
-  FusedTraining(const gpt2::Config& config, const c10::Device& device, double lr = 3e-4)
-      : model(config) {
-    model->to(device);
-    flat = std::make_shared<FlatParameters>(*model);
-    optimizer = std::make_unique<FlatAdamW>(
-        flat, FlatAdamWOptions{.lr = lr, .beta2 = 0.95, .weight_decay = 0.1, .max_norm = 1.0});
-  }
+constexpr double kDecay = 0.1;
 
-  Tensors step(const Tensors& batch) {
-    flat->zero_grad();
-    const at::Tensor loss = model(batch[0], batch[1]);
-    loss.backward();
-    optimizer->step();
+AcceleratorOptions with_flat(at::ScalarType dtype = at::kBFloat16) {
+  return {.flat = accelerate::FlatOptions{.dtype = dtype}};
+}
+
+// A model that is trained as in README.md, with flat parameters.
+template <class Module>
+struct Training {
+  Training(Accelerator& accelerator, Module net, double lr = 3e-4)
+      : accelerator(accelerator),
+        adamw(gpt2::adamw_for(*net, lr, kDecay)),
+        model(accelerator.prepare(net)),
+        optimizer(accelerator.prepare(adamw)) {}
+
+  template <class Forward>
+  Tensors step(Forward forward) {
+    optimizer.zero_grad();
+    const at::Tensor loss = forward(model);
+    accelerator.backward(loss);
+    accelerator.clip_grad_norm_(model->parameters(), 1.0);
+    optimizer.step();
     return {loss.detach()};
   }
 
-  gpt2::Gpt2 model;
-  std::shared_ptr<FlatParameters> flat;
-  std::unique_ptr<FlatAdamW> optimizer;
+  Accelerator& accelerator;
+  torch::optim::AdamW adamw;
+  decltype(std::declval<Accelerator&>().prepare(std::declval<Module&>())) model;
+  accelerate::PreparedOptimizer optimizer;
 };
 
-// The same network as a model of Accelerate::transformers.
-struct LibraryTraining {
-  LibraryTraining(const gpt2::Config& config, const c10::Device& device) {
-    const nlohmann::json settings{{"model_type", "gpt2"},
-                                  {"vocab_size", config.vocabulary},
-                                  {"n_positions", config.positions},
-                                  {"n_layer", config.layers},
-                                  {"n_head", config.heads},
-                                  {"n_embd", config.width},
-                                  {"embd_pdrop", 0.0},
-                                  {"attn_pdrop", 0.0},
-                                  {"resid_pdrop", 0.0}};
-    model = accelerate::transformers::AutoModelForCausalLM::from_config(
-        accelerate::transformers::ModelConfig::from_json(settings.dump()));
-    model->to(device);
-    flat = std::make_shared<FlatParameters>(*model);
-    optimizer = std::make_unique<FlatAdamW>(
-        flat, FlatAdamWOptions{.lr = 3e-4, .beta2 = 0.95, .weight_decay = 0.1, .max_norm = 1.0});
-  }
-
+// The network of the example, or the same on operators of libtorch.
+template <class Module>
+struct Gpt2Training : Training<Module> {
+  using Training<Module>::Training;
   Tensors step(const Tensors& batch) {
-    flat->zero_grad();
-    const at::Tensor loss =
-        model->forward({.input_ids = batch[0], .labels = batch[1]}, {.loss_only = true}).loss;
-    loss.backward();
-    optimizer->step();
-    return {loss.detach()};
+    return Training<Module>::step([&](auto& model) { return model(batch[0], batch[1]); });
   }
+};
+using FusedTraining = Gpt2Training<gpt2::Gpt2>;
 
-  std::shared_ptr<accelerate::transformers::PretrainedModel> model;
-  std::shared_ptr<FlatParameters> flat;
-  std::unique_ptr<FlatAdamW> optimizer;
+// The same network as a model of Accelerate::transformers.
+using LibraryModel = std::shared_ptr<accelerate::transformers::PretrainedModel>;
+
+LibraryModel library_model(const gpt2::Config& config) {
+  const nlohmann::json settings{{"model_type", "gpt2"},
+                                {"vocab_size", config.vocabulary},
+                                {"n_positions", config.positions},
+                                {"n_layer", config.layers},
+                                {"n_head", config.heads},
+                                {"n_embd", config.width},
+                                {"embd_pdrop", 0.0},
+                                {"attn_pdrop", 0.0},
+                                {"resid_pdrop", 0.0}};
+  return accelerate::transformers::AutoModelForCausalLM::from_config(
+      accelerate::transformers::ModelConfig::from_json(settings.dump()));
+}
+
+struct LibraryTraining : Training<LibraryModel> {
+  using Training<LibraryModel>::Training;
+  Tensors step(const Tensors& batch) {
+    return Training<LibraryModel>::step([&](auto& model) {
+      using Inputs = accelerate::transformers::ModelInputs;
+      using Options = accelerate::transformers::ForwardOptions;
+      return model(Inputs{.input_ids = batch[0], .labels = batch[1]}, Options{.loss_only = true})
+          .loss;
+    });
+  }
 };
 
 nlohmann::json row(const std::string& model, int64_t batch, const std::string& mode, double seconds,
@@ -137,7 +146,7 @@ nlohmann::json gpt2_speed(const std::string& name, int64_t batch, const std::str
     const double seconds = median_seconds(step, 5, 5, calls);
     return row(name, batch, mode, seconds, peak_bytes(step));
   }
-  Accelerator accelerator;
+  Accelerator accelerator(with_flat());
   const Tensors data = random_batch(batch, accelerator.device());
   const auto measure = [&](auto& training, bool captured) {
     if (captured) {
@@ -149,18 +158,18 @@ nlohmann::json gpt2_speed(const std::string& name, int64_t batch, const std::str
     return row(name, batch, mode, seconds, peak_bytes(work));
   };
   if (mode.starts_with("library")) {
-    LibraryTraining training(config, accelerator.device());
+    LibraryTraining training(accelerator, library_model(config));
     return measure(training, mode == "library captured");
   }
-  FusedTraining training(config, accelerator.device());
+  FusedTraining training(accelerator, gpt2::Gpt2(config));
   return measure(training, mode == "captured");
 }
 
 void gpt2_profile(int64_t batch, const std::string& trace_file) {
   namespace profiler = torch::autograd::profiler;
   namespace impl = torch::profiler::impl;
-  Accelerator accelerator;
-  FusedTraining training(gpt2::Config{}, accelerator.device());
+  Accelerator accelerator(with_flat());
+  FusedTraining training(accelerator, gpt2::Gpt2(gpt2::Config{}));
   const Tensors data = random_batch(batch, accelerator.device());
   for (int i = 0; i < 5; ++i) training.step(data);
   accelerate::device::cuda_plugin()->synchronize();
@@ -175,16 +184,12 @@ void gpt2_profile(int64_t batch, const std::string& trace_file) {
 
 nlohmann::json gpt2_loss_agreement(int steps) {
   const gpt2::Config config{.vocabulary = 1024, .layers = 6, .heads = 12, .width = 768};
-  Accelerator accelerator;
+  Accelerator accelerator(with_flat());
+  Accelerator exact(with_flat(at::kFloat));
   torch::manual_seed(2);
-  FusedTraining fused(config, accelerator.device(), 1e-3);
+  FusedTraining fused(accelerator, gpt2::Gpt2(config), 1e-3);
   torch::manual_seed(2);
-  gpt2::PlainGpt2 plain{gpt2::Gpt2(config)};
-  plain->to(accelerator.device());
-  FlatAdamW adamw(
-      std::make_shared<FlatParameters>(*plain,
-                                       accelerate::FlatParametersOptions{.dtype = at::kFloat}),
-      FlatAdamWOptions{.lr = 1e-3, .beta2 = 0.95, .weight_decay = 0.1, .max_norm = 1.0});
+  Gpt2Training<gpt2::PlainGpt2> plain(exact, gpt2::PlainGpt2(gpt2::Gpt2(config)), 1e-3);
   const auto options = at::TensorOptions(at::kLong).device(accelerator.device());
   Tensors fused_losses;
   Tensors plain_losses;
@@ -195,11 +200,7 @@ nlohmann::json gpt2_loss_agreement(int steps) {
     const Tensors batch{walk.narrow(1, 0, kPositions).contiguous(),
                         walk.narrow(1, 1, kPositions).contiguous()};
     fused_losses.push_back(fused.step(batch)[0]);
-    adamw.zero_grad();
-    const at::Tensor loss = plain(batch[0], batch[1]);
-    loss.backward();
-    adamw.step();
-    plain_losses.push_back(loss.detach());
+    plain_losses.push_back(plain.step(batch)[0]);
   }
   const at::Tensor left = torch::stack(fused_losses).to(at::kDouble).cpu();
   const at::Tensor right = torch::stack(plain_losses).to(at::kDouble).cpu();

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -116,5 +117,22 @@ struct Gpt2Impl : torch::nn::Module {
   std::vector<Block> blocks;
 };
 TORCH_MODULE(Gpt2);
+
+// AdamW as language models have it: weight decay for matrices alone.
+inline torch::optim::AdamW adamw_for(const torch::nn::Module& model, double lr,
+                                     double weight_decay) {
+  using torch::optim::AdamWOptions;
+  using torch::optim::OptimizerParamGroup;
+  std::vector<at::Tensor> matrices, vectors;
+  for (const at::Tensor& parameter : model.parameters()) {
+    (parameter.dim() >= 2 ? matrices : vectors).push_back(parameter);
+  }
+  const auto decaying = AdamWOptions(lr).betas({0.9, 0.95}).weight_decay(weight_decay);
+  const auto plain = AdamWOptions(lr).betas({0.9, 0.95}).weight_decay(0);
+  return torch::optim::AdamW(
+      {OptimizerParamGroup(matrices, std::make_unique<AdamWOptions>(decaying)),
+       OptimizerParamGroup(vectors, std::make_unique<AdamWOptions>(plain))},
+      decaying);
+}
 
 }  // namespace gpt2

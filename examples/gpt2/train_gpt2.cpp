@@ -4,8 +4,6 @@
 //
 //   accelerate launch --num_processes 8 train_gpt2 --data train.bin --model 124M --batch 16
 #include <accelerate/accelerate.h>
-#include <accelerate/flat_parameters.h>
-#include <accelerate/step_capture.h>
 #include <torch/torch.h>
 
 #include <chrono>
@@ -15,9 +13,7 @@
 
 namespace {
 
-using accelerate::FlatAdamW;
-using accelerate::FlatParameters;
-using Tensors = std::vector<at::Tensor>;
+using Batch = accelerate::Sample;  // tokens and those that follow them
 
 // `count` tokens after a first one, each drawn from the 50 likeliest.
 std::vector<int64_t> sample(gpt2::Gpt2& model, int64_t count, const c10::Device& device) {
@@ -36,73 +32,75 @@ std::vector<int64_t> sample(gpt2::Gpt2& model, int64_t count, const c10::Device&
 }
 
 int train(const Options& options) {
-  accelerate::Accelerator accelerator;
+  const int64_t micro_tokens = options.batch * options.model.positions *
+                               accelerate::ProcessState::from_environment().world_size();
+  const int64_t micro_batches = std::max<int64_t>(1, options.total_tokens / micro_tokens);
+  accelerate::Accelerator accelerator(
+      {.gradient_accumulation = {.steps = micro_batches, .sync_with_dataloader = false},
+       .scheduler = {.pace = accelerate::SchedulerPace::kPerOptimizerStep},
+       .flat = accelerate::FlatOptions{.dtype = options.bf16 ? at::kBFloat16 : at::kFloat}});
   torch::manual_seed(options.seed);
 
   const accelerate::TokenDataset text(options.data, {.block = options.model.positions});
   auto loader = accelerator.prepare(accelerate::data_loader(
       text, {.batch_size = options.batch, .shuffle = true, .seed = options.seed}));
-  const int64_t micro_tokens =
-      options.batch * options.model.positions * accelerator.num_processes();
-  const int64_t micro_batches = std::max<int64_t>(1, options.total_tokens / micro_tokens);
-
-  gpt2::Gpt2 model(options.model);
-  model->to(accelerator.device());
-  auto flat = std::make_shared<FlatParameters>(
-      *model,
-      accelerate::FlatParametersOptions{.dtype = options.bf16 ? at::kBFloat16 : at::kFloat});
-  flat->broadcast(accelerator.communicator());
-  FlatAdamW optimizer(flat, {.lr = options.lr,
-                             .beta2 = 0.95,
-                             .weight_decay = options.weight_decay,
-                             .max_norm = options.max_norm});
-  auto schedule = accelerate::get_scheduler(
-      "cosine", optimizer, {.warmup_steps = options.warmup, .training_steps = options.steps});
-  // The optimizer brings the parameters along; the loader and the generators need not be named.
-  accelerator.register_for_checkpointing(schedule, optimizer);
+  gpt2::Gpt2 net(options.model);
+  auto adamw = gpt2::adamw_for(*net, options.lr, options.weight_decay);
+  auto cosine = accelerate::get_scheduler(
+      "cosine", adamw, {.warmup_steps = options.warmup, .training_steps = options.steps});
+  auto model = accelerator.prepare(net);
+  auto optimizer = accelerator.prepare(adamw);
+  auto schedule = accelerator.prepare(cosine);
   if (!options.checkpoint.empty() && std::filesystem::exists(options.checkpoint)) {
     accelerator.load_state(options.checkpoint);
   }
-  int64_t step = optimizer.steps();
   accelerator.print(text.tokens(), " tokens, ", micro_batches,
-                    " micro-batches an update, from step ", step);
+                    " micro-batches an update, from step ", optimizer.step_count());
 
-  const int64_t last = options.stop > 0 ? std::min(options.stop, options.steps) : options.steps;
-
-  const auto micro_batch = [&](const Tensors& in) -> Tensors {
-    const at::Tensor loss = model(in[0], in[1]) / static_cast<double>(micro_batches);
-    loss.backward();
-    return {loss.detach()};
+  // Returns the loss and, where it ends a window, the norm of the gradients.
+  const auto micro_batch = [&](const Batch& batch) {
+    const at::Tensor loss = model(batch.data, batch.target);
+    accelerator.backward(loss);
+    at::Tensor norm;
+    if (accelerator.sync_gradients()) {
+      norm = accelerator.clip_grad_norm_(model->parameters(), options.max_norm);
+    }
+    optimizer.step();
+    schedule.step();
+    optimizer.zero_grad();
+    return std::pair(loss.detach(), norm);
   };
   auto replayed = accelerator.capture(micro_batch);
+  const auto run = [&](const Batch& batch) {
+    if (options.capture) return replayed(batch);
+    const auto window = accelerator.accumulate(model);
+    return micro_batch(batch);
+  };
 
-  at::Tensor loss = torch::zeros({}, accelerator.device());
-  int64_t in_update = 0;
+  const int64_t last = options.stop > 0 ? std::min(options.stop, options.steps) : options.steps;
+  int64_t step = optimizer.step_count();
   int64_t logged = step;
+  at::Tensor sum = torch::zeros({}, accelerator.device());
   auto began = std::chrono::steady_clock::now();
   while (step < last) {
     for (auto& batch : loader) {
-      const Tensors inputs{batch.data, batch.target};
-      loss += (options.capture ? replayed(inputs) : micro_batch(inputs))[0];
-      if (++in_update < micro_batches) continue;
-      flat->average_gradients(accelerator.communicator());
-      optimizer.step();
-      schedule.step();
-      flat->zero_grad();
+      const auto [loss, norm] = run(batch);
+      sum += loss;
+      if (!accelerator.sync_gradients()) continue;
       ++step;
       if (step % options.log_every == 0 || step == last) {
-        const double mean = accelerator.reduce(loss, accelerate::ReduceOp::kMean).item<double>();
+        const double mean = accelerator.reduce(sum, accelerate::ReduceOp::kMean).item<double>() /
+                            static_cast<double>(micro_batches);
         const auto now = std::chrono::steady_clock::now();
         const std::chrono::duration<double> taken = now - began;
         began = now;
         const auto tokens = static_cast<double>(micro_tokens * micro_batches * (step - logged));
         logged = step;
-        accelerator.print("step ", step, " loss ", mean, " norm ",
-                          optimizer.last_norm().item<double>(), " lr ", schedule.last_lr()[0],
-                          " tokens/s ", static_cast<int64_t>(tokens / taken.count()));
+        accelerator.print("step ", step, " loss ", mean, " norm ", norm.item<double>(), " lr ",
+                          schedule.last_lr()[0], " tokens/s ",
+                          static_cast<int64_t>(tokens / taken.count()));
       }
-      loss.zero_();
-      in_update = 0;
+      sum.zero_();
       const bool due = options.save_every > 0 && step % options.save_every == 0;
       if (!options.checkpoint.empty() && (due || step == last)) {
         // Written while the training goes on.
@@ -114,7 +112,7 @@ int train(const Options& options) {
   }
   if (options.sample_tokens > 0 && accelerator.is_main_process()) {
     std::cout << "sample";
-    for (const int64_t token : sample(model, options.sample_tokens, accelerator.device())) {
+    for (const int64_t token : sample(net, options.sample_tokens, accelerator.device())) {
       std::cout << " " << token;
     }
     std::cout << "\n";

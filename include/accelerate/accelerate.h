@@ -17,7 +17,7 @@
 #include "accelerate/ddp.h"
 #include "accelerate/errors.h"
 #include "accelerate/find_batch_size.h"
-#include "accelerate/flat_parameters.h"
+#include "accelerate/flat.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/idx.h"
 #include "accelerate/join.h"

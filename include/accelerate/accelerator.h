@@ -167,10 +167,17 @@ class ACCELERATE_EXPORT Accelerator {
   GradScaler* scaler() const;
 
   // `step` as CUDA graphs: recorded for each kind of batch, then replayed with one call to the
-  // driver. See StepCapture, also for steps that are not recorded. The accelerator must outlive the
-  // result.
-  StepCapture capture(StepCapture::Step step, const CaptureOptions& options = {}) {
-    return {*this, std::move(step), options};
+  // driver. See StepCapture, also for steps that are not recorded. Takes any nested batch and
+  // returns any nested result: a StepCapture for a step from tensors to tensors, a CapturedStep for
+  // others. The accelerator must outlive the result.
+  template <class Step>
+  auto capture(Step step, const CaptureOptions& options = {}) {
+    if constexpr (std::is_convertible_v<Step, StepCapture::Step>) {
+      return StepCapture(*this, StepCapture::Step(std::move(step)), options);
+    } else {
+      using Captured = typename detail::CapturedStepOf<decltype(std::function(step))>::type;
+      return Captured(*this, std::move(step), options);
+    }
   }
 
   // See NoSync.

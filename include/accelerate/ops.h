@@ -12,7 +12,7 @@
 // libtorch, before anything is launched. Only linear() has second-order gradients;
 // where another operation has kernels, and by linear_cross_entropy() everywhere, they throw.
 //
-// Where a leaf in half precision has a dense gradient in float32 (FlatParameters makes them so),
+// Where a leaf in half precision has a dense gradient in float32 (FlatOptions makes them so),
 // the backward pass adds to it directly and hands nothing to autograd: hooks on such leaves are not
 // called, and torch::autograd::grad() must not be asked for them.
 #pragma once

@@ -9,6 +9,7 @@
 #include "accelerate/autocast.h"
 #include "accelerate/checkpoint.h"
 #include "accelerate/communicator.h"
+#include "accelerate/flat.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/loader_options.h"
 #include "accelerate/mixed_precision.h"
@@ -69,6 +70,9 @@ struct AcceleratorOptions {
   // Of the strategy that is chosen for several processes. UsageError beside a `strategy` that is
   // named: its options stand there.
   DdpOptions ddp{};
+  // Keep the parameters of prepared models in one vector of half precision, with float32 masters
+  // that optimizers update. UsageError beside a strategy of your own.
+  std::optional<FlatOptions> flat{};
   ProcessGroupOptions process_group{};
 };
 

@@ -39,6 +39,7 @@ class Optimizer;
 namespace accelerate {
 
 class Communicator;
+class OptimizerStep;
 
 // What becomes of the gradients of a backward pass.
 enum class GradientSync {
@@ -117,6 +118,13 @@ class ACCELERATE_EXPORT ModelStrategy {
   // Null where there is nothing to keep. Owned by the model.
   virtual ExchangeMemory* exchange_memory() { return nullptr; }
 
+  // Where the exact value of a parameter is: what checkpoints keep and load, and LocalSgd averages.
+  // The tensor itself, unless the model computes with a narrower copy of it. Any tensor of the
+  // module may be asked for.
+  virtual at::Tensor master_of(const at::Tensor& tensor) const { return tensor; }
+  // What master_of() returned was written to.
+  virtual void masters_changed() {}
+
  protected:
   // Before each forward pass. Collective where the strategy has something to exchange.
   virtual void before_forward() {}
@@ -161,6 +169,8 @@ class ACCELERATE_EXPORT OptimizerStrategy {
   // after_step() comes in any case.
   virtual void before_step() {}
   virtual void after_step() {}
+  // What zero_grad() does with the gradients of parameters(); the default is what torch does.
+  virtual void drop_gradients(bool set_to_none);
   // load_state() has given parameters() new values: what was made of them must be made anew. Not
   // collective.
   virtual void parameters_loaded() {}
@@ -170,6 +180,10 @@ class ACCELERATE_EXPORT OptimizerStrategy {
   // hold every element. Unset: the groups hold parameters() as they are, equal on all ranks. Not
   // collective.
   virtual std::optional<OptimizerLayout> layout() const { return std::nullopt; }
+
+  // How updates are made, for strategies of the library; the default is the fastest way for the
+  // type of the optimizer.
+  virtual std::unique_ptr<OptimizerStep> make_step();
 
   torch::optim::Optimizer& optimizer() const { return optimizer_; }
 
@@ -236,6 +250,9 @@ class ACCELERATE_EXPORT Strategy {
   // NOLINTEND(readability-identifier-naming)
   // zero_grad() of a prepared model or optimizer is about to drop the gradients of `parameters`.
   virtual void before_zero_grad(const std::vector<at::Tensor>& /*parameters*/) {}
+  // zero_grad() of a prepared model drops them; the default is what torch does. Optimizers ask
+  // their OptimizerStrategy.
+  virtual void drop_gradients(const std::vector<at::Tensor>& parameters, bool set_to_none);
 
   // --- around the training: `where` is what the user called, for messages ---
 

@@ -64,7 +64,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
                                                    options.separate_random_streams);
     impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });
-    impl_->strategy = make_strategy(options.strategy, options.ddp,
+    impl_->strategy = make_strategy(options.strategy, options.ddp, options.flat,
                                     {.ranks = impl_->communicator, .device = device()});
     impl_->precision = PrecisionPolicy(*options.mixed_precision, device(), options.precision);
     if (impl_->precision.needs_grad_scaler()) {
@@ -144,6 +144,7 @@ void Accelerator::wait_for_everyone() const {
 void Accelerator::print_line(const std::string& text) { write_above_bars(stdout, text + "\n"); }
 
 void Accelerator::free_memory() {
+  impl_->optimizers->drop_expired();  // models give those of the rest their parameters back
   for (const auto& model : impl_->models) model.strategy->release();
   impl_->models.clear();
   impl_->optimizers->clear();

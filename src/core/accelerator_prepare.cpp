@@ -99,11 +99,12 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
-    strategy->set_on_forward(
-        [checks = impl_->checks, streams = impl_->streams, state = impl_->state] {
-          detail::stamped(state, [&] { checks->before_call("forward"); });
-          streams->separate();
-        });
+    strategy->set_on_forward([checks = impl_->checks, streams = impl_->streams,
+                              state = impl_->state, optimizers = impl_->optimizers] {
+      detail::stamped(state, [&] { checks->before_call("forward"); });
+      optimizers->drop_expired();  // the strategy may look at the rest
+      streams->separate();
+    });
     impl_->models.push_back({.module = module, .strategy = strategy});
     return strategy;
   });

@@ -12,7 +12,6 @@
 
 #include "accelerate/accelerator.h"
 #include "core/accelerator_impl.h"
-#include "optim/drop_gradients.h"
 #include "tensor/gradient_values.h"
 
 namespace accelerate {
@@ -127,7 +126,7 @@ detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
       }
     }
     detail::stamped(state, [&] { strategy->before_zero_grad(parameters); });
-    drop_gradients(parameters, set_to_none);
+    strategy->drop_gradients(parameters, set_to_none);
   };
 }
 

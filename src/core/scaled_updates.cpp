@@ -113,7 +113,7 @@ bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function
   if (device::ReplayActions::current() != nullptr) {
     throw UsageError({.what = "the host decides about the updates of this optimizer under fp16",
                       .where = "step",
-                      .hint = "use SGD, Adam, AdamW or FlatAdamW"});
+                      .hint = "use SGD, Adam or AdamW"});
   }
   require_first_step(optimizer);
   const bool updated = scaler_.step(optimizer, update);

@@ -42,6 +42,13 @@ void require_usable_project(const ProjectOptions& project) {
   require_number(project.iteration, "ProjectOptions");
 }
 
+// The tensors of a model in which its exact values are.
+ModelStateDict exact_state(const PreparedModule& entry) {
+  ModelStateDict state = get_state_dict(*entry.module);
+  for (auto& item : state) item.value() = entry.strategy->master_of(item.value());
+  return state;
+}
+
 template <class Function>
 HookHandle add_to(const std::shared_ptr<HookList<Function>>& list, Function hook) {
   const int64_t number = list->next_number++;
@@ -172,7 +179,7 @@ void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& t
                                 const SaveOptions& options) {
   std::vector<ModelToSave> models;
   for (const auto& entry : training.models) {
-    models.push_back({.module = entry.module, .weights = get_state_dict(*entry.module)});
+    models.push_back({.module = entry.module, .weights = exact_state(entry)});
   }
   run_hooks(models, job.directory());
 
@@ -284,7 +291,16 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
 
   checkpoint::StateParts parts;  // random generators last, schedulers before their optimizers
   parts.push_back(checkpoint::objects_part(objects_));
-  parts.push_back(checkpoint::load_models(std::move(models), all_are_here));
+  const auto entry_of = [&training](const torch::nn::Module& module) -> const PreparedModule& {
+    return *std::ranges::find_if(training.models, [&](const PreparedModule& entry) {
+      return entry.module.get() == &module;
+    });
+  };
+  parts.push_back(checkpoint::load_models(
+      std::move(models), all_are_here,
+      {.tensors = [entry_of](const auto& module) { return exact_state(entry_of(module)); },
+       .loaded =
+           [entry_of](const auto& module) { entry_of(module).strategy->masters_changed(); }}));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
                                               optimizers_elsewhere(), state_.rank()));

@@ -28,6 +28,7 @@ struct Kind {
     friend bool operator==(const Input&, const Input&) = default;
   };
   std::vector<Input> inputs;
+  std::string rest;  // what of the batch is no tensor
   // Of the window of accumulation that the step ends, in micro-batches: losses are divided by it.
   // 0: it ends none. kBegins: nor does it, but zero_grad() in it throws the last window's gradients
   // away, which later micro-batches must not do.
@@ -36,9 +37,9 @@ struct Kind {
   friend bool operator==(const Kind&, const Kind&) = default;
 };
 
-Kind kind_of(const StepCapture::Tensors& inputs, int64_t window) {
-  Kind kind{.inputs = {}, .window = window};
-  for (const at::Tensor& input : inputs) {
+Kind kind_of(const detail::CapturedValue& batch, int64_t window) {
+  Kind kind{.inputs = {}, .rest = batch.kind, .window = window};
+  for (const at::Tensor& input : batch.tensors) {
     if (!input.defined()) {
       kind.inputs.emplace_back();
       continue;
@@ -59,7 +60,7 @@ struct Recording {
   std::unique_ptr<device::DeviceGraph> graph{};
   device::ReplayActions actions{};
   StepCapture::Tensors inputs{};
-  StepCapture::Tensors outputs{};
+  detail::CapturedValue outputs{};
   Gradients gradients{};
 };
 
@@ -87,15 +88,15 @@ bool needs_gradient(const at::Tensor& input) { return input.defined() && input.r
 constexpr int kLeastWarmupOfRanks = 11;
 
 bool exchanges_on_device(Communicator& communicator, const device::DeviceBackend& backend) {
-  const auto ranks = comm::impl_of(communicator).group()->getBackend(backend.type());
-  return backend.records_collectives(ranks->getBackendName());
+  const device::Collectives& ranks = comm::impl_of(communicator).collectives_of(backend.type());
+  return backend.records_collectives(ranks.name());
 }
 
 }  // namespace
 
 class StepCapture::Impl {
  public:
-  Impl(Accelerator& accelerator, Step step, const CaptureOptions& options)
+  Impl(Accelerator& accelerator, NestedStep step, const CaptureOptions& options)
       : accelerator_(accelerator),
         step_(std::move(step)),
         options_(options),
@@ -115,12 +116,12 @@ class StepCapture::Impl {
     }
   }
 
-  Tensors run(const Tensors& inputs) {
+  detail::CapturedValue run(const detail::CapturedValue& batch) {
     // A replay calls no prepared object that would ask.
     accelerator_.impl_->stamped([&] { accelerator_.impl_->checks->before_call("captured step"); });
-    if (accelerator_.gradient_accumulation_steps() == 1) return run_micro_batch(inputs, 1);
+    if (accelerator_.gradient_accumulation_steps() == 1) return run_micro_batch(batch, 1);
     const auto window = accelerator_.accumulate();
-    return run_micro_batch(inputs, place_in_window());
+    return run_micro_batch(batch, place_in_window());
   }
 
   size_t graphs() const {
@@ -139,36 +140,36 @@ class StepCapture::Impl {
     return window.counter().begun() == 1 && window.drops_at_beginning() ? Kind::kBegins : 0;
   }
 
-  Tensors run_micro_batch(const Tensors& inputs, int64_t window) {
+  detail::CapturedValue run_micro_batch(const detail::CapturedValue& batch, int64_t window) {
     const device::KeptGradients kept;
-    if (reason_.empty() && std::ranges::any_of(inputs, needs_gradient)) {
+    if (reason_.empty() && std::ranges::any_of(batch.tensors, needs_gradient)) {
       fall_back("an input needs a gradient, which would stay inside the graph");
       recorded_.clear();
     }
-    if (!reason_.empty()) return step_(inputs);
+    if (!reason_.empty()) return step_(batch);
     accelerator_.finish_iteration();
     for (const auto& prepared : accelerator_.impl_->optimizers->live()) prepared.agree_groups();
     forget_after_a_load();
-    const Kind kind = kind_of(inputs, window);
+    const Kind kind = kind_of(batch, window);
     if (const auto& present = find(kind).recording; present && !present->actions.holds()) forget();
     Recorded& recorded = find(kind);
     if (!recorded.recording) {
       if (recorded.warm < options_.warmup_steps) {
         ++recorded.warm;
-        Tensors outputs;
-        backend_.on_side_stream([&] { outputs = step_(inputs); });
+        detail::CapturedValue outputs;
+        backend_.on_side_stream([&] { outputs = step_(batch); });
         return outputs;
       }
-      recorded.recording = record(inputs);
+      recorded.recording = record(batch);
       if (!recorded.recording) {
         recorded_.clear();
-        return step_(inputs);
+        return step_(batch);
       }
     }
-    return replay(*recorded.recording, inputs);
+    return replay(*recorded.recording, batch.tensors);
   }
 
-  Tensors replay(const Recording& recording, const Tensors& inputs) {
+  detail::CapturedValue replay(const Recording& recording, const Tensors& inputs) {
     accelerator_.impl_->window->restore_gradients();
     put_gradients_back(recording);
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -211,8 +212,8 @@ class StepCapture::Impl {
 
   // Nothing, and a reason to fall back, where the step cannot be recorded. Passes on what the step
   // throws for reasons of its own; a later call then tries again.
-  std::optional<Recording> record(const Tensors& inputs) {
-    Recording made{.inputs = places_for(inputs, accelerator_.device())};
+  std::optional<Recording> record(const detail::CapturedValue& batch) {
+    Recording made{.inputs = places_for(batch.tensors, accelerator_.device())};
     // Nothing of earlier steps may wait for its turn inside of the graph.
     if (accelerator_.impl_->updates) accelerator_.impl_->updates->settle();
     const Gradients before = gradients_now();
@@ -231,7 +232,7 @@ class StepCapture::Impl {
     try {
       const device::ReplayActions::Scope scope(made.actions);
       made.graph->record([&] {
-        made.outputs = step_(made.inputs);
+        made.outputs = step_({.tensors = made.inputs, .kind = batch.kind, .whole = batch.whole});
         accelerator_.finish_iteration();
       });
     } catch (const Error& error) {
@@ -290,7 +291,7 @@ class StepCapture::Impl {
   }
 
   Accelerator& accelerator_;
-  Step step_;
+  NestedStep step_;
   CaptureOptions options_;
   const device::DeviceBackend& backend_;
   std::list<Recorded> recorded_;
@@ -304,12 +305,23 @@ void keep_for_replays(const at::Tensor& tensor) {
 }
 
 StepCapture::StepCapture(Accelerator& accelerator, Step step, const CaptureOptions& options)
+    : StepCapture(accelerator,
+                  NestedStep([step = std::move(step)](const detail::CapturedValue& batch) {
+                    return detail::CapturedValue{.tensors = step(batch.tensors)};
+                  }),
+                  options) {}
+StepCapture::StepCapture(Accelerator& accelerator, NestedStep step, const CaptureOptions& options)
     : impl_(std::make_unique<Impl>(accelerator, std::move(step), options), "StepCapture") {}
 StepCapture::~StepCapture() = default;
 StepCapture::StepCapture(StepCapture&&) noexcept = default;
 StepCapture& StepCapture::operator=(StepCapture&&) noexcept = default;
 
-StepCapture::Tensors StepCapture::operator()(const Tensors& inputs) { return impl_->run(inputs); }
+StepCapture::Tensors StepCapture::operator()(const Tensors& inputs) {
+  return impl_->run({.tensors = inputs}).tensors;
+}
+detail::CapturedValue StepCapture::run(const detail::CapturedValue& batch) {
+  return impl_->run(batch);
+}
 size_t StepCapture::graphs() const { return impl_->graphs(); }
 int64_t StepCapture::replays() const { return impl_->replays(); }
 const std::string& StepCapture::fallback_reason() const { return impl_->fallback_reason(); }

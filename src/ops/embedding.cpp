@@ -35,6 +35,7 @@ struct Embedding : FirstOrderFunction<Embedding> {
       if (!tables[i].defined() || !context->needs_input_grad(i + 1)) continue;
       sums[i] = float_gradient_of(tables[i]);
       own[i] = !sums[i].defined();
+      if (!own[i]) note_write(sums[i]);
       if (own[i]) sums[i] = at::zeros_like(tables[i], tables[i].options().dtype(at::kFloat));
     }
     kernels_for(saved[0])->embedding_backward(for_kernels(upstream[0]), saved[0], sums[0], sums[1]);

@@ -25,10 +25,14 @@ bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& ri
               const at::Tensor& bias, bool add) {
   if (!measures_products() || at::GradMode::is_enabled()) return false;
   const device::CudaKernels* kernels = kernels_for(to);
-  return kernels != nullptr && kernels->measured_product(to, left, right, bias, add);
+  if (kernels == nullptr || !kernels->measured_product(to, left, right, bias, add)) return false;
+  note_write(to);
+  return true;
 }
 
 }  // namespace
+
+void note_write(const at::Tensor& tensor) { tensor.unsafeGetTensorImpl()->bump_version(); }
 
 const device::CudaKernels* row_kernels_for(const at::Tensor& tensor, at::ScalarType weights) {
   const device::CudaKernels* kernels = kernels_for(tensor);
@@ -78,7 +82,9 @@ at::Tensor float_gradient_of(const at::Tensor& parameter) {
 
 device::ColumnSum gradient_sum_of(const at::Tensor& parameter) {
   if (!parameter.defined() || !parameter.requires_grad()) return {};
-  return {.wanted = true, .dtype = parameter.scalar_type(), .add_to = float_gradient_of(parameter)};
+  const at::Tensor own = float_gradient_of(parameter);
+  if (own.defined()) note_write(own);
+  return {.wanted = true, .dtype = parameter.scalar_type(), .add_to = own};
 }
 
 at::Tensor product(const at::Tensor& left, const at::Tensor& right, const at::Tensor& bias) {

@@ -117,6 +117,7 @@ struct LinearCrossEntropy : FirstOrderFunction<LinearCrossEntropy> {
     }
     if (saved[2].defined()) {
       at::Tensor own = float_gradient_of(saved[0]);
+      if (own.defined()) note_write(own);
       result[1] = own.defined() ? at::Tensor() : at::empty_like(saved[0]);
       scale_into(own.defined() ? own : result[1], saved[2], scale, own.defined());
     }

@@ -19,7 +19,7 @@ namespace {
 [[noreturn]] void refuse_recording() {
   throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
                     .where = "step",
-                    .hint = "use SGD, Adam, AdamW or FlatAdamW"});
+                    .hint = "use SGD, Adam or AdamW"});
 }
 
 bool kernels_take(c10::ScalarType type) {

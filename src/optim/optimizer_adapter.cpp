@@ -25,10 +25,11 @@ bool same_tensors(const std::vector<at::Tensor>& one, const std::vector<at::Tens
 
 }  // namespace
 
-OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& own, Step step,
+OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& own, Parameters parameters, Step step,
                                    std::function<void()> settle)
     : Optimizer(own.param_groups(), own.defaults().clone()),
       own_(own),
+      parameters_(std::move(parameters)),
       step_(std::move(step)),
       settle_(std::move(settle)) {
   take_groups();
@@ -51,6 +52,8 @@ void OptimizerAdapter::require_same_groups() const {
 void OptimizerAdapter::take_groups() {
   param_groups_.clear();
   known_.clear();
+  const std::vector<at::Tensor> all = parameters_();
+  auto next = all.begin();
   for (const auto& group : std::as_const(own_).param_groups()) {
     if (!can_merge_options(group.options())) {
       throw UsageError(
@@ -60,8 +63,13 @@ void OptimizerAdapter::take_groups() {
            .hint = "call step() of the prepared optimizer, or give its options one of the types of "
                    "torch::optim"});
     }
+    const auto first =
+        std::exchange(next, next + static_cast<std::ptrdiff_t>(group.params().size()));
+    const std::vector<at::Tensor> parameters(first, next);
     param_groups_.push_back(group);
-    known_.push_back({.parameters = group.params(), .options = group.options().clone()});
+    param_groups_.back().params() = parameters;
+    known_.push_back(
+        {.parameters = parameters, .trained = group.params(), .options = group.options().clone()});
   }
 }
 
@@ -87,7 +95,7 @@ void OptimizerAdapter::agree() {
   take_options();
   const bool own_is_known = std::ranges::equal(
       std::as_const(own_).param_groups(), known_, [](const auto& group, const Group& known) {
-        return same_tensors(group.params(), known.parameters) &&
+        return same_tensors(group.params(), known.trained) &&
                type_of(group.options()) == type_of(*known.options);
       });
   if (!own_is_known) take_groups();

@@ -17,9 +17,13 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
  public:
   using Step = std::function<at::Tensor(LossClosure closure)>;
 
+  // The user's parameters, of all groups of `own` in their order; those may hold others.
+  using Parameters = std::function<std::vector<at::Tensor>()>;
+
   // Throws UsageError for options of a type whose fields are not known.
   // `settle` waits for updates whose end is not known yet.
-  OptimizerAdapter(torch::optim::Optimizer& own, Step step, std::function<void()> settle);
+  OptimizerAdapter(torch::optim::Optimizer& own, Parameters parameters, Step step,
+                   std::function<void()> settle);
 
   at::Tensor step(LossClosure closure = nullptr) override { return step_(std::move(closure)); }
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -36,7 +40,8 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
  private:
   // The groups as both sides had them when they last agreed.
   struct Group {
-    std::vector<at::Tensor> parameters;
+    std::vector<at::Tensor> parameters;  // here
+    std::vector<at::Tensor> trained;     // there
     std::unique_ptr<torch::optim::OptimizerOptions> options;
   };
 
@@ -45,6 +50,7 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
   void take_options();
 
   torch::optim::Optimizer& own_;
+  Parameters parameters_;
   Step step_;
   std::function<void()> settle_;
   std::vector<Group> known_;

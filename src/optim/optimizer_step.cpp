@@ -11,33 +11,11 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "accelerate/flat_parameters.h"
 #include "device/replay_actions.h"
 #include "optim/grouped_step.h"
 
 namespace accelerate {
 namespace {
-
-// Counts on the device, where it also looks.
-class FlatStep final : public OptimizerStep {
- public:
-  explicit FlatStep(FlatAdamW& optimizer) : optimizer_(optimizer) {}
-  at::Tensor step(LossClosure closure) override { return optimizer_.step(std::move(closure)); }
-  bool can_look_on_device() const override { return true; }
-  void step_unless(const at::Tensor& found_inf) override {
-    struct Look {
-      Look(FlatAdamW& at, const at::Tensor& found_inf) : optimizer(at) { at.skip_where(found_inf); }
-      ~Look() { optimizer.skip_where({}); }
-      FlatAdamW& optimizer;
-    };
-    const Look look(optimizer_, found_inf);
-    optimizer_.step();
-  }
-  const char* name() const override { return "fused"; }
-
- private:
-  FlatAdamW& optimizer_;
-};
 
 class OwnStep final : public OptimizerStep {
  public:
@@ -46,7 +24,7 @@ class OwnStep final : public OptimizerStep {
     if (device::ReplayActions::current() != nullptr) {
       throw UsageError({.what = "the update of this optimizer cannot be part of a CUDA graph",
                         .where = "step",
-                        .hint = "use SGD, Adam, AdamW or FlatAdamW"});
+                        .hint = "use SGD, Adam or AdamW"});
     }
     return optimizer_.step(std::move(closure));
   }
@@ -76,7 +54,6 @@ void OptimizerStep::step_unless(const at::Tensor& /*found_inf*/) {
 }
 
 std::unique_ptr<OptimizerStep> make_optimizer_step(torch::optim::Optimizer& optimizer) {
-  if (auto* flat = dynamic_cast<FlatAdamW*>(&optimizer)) return std::make_unique<FlatStep>(*flat);
   const auto known = makers().find(typeid(optimizer));
   if (known == makers().end()) return std::make_unique<OwnStep>(optimizer);
   return known->second(optimizer);

@@ -29,7 +29,7 @@ class OptimizerStep {
   // It is known how the latest step_unless() ended: takes it back from the counts if it was
   // skipped.
   virtual void ended(bool /*skipped*/) {}
-  // Of a word, for logs and tests: "fused", "foreach" or "own".
+  // Of a word, for logs and tests: "flat", "fused", "foreach" or "own".
   virtual const char* name() const = 0;
 };
 

@@ -6,9 +6,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
-#include "accelerate/flat_parameters.h"
 #include "device/replay_actions.h"
-#include "optim/drop_gradients.h"
 #include "optim/optimizer_adapter.h"
 #include "optim/optimizer_step.h"
 
@@ -105,7 +103,7 @@ PreparedOptimizer::PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer> op
   impl_->strategy =
       strategy ? std::move(strategy) : std::make_unique<OptimizerStrategy>(*impl_->optimizer);
   impl_->host = host ? std::move(host) : std::make_shared<OptimizerHost>();
-  impl_->step = make_optimizer_step(*impl_->optimizer);
+  impl_->step = impl_->strategy->make_step();
 }
 
 PreparedOptimizer::PreparedOptimizer(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -127,8 +125,7 @@ void PreparedOptimizer::zero_grad(bool set_to_none) {
   const bool drops =
       impl_->stamped([&] { return impl_->host->begin_zero_grad(*impl_->optimizer, parameters); });
   if (!drops) return;
-  if (auto* flat = dynamic_cast<FlatAdamW*>(impl_->optimizer.get())) return flat->zero_grad();
-  drop_gradients(parameters, set_to_none);
+  impl_->strategy->drop_gradients(set_to_none);
 }
 
 bool PreparedOptimizer::step_was_skipped() const {
@@ -154,7 +151,8 @@ PreparedOptimizer::operator torch::optim::Optimizer&() const& {
     };
     impl_->stamped([&] {
       impl_->adapter = std::make_unique<OptimizerAdapter>(
-          *impl_->optimizer, step, [impl = impl_.get()] { impl->host->settle(); });
+          *impl_->optimizer, [impl = impl_.get()] { return impl->strategy->parameters(); }, step,
+          [impl = impl_.get()] { impl->host->settle(); });
     });
   }
   impl_->agree_groups();

@@ -7,8 +7,6 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include "accelerate/flat_parameters.h"
-
 namespace accelerate {
 namespace {
 
@@ -48,9 +46,7 @@ bool keeps_momentum(const torch::optim::SGD& sgd, const at::Tensor& parameter) {
 
 std::optional<StepTrace> StepTrace::of(const Optimizer& optimizer, const at::Tensor& parameter) {
   StepTrace trace;
-  if (const auto* flat = dynamic_cast<const FlatAdamW*>(&optimizer)) {
-    trace.count_ = flat->step_calls();
-  } else if (is_a<torch::optim::AdamW>(optimizer)) {
+  if (is_a<torch::optim::AdamW>(optimizer)) {
     trace.count_ = updates_of<torch::optim::AdamWParamState>(optimizer, parameter);
   } else if (is_a<torch::optim::Adam>(optimizer)) {
     trace.count_ = updates_of<torch::optim::AdamParamState>(optimizer, parameter);

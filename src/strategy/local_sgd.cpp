@@ -65,7 +65,8 @@ void LocalSgd::average_parameters() {
   const at::NoGradGuard no_grad;
   std::map<at::ScalarType, std::vector<at::Tensor>> by_type;
   for (const at::Tensor& parameter : parameters_) {
-    by_type[parameter.scalar_type()].push_back(parameter);
+    const at::Tensor exact = strategy_ ? strategy_->master_of(parameter) : parameter;
+    by_type[exact.scalar_type()].push_back(exact);
   }
   for (auto& [type, parameters] : by_type) {
     std::vector<at::Tensor> rows;
@@ -79,6 +80,7 @@ void LocalSgd::average_parameters() {
       offset += parameter.numel();
     }
   }
+  if (strategy_) strategy_->masters_changed();
 }
 
 }  // namespace accelerate

@@ -5,6 +5,7 @@
 
 #include "accelerate/errors.h"
 #include "device/device_backend.h"
+#include "optim/drop_gradients.h"
 
 namespace accelerate {
 
@@ -28,6 +29,10 @@ at::Tensor Strategy::clip_grad_norm_(at::TensorList parameters, double max_norm,
 
 void Strategy::clip_grad_value_(at::TensorList parameters, double clip_value) {
   accelerate::clip_grad_value_(parameters, clip_value);
+}
+
+void Strategy::drop_gradients(const std::vector<at::Tensor>& parameters, bool set_to_none) {
+  accelerate::drop_gradients(parameters, set_to_none);
 }
 
 void Strategy::join_uneven_inputs(const std::function<void()>& /*body*/,

@@ -6,6 +6,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 #include "strategy/ddp/ddp_strategy.h"
+#include "strategy/flat/flat_strategy.h"
 #include "strategy/single.h"
 
 namespace accelerate {
@@ -19,40 +20,53 @@ namespace {
 // One alternative of StrategyOptions after the other.
 struct StrategyMaker {
   const DdpOptions& ddp;
+  const std::optional<FlatOptions>& flat;
   const StrategyContext& context;
 
   std::unique_ptr<Strategy> operator()(const AutoStrategy&) const { return (*this)(ddp); }
 
   std::unique_ptr<Strategy> operator()(const SingleOptions&) const {
     const int ranks = context.ranks->world_size();
-    if (ranks == 1) return std::make_unique<SingleStrategy>();
+    if (ranks == 1) return alone(ddp);
     refuse_strategy("SingleOptions for " + std::to_string(ranks) + " processes",
                     "leave the strategy out, or start one process");
   }
 
   std::unique_ptr<Strategy> operator()(const DdpOptions& options) const {
     require_usable(options.comm_hook);  // also where it has nothing to do yet
-    if (context.ranks->world_size() == 1) return std::make_unique<SingleStrategy>();
+    if (context.ranks->world_size() == 1) return alone(options);
+    require_usable_ddp(options);
+    if (flat) return std::make_unique<FlatStrategy>(context.ranks, *flat, options);
     return std::make_unique<DdpStrategy>(context.ranks, options);
   }
 
   std::unique_ptr<Strategy> operator()(const std::shared_ptr<StrategyFactory>& factory) const {
     if (!factory) refuse_strategy("a null pointer instead of a factory", "make one first");
+    if (flat) {
+      refuse_strategy("AcceleratorOptions::flat beside a strategy of your own",
+                      "leave one of the two out");
+    }
     auto strategy = factory->make(context);
     if (!strategy) refuse_strategy("the factory made no strategy", "return one from make()");
     return strategy;
+  }
+
+  std::unique_ptr<Strategy> alone(const DdpOptions& options) const {
+    if (flat) return std::make_unique<FlatStrategy>(context.ranks, *flat, options);
+    return std::make_unique<SingleStrategy>();
   }
 };
 
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, const DdpOptions& ddp,
+                                        const std::optional<FlatOptions>& flat,
                                         const StrategyContext& context) {
   if (!std::holds_alternative<AutoStrategy>(options) && ddp != DdpOptions{}) {
     refuse_strategy("options of DDP beside a strategy that is named",
                     "pass them as .strategy = DdpOptions{...}, or leave the strategy out");
   }
-  return std::visit(StrategyMaker{ddp, context}, options);
+  return std::visit(StrategyMaker{ddp, flat, context}, options);
 }
 
 }  // namespace accelerate

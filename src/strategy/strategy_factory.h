@@ -2,14 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "accelerate/flat.h"
 #include "accelerate/strategy_options.h"
 
 namespace accelerate {
 
-// See StrategyOptions; `ddp` are the options for AutoStrategy. Throws UsageError for options that
-// contradict each other or the number of ranks. Collective.
+// See StrategyOptions; `ddp` are the options for AutoStrategy, `flat` is
+// AcceleratorOptions::flat. Throws UsageError for options that contradict each other or the number
+// of ranks. Collective.
 std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, const DdpOptions& ddp,
+                                        const std::optional<FlatOptions>& flat,
                                         const StrategyContext& context);
 
 }  // namespace accelerate

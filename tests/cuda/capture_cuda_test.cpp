@@ -1,7 +1,6 @@
 // Steps as CUDA graphs, and steps that never wait for the GPU. Skipped, visibly, where there is
 // none.
 #include <accelerate/accelerate.h>
-#include <accelerate/flat_parameters.h>
 #include <accelerate/ops.h>
 #include <accelerate/step_capture.h>
 #include <gmock/gmock.h>
@@ -114,19 +113,13 @@ TEST_F(CaptureTest, ReplayedStepsOfSgdHaveTheLossesOfEagerOnes) {
 
 // One weight, whose gradient is the mean of the batch; batches that hold infinity overflow.
 struct OneWeight {
-  explicit OneWeight(bool captured, bool flat)
+  explicit OneWeight(bool captured, std::optional<FlatOptions> flat)
       : accelerator({.mixed_precision = MixedPrecision::kFp16,
-                     .grad_scaler = {.init_scale = 1024, .growth_interval = 4}}) {
+                     .grad_scaler = {.init_scale = 1024, .growth_interval = 4},
+                     .flat = flat}) {
     torch::nn::init::constant_(net->weight, 0.5);
-    net->to(accelerator.device());
-    if (flat) {
-      optimizer = std::make_shared<FlatAdamW>(
-          std::make_shared<FlatParameters>(*net, FlatParametersOptions{.dtype = at::kFloat}),
-          FlatAdamWOptions{.lr = 0.1, .weight_decay = 0});
-    } else {
-      optimizer = std::make_shared<torch::optim::AdamW>(
-          net->parameters(), torch::optim::AdamWOptions(0.1).weight_decay(0));
-    }
+    optimizer = std::make_shared<torch::optim::AdamW>(
+        net->parameters(), torch::optim::AdamWOptions(0.1).weight_decay(0));
     Scheduler schedule(*optimizer, lambda_lr([](int64_t step) { return 1.0 / (1.0 + step); }));
     auto [model, prepared, scheduler] = accelerator.prepare(net, optimizer, schedule);
     auto step = [this, model = model, prepared = prepared,
@@ -168,10 +161,12 @@ struct OneWeight {
 TEST_F(CaptureTest, OverflowsUnderFp16AreSkippedInsideOfTheGraph) {
   alone([](const Rank&) {
     REQUIRE_GPU();
-    for (const bool flat : {false, true}) {
+    for (const auto& flat :
+         {std::optional<FlatOptions>(), std::optional(FlatOptions{.dtype = at::kFloat}),
+          std::optional(FlatOptions{.dtype = at::kHalf})}) {
       const OneWeight eager(false, flat);
       const OneWeight replayed(true, flat);
-      EXPECT_EQ(replayed.weights, eager.weights) << flat;
+      EXPECT_EQ(replayed.weights, eager.weights) << flat.has_value();
       EXPECT_EQ(replayed.scales, eager.scales);
       EXPECT_EQ(replayed.rates, eager.rates);
       EXPECT_EQ(replayed.counts, eager.counts);
@@ -397,8 +392,9 @@ void train_without_waiting(MixedPrecision precision) {
   auto schedule = get_scheduler("linear", adamw, {.warmup_steps = 4, .training_steps = 40});
   auto [model, optimizer, scheduler] = accelerator.prepare(net, adamw, schedule);
   Net other;
-  other->to(accelerator.device());
-  FlatAdamW flat(std::make_shared<FlatParameters>(*other), {.max_norm = 1.0});
+  Accelerator with_flat({.flat = FlatOptions{}});
+  torch::optim::AdamW other_adamw(other->parameters(), 1e-3);
+  auto [flat_model, flat_optimizer] = with_flat.prepare(other, other_adamw);
   const at::Tensor x = torch::randn({16, 8}, accelerator.device());
   const at::Tensor y =
       torch::randint(3, {16}, at::TensorOptions(at::kLong).device(accelerator.device()));
@@ -412,10 +408,11 @@ void train_without_waiting(MixedPrecision precision) {
     accelerator.clip_grad_norm_(model->parameters(), 0.5);
     optimizer.step();
     scheduler.step();
-    flat.zero_grad();
-    other(x.to(at::kBFloat16)).sum().backward();
-    flat.param_groups()[0].options().set_lr(1e-3 / (i + 1));
-    flat.step();
+    flat_optimizer.zero_grad();
+    with_flat.backward(flat_model(x.to(at::kBFloat16)).sum());
+    with_flat.clip_grad_norm_(flat_model->parameters(), 1.0);
+    flat_optimizer.param_groups()[0].options().set_lr(1e-3 / (i + 1));
+    flat_optimizer.step();
     ops::linear_cross_entropy(x.to(at::kBFloat16), table, y).backward();
   }
   EXPECT_ANY_THROW(x.sum().item<float>());  // the check is on

@@ -171,23 +171,6 @@ TEST_F(AcceleratorCalls, ASaveThatIsToldToWaitsForTheOneThatStillWrites) {
   });
 }
 
-TEST_F(AcceleratorCalls, FlatParametersAverageTheirGradientsOverTheRanks) {
-  run(3, [](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
-    torch::nn::Linear net(3, 2);
-    net->to(test_device());
-    FlatParameters flat(*net, {.dtype = at::kFloat});
-    flat.zero_grad();
-    // One gradient in its place, one that replaced it.
-    net->weight.mutable_grad().fill_(static_cast<double>(rank.rank));
-    net->bias.mutable_grad() = torch::full({2}, 10.0 * (rank.rank + 1), test_device());
-    flat.average_gradients(accelerator.communicator());
-    EXPECT_TRUE(net->weight.grad().eq(1).all().item<bool>());
-    EXPECT_TRUE(net->bias.grad().eq(20).all().item<bool>());
-    EXPECT_DOUBLE_EQ(flat.gradient().sum().item<double>(), 6 * 1 + 2 * 20);
-  });
-}
-
 constexpr uint64_t kSeedOfDirections = 7;
 
 AcceleratorOptions with_power_sgd(double epsilon) {

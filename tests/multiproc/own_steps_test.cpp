@@ -1,6 +1,4 @@
 // Steps of the optimizer that was given to prepare(), with gradients that no step may use yet.
-#include <accelerate/flat_parameters.h>
-
 #include <limits>
 #include <map>
 
@@ -217,19 +215,6 @@ TEST_P(OwnStepsOn, OneOfASingleParameterIsSeenToo) {
                   }),
                   HasSubstr(kScaledStep));
     }
-  });
-}
-
-TEST_F(Ranks, AnOwnStepOfFlatParametersIsSeen) {
-  run(1, [](const Rank&) {
-    Accelerator accelerator(scaled());
-    auto net = fresh_net();
-    auto adamw = std::make_shared<FlatAdamW>(std::make_shared<FlatParameters>(*net));
-    auto model = accelerator.prepare(net);
-    auto optimizer = accelerator.prepare(adamw);
-    accelerator.backward(model(ones({2, 6})).sum());
-    adamw->step();
-    EXPECT_THAT(usage_error([&] { optimizer.step(); }), HasSubstr(kScaledStep));
   });
 }
 

@@ -1,6 +1,4 @@
 // A load that cannot be leaves everything as it was, also what changes in place.
-#include <accelerate/flat_parameters.h>
-
 #include <fstream>
 #include <limits>
 
@@ -54,35 +52,40 @@ TEST_F(StateUndo, ObjectsThatChangeInPlaceAreGivenBackTheirValues) {
   });
 }
 
-TEST_F(StateUndo, FlatParametersAndTheirOptimizerAreGivenBackTheirValues) {
+TEST_F(StateUndo, FlatParametersKeepTheirMasters) {
   run(2, [&](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
+    AcceleratorOptions options = on_cpu();
+    options.flat = FlatOptions{};
+    Accelerator accelerator(options);
     torch::manual_seed(1);
     auto net = std::make_shared<Mlp>();
-    FlatAdamW adamw(std::make_shared<FlatParameters>(*net),
-                    {.lr = 1e-2, .stochastic_rounding = true});
+    torch::optim::AdamW adamw(net->parameters(), 1e-2);
+    auto [model, optimizer] = accelerator.prepare(net, adamw);
     Ema ema;
     Refusing refusing;
-    accelerator.register_for_checkpointing(adamw);
     if (rank.rank == 1) {
       accelerator.register_for_checkpointing(refusing);
     } else {
       accelerator.register_for_checkpointing(ema);
     }
     accelerator.save_state(folder / "state");
-    adamw.flat()->gradient().fill_(0.5);
-    for (int step = 0; step < 3; ++step) adamw.step();
+    for (int step = 0; step < 3; ++step) {
+      accelerator.backward(model(ones({2, 6}).to(at::kBFloat16)).sum());
+      optimizer.step();
+    }
     adamw.param_groups()[0].options().set_lr(5e-3);
-    const auto all = [&] {
-      return flat({adamw.flat()->values(), adamw.flat()->masters(),
-                   adamw.state_dict().at("exp_avg").as_tensor(),
-                   adamw.state_dict().at("exp_avg_sq").as_tensor()});
+    const auto all = [&, &model = model] {
+      std::vector<at::Tensor> tensors = net->parameters();
+      for (const at::Tensor& parameter : net->parameters()) {
+        tensors.push_back(model.strategy()->master_of(parameter));
+      }
+      return flat(tensors);
     };
     const auto before = all();
     EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
                 HasSubstr("registered object 1 refuses its state: not mine"));
     EXPECT_EQ(all(), before);
-    EXPECT_EQ(adamw.steps(), 3);
+    EXPECT_EQ(optimizer.step_count(), 3);
     EXPECT_EQ(adamw.param_groups()[0].options().get_lr(), 5e-3);
   });
 }

@@ -1,7 +1,7 @@
 // Decoders on the device named by ACCELERATE_TEST_DEVICE, beside the CPU; without one, the CPU.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <accelerate/flat_parameters.h>
+#include <accelerate/accelerate.h>
 #include <accelerate/transformers/generation.h>
 #include <gtest/gtest.h>
 
@@ -85,12 +85,10 @@ TEST_F(DecoderDeviceTest, Gpt2InBfloat16WithFlatParametersHasTheGradientsOfFloat
   const at::Tensor wanted = model->forward(inputs).loss;
   wanted.backward();
   const auto other = wide_model("gpt2");
-  other->to(test_device());
-  FlatParameters flat(*other);
-  flat.zero_grad();
-  const at::Tensor found = other->forward(on_device(inputs), {.loss_only = true}).loss;
-  found.backward();
-  flat.collect_gradients();
+  Accelerator accelerator({.cpu = test_device().is_cpu(), .flat = FlatOptions{}});
+  auto prepared = accelerator.prepare(other);
+  const at::Tensor found = prepared(on_device(inputs), ForwardOptions{.loss_only = true}).loss;
+  accelerator.backward(found);
   EXPECT_NEAR(found.item<double>(), wanted.item<double>(), 0.02 * wanted.item<double>());
   for (const auto& parameter : model->named_parameters()) {
     const at::Tensor gradient = other->named_parameters()[parameter.key()].grad();

@@ -1,7 +1,7 @@
 // GPT-2, Llama and T5 beyond what recorded models show.
 #include <ATen/ATen.h>
+#include <accelerate/accelerate.h>
 #include <accelerate/errors.h>
-#include <accelerate/flat_parameters.h>
 #include <gtest/gtest.h>
 
 #include "transformers/decoder_models.h"
@@ -225,14 +225,17 @@ TEST(Decoders, Gpt2LearnsWithFlatParametersInBfloat16) {
   config.set("initializer_range", 0.05);
   const auto model = random_decoder(ModelTask::kCausalLm, config);
   model->train();
-  FlatAdamW optimizer(std::make_shared<FlatParameters>(*model), {.lr = 1e-2});
+  Accelerator accelerator({.cpu = true, .flat = FlatOptions{}});
+  torch::optim::AdamW adamw(model->parameters(), 1e-2);
+  auto [prepared, optimizer] = accelerator.prepare(model, adamw);
   const at::Tensor ids = random_texts(4, 16);
   std::vector<double> losses;
   for (int step = 0; step < 30; ++step) {
     optimizer.zero_grad();
     const at::Tensor loss =
-        model->forward({.input_ids = ids, .labels = ids}, {.loss_only = true}).loss;
-    loss.backward();
+        prepared(ModelInputs{.input_ids = ids, .labels = ids}, ForwardOptions{.loss_only = true})
+            .loss;
+    accelerator.backward(loss);
     optimizer.step();
     losses.push_back(loss.item<double>());
   }

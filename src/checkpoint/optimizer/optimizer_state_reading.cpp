@@ -209,8 +209,15 @@ void ParamStateReader::tensor(const char* name, at::Tensor& field, bool is_neede
   if (tensor.sizes() != parameter_.sizes()) {
     return report(name, "has the shape " + sizes_text(tensor.sizes()));
   }
+  if (!copies_) return;
+  // Float32 is not given up for half precision: flat updates keep it for such parameters.
+  const bool is_wider = parameter_.is_floating_point() && parameter_.element_size() == 2 &&
+                        tensor.scalar_type() == at::kFloat;
+  const auto type = is_wider ? at::kFloat : parameter_.scalar_type();
   // The fused updates want the layout of the parameter.
-  if (copies_) field = at::empty_like(parameter_, at::MemoryFormat::Preserve).copy_(tensor);
+  field = at::empty_like(parameter_, parameter_.options().dtype(type).requires_grad(false),
+                         at::MemoryFormat::Preserve)
+              .copy_(tensor);
 }
 
 void ParamStateReader::free_tensor(const char* name, at::Tensor& field) {

@@ -57,15 +57,16 @@ class SavedModels final : public StatePart {
 // as soon as they are copied.
 class ModelFile {
  public:
-  ModelFile(const torch::nn::Module& module, const std::filesystem::path& file)
+  ModelFile(ModelStateDict own, const std::filesystem::path& file)
       : where_(file.string()),
+        own_(std::move(own)),
         source_(open_tensor_source(file)),
-        plan_(get_state_dict(module), options()) {
+        plan_(own_, options()) {
     plan_.add(*source_, 0, {});
   }
 
   // Throws CheckpointError that lists what does not fit.
-  void check(const torch::nn::Module& module, const std::string& name, StateReader& reader) {
+  void check(const std::string& name, StateReader& reader) {
     std::string problems = names_problem();
     if (!problems.empty() && !reader.strict()) {
       reader.note(name + ": " + problems);
@@ -83,7 +84,7 @@ class ModelFile {
                                      "over names, not over shapes, and an optimizer must have the "
                                      "parameters that were saved in any case"});
     }
-    note_casts(module, name, reader);
+    note_casts(name, reader);
   }
 
   void load() {
@@ -109,12 +110,10 @@ class ModelFile {
     return what;
   }
 
-  void note_casts(const torch::nn::Module& module, const std::string& name,
-                  StateReader& reader) const {
-    const ModelStateDict own = get_state_dict(module);
+  void note_casts(const std::string& name, StateReader& reader) const {
     std::vector<std::string> cast;
     for (const StoredTensor& stored : source_->tensors()) {
-      const at::Tensor* tensor = own.find(stored.name);
+      const at::Tensor* tensor = own_.find(stored.name);
       if (tensor != nullptr && tensor->scalar_type() != stored.dtype) cast.push_back(stored.name);
     }
     if (cast.empty()) return;
@@ -122,14 +121,16 @@ class ModelFile {
   }
 
   std::string where_;
+  ModelStateDict own_;  // what is loaded into
   std::unique_ptr<TensorSource> source_;
   LoadPlan plan_;
 };
 
 class LoadedModels final : public StatePart {
  public:
-  LoadedModels(std::vector<std::shared_ptr<torch::nn::Module>> models, bool all_are_here)
-      : models_(std::move(models)), all_are_here_(all_are_here) {}
+  LoadedModels(std::vector<std::shared_ptr<torch::nn::Module>> models, bool all_are_here,
+               ModelTargets targets)
+      : models_(std::move(models)), all_are_here_(all_are_here), targets_(std::move(targets)) {}
 
   void save(Snapshot& /*snapshot*/) const override {}
 
@@ -140,17 +141,21 @@ class LoadedModels final : public StatePart {
     for (size_t i = 0; i < models_.size() && i < saved; ++i) {
       const std::string name = safe > 0 ? numbered_file(kSafeStem, i, kSafeExtension)
                                         : numbered_file(kArchiveStem, i, kArchiveExtension);
-      files_.emplace_back(*models_[i], reader.file(name)).check(*models_[i], name, reader);
+      files_.emplace_back(targets_.tensors(*models_[i]), reader.file(name)).check(name, reader);
     }
   }
 
   void apply() override {
-    for (ModelFile& file : files_) file.load();
+    for (size_t i = 0; i < files_.size(); ++i) {
+      files_[i].load();
+      targets_.loaded(*models_[i]);
+    }
   }
 
  private:
   std::vector<std::shared_ptr<torch::nn::Module>> models_;
   bool all_are_here_;
+  ModelTargets targets_;
   std::deque<ModelFile> files_;
 };
 
@@ -161,8 +166,8 @@ std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool saf
 }
 
 std::unique_ptr<StatePart> load_models(std::vector<std::shared_ptr<torch::nn::Module>> models,
-                                       bool all_are_here) {
-  return std::make_unique<LoadedModels>(std::move(models), all_are_here);
+                                       bool all_are_here, ModelTargets targets) {
+  return std::make_unique<LoadedModels>(std::move(models), all_are_here, std::move(targets));
 }
 
 }  // namespace accelerate::checkpoint

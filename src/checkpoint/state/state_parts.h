@@ -1,6 +1,7 @@
 // The parts of a training state that know nothing of the accelerator.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <vector>
@@ -16,9 +17,16 @@ namespace accelerate::checkpoint {
 
 // model.safetensors or pytorch_model.bin, model_1..., with the names of Python's state_dict().
 std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool safe_serialization);
+// What a model is loaded into.
+struct ModelTargets {
+  // By the names of get_state_dict().
+  std::function<ModelStateDict(const torch::nn::Module&)> tensors{};
+  // They were loaded.
+  std::function<void(const torch::nn::Module&)> loaded{};
+};
 // `all_are_here`: no hook has dropped one, so the checkpoint must hold as many.
 std::unique_ptr<StatePart> load_models(std::vector<std::shared_ptr<torch::nn::Module>> models,
-                                       bool all_are_here);
+                                       bool all_are_here, ModelTargets targets);
 
 // Those for which registered objects speak, see CheckpointFunctions::optimizer.
 using OptimizersElsewhere = std::set<const torch::optim::Optimizer*>;

@@ -59,8 +59,7 @@ std::string description_of(const BackwardCall& call) {
 
 }  // namespace
 
-DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options)
-    : communicator_(std::move(communicator)), options_(options), replicas_(communicator_, models_) {
+void require_usable_ddp(const DdpOptions& options) {
   require_usable(options.comm_hook);
   constexpr double kMostMegabytes = 1024.0 * 1024;
   if (!(options.bucket_cap_mb > 0 && options.bucket_cap_mb <= kMostMegabytes)) {
@@ -68,6 +67,11 @@ DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOp
                       .where = "DdpOptions",
                       .hint = "leave it out for the default of 25"});
   }
+}
+
+DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options)
+    : communicator_(std::move(communicator)), options_(options), replicas_(communicator_, models_) {
+  require_usable_ddp(options);
 }
 
 std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {

@@ -11,6 +11,9 @@
 
 namespace accelerate {
 
+// Throws UsageError for options that mean nothing.
+void require_usable_ddp(const DdpOptions& options);
+
 // A replica of the model on every rank. wrap() checks that all ranks hold the same parameters,
 // copies those of rank 0 to all and returns a model whose backward pass averages gradients bucket
 // by bucket while it still runs. A model that needs no gradients stays local.

@@ -3,12 +3,9 @@
 #include <torch/torch.h>
 
 #include "../examples/gpt2/plain_gpt2.h"
-#include "accelerate/flat_parameters.h"
+#include "accelerate/accelerate.h"
 
 namespace {
-
-using accelerate::FlatAdamW;
-using accelerate::FlatParameters;
 
 const gpt2::Config kTiny{.vocabulary = 64, .positions = 16, .layers = 2, .heads = 2, .width = 32};
 
@@ -18,18 +15,21 @@ std::pair<at::Tensor, at::Tensor> a_batch() {
 }
 
 template <class Model>
-std::vector<double> losses_of(Model model, at::ScalarType type, int steps) {
-  FlatAdamW optimizer(
-      std::make_shared<FlatParameters>(*model, accelerate::FlatParametersOptions{.dtype = type}),
-      {.lr = 1e-2, .max_norm = 1.0});
+std::vector<double> losses_of(Model net, at::ScalarType type, int steps) {
+  accelerate::Accelerator accelerator(
+      {.cpu = true, .flat = accelerate::FlatOptions{.dtype = type}});
+  auto adamw = gpt2::adamw_for(*net, 1e-2, 0.01);
+  auto model = accelerator.prepare(net);
+  auto optimizer = accelerator.prepare(adamw);
   torch::manual_seed(9);
   std::vector<double> losses;
   for (int step = 0; step < steps; ++step) {
     const auto [tokens, targets] = a_batch();
-    optimizer.zero_grad();
     const at::Tensor loss = model(tokens, targets);
-    loss.backward();
+    accelerator.backward(loss);
+    accelerator.clip_grad_norm_(model->parameters(), 1.0);
     optimizer.step();
+    optimizer.zero_grad();
     losses.push_back(loss.template item<double>());
   }
   return losses;

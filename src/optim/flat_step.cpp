@@ -1,0 +1,429 @@
+#include "optim/flat_step.h"
+
+#include <ATen/ATen.h>
+#include <torch/optim/adamw.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <typeinfo>
+#include <unordered_set>
+
+#include "accelerate/errors.h"
+#include "device/replay_actions.h"
+#include "optim/flat_update.h"
+#include "optim/grouped_step.h"
+#include "optim/recorded_scalars.h"
+
+namespace accelerate {
+namespace {
+
+using residency::FlatUnit;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+
+const AdamWOptions& adamw_options(const torch::optim::OptimizerParamGroup& group) {
+  return static_cast<const AdamWOptions&>(group.options());
+}
+
+AdamWParamState* adamw_state(torch::optim::Optimizer& optimizer, const at::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  return found == optimizer.state().end() ? nullptr
+                                          : static_cast<AdamWParamState*>(found->second.get());
+}
+
+// The part of `vector` that belongs to a parameter.
+at::Tensor part_of(const at::Tensor& vector, const FlatUnit& unit, size_t index) {
+  const at::Tensor& parameter = unit.parameters()[index];
+  return vector.narrow(0, unit.begin(index), parameter.numel()).view(parameter.sizes());
+}
+
+bool lies_at(const at::Tensor& tensor, const at::Tensor& vector, int64_t place) {
+  return tensor.defined() && tensor.scalar_type() == at::kFloat &&
+         tensor.data_ptr<float>() == vector.data_ptr<float>() + place;
+}
+
+// Without masters the update itself rounds, by chance.
+bool needs_flat_update(const FlatUnit& unit) {
+  return !unit.masters().defined() && unit.values().scalar_type() != at::kFloat;
+}
+
+// As far as one kernel cannot do both.
+bool differ_in_kernel(const AdamWOptions& one, const AdamWOptions& other) {
+  return one.lr() != other.lr() || one.betas() != other.betas() || one.eps() != other.eps();
+}
+
+}  // namespace
+
+bool takes_flat_update(const torch::optim::Optimizer& optimizer, const FlatUnits& units) {
+  const bool is_adamw = typeid(optimizer) == typeid(torch::optim::AdamW);
+  for (const auto& unit : units) {
+    if (!needs_flat_update(*unit)) continue;
+    if (is_adamw) return true;
+    throw UsageError({.what = "without masters only AdamW can be updated",
+                      .where = "FlatOptions::masters",
+                      .hint = "train with torch::optim::AdamW, or with masters"});
+  }
+  return is_adamw && std::ranges::any_of(units, [](const auto& unit) {
+           return device::kernels_for(unit->values()) != nullptr;
+         });
+}
+
+void MasterStep::settle() const {
+  for (const auto& unit : units_) {
+    unit->put_gradients_back();
+    unit->settle_clip();
+  }
+}
+
+void MasterStep::refresh() const {
+  for (const auto& unit : units_) unit->masters_to_values();
+}
+
+at::Tensor MasterStep::step(LossClosure closure) {
+  settle();
+  at::Tensor loss = plain_->step(std::move(closure));
+  refresh();
+  return loss;
+}
+
+void MasterStep::step_unless(const at::Tensor& found_inf) {
+  settle();
+  plain_->step_unless(found_inf);
+  refresh();
+}
+
+FlatAdamWStep::FlatAdamWStep(torch::optim::Optimizer& optimizer, FlatUnits units)
+    : optimizer_(optimizer),
+      units_(std::move(units)),
+      by_masters_(make_adamw_step(optimizer), units_),
+      moments_(units_.size()) {
+  arranged_ = arrange();
+}
+
+bool FlatAdamWStep::arrange() {
+  group_sizes_.clear();
+  stretches_.clear();
+  std::unordered_set<const void*> seen;
+  bool all_are_flat = true;
+  std::vector<int64_t> covered(units_.size(), 0);
+  const auto& groups = optimizer_.param_groups();
+  for (size_t group = 0; group < groups.size(); ++group) {
+    group_sizes_.push_back(groups[group].params().size());
+    for (const at::Tensor& parameter : groups[group].params()) {
+      bool found = false;
+      for (size_t unit = 0; unit < units_.size() && !found; ++unit) {
+        const auto index = units_[unit]->find(parameter);
+        if (!index) continue;
+        found = true;
+        stretches_.push_back({.unit = unit,
+                              .group = group,
+                              .begin = units_[unit]->begin(*index),
+                              .end = units_[unit]->end(*index)});
+        covered[unit] += stretches_.back().end - stretches_.back().begin;
+      }
+      all_are_flat = all_are_flat && found && seen.insert(parameter.unsafeGetTensorImpl()).second;
+    }
+  }
+  std::ranges::sort(stretches_, {},
+                    [](const Stretch& at) { return std::tuple(at.unit, at.begin); });
+  std::vector<Stretch> joined;
+  for (const Stretch& next : stretches_) {
+    if (!joined.empty() && joined.back().unit == next.unit && joined.back().group == next.group &&
+        joined.back().end == next.begin) {
+      joined.back().end = next.end;
+    } else {
+      joined.push_back(next);
+    }
+  }
+  stretches_ = std::move(joined);
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    units_[unit]->set_update_clips(all_are_flat && covered[unit] == units_[unit]->numel() &&
+                                   device::kernels_for(units_[unit]->values()) != nullptr);
+  }
+  return all_are_flat;
+}
+
+void FlatAdamWStep::enter_state(const at::Tensor& master, size_t unit, size_t index) {
+  Moments& moments = moments_[unit];
+  AdamWParamState* state = adamw_state(optimizer_, master);
+  const int64_t place = units_[unit]->begin(index);
+  if (state != nullptr && moments.average.defined() &&
+      lies_at(state->exp_avg(), moments.average, place) &&
+      lies_at(state->exp_avg_sq(), moments.square, place)) {
+    return;
+  }
+  if (device::ReplayActions::current() != nullptr) RecordedScalars::refuse_first_step();
+  if (!moments.average.defined()) {
+    moments.average = at::zeros_like(units_[unit]->gradient());
+    moments.square = at::zeros_like(units_[unit]->gradient());
+  }
+  const at::Tensor average = part_of(moments.average, *units_[unit], index);
+  const at::Tensor square = part_of(moments.square, *units_[unit], index);
+  if (state == nullptr) {
+    auto fresh = std::make_unique<AdamWParamState>();
+    state = fresh.get();
+    optimizer_.state()[master.unsafeGetTensorImpl()] = std::move(fresh);
+    average.zero_();
+    square.zero_();
+  } else {
+    average.copy_(state->exp_avg());
+    square.copy_(state->exp_avg_sq());
+  }
+  state->exp_avg(average);
+  state->exp_avg_sq(square);
+}
+
+bool FlatAdamWStep::enter() {
+  counts_.clear();
+  const auto& groups = optimizer_.param_groups();
+  for (const auto& group : groups) {
+    if (adamw_options(group).amsgrad()) return false;
+    std::optional<int64_t> count;
+    for (const at::Tensor& master : group.params()) {
+      const AdamWParamState* state = adamw_state(optimizer_, master);
+      const int64_t own = state == nullptr ? 0 : state->step();
+      if (count.value_or(own) != own) return false;
+      count = own;
+    }
+    counts_.push_back(count.value_or(0));
+  }
+  for (const auto& group : groups) {
+    for (const at::Tensor& master : group.params()) {
+      for (size_t unit = 0; unit < units_.size(); ++unit) {
+        const auto index = units_[unit]->find(master);
+        if (!index) continue;
+        enter_state(master, unit, *index);
+        break;
+      }
+    }
+  }
+  return true;
+}
+
+std::vector<FlatAdamWStep::Run> FlatAdamWStep::runs() const {
+  const auto& groups = optimizer_.param_groups();
+  std::vector<Run> made;
+  for (const Stretch& next : stretches_) {
+    const AdamWOptions& options = adamw_options(groups[next.group]);
+    const int64_t length = next.end - next.begin;
+    if (!made.empty()) {
+      Run& last = made.back();
+      const AdamWOptions& before = adamw_options(groups[last.stretch.group]);
+      const bool joins = last.stretch.unit == next.unit && last.stretch.end == next.begin &&
+                         counts_[last.stretch.group] == counts_[next.group] &&
+                         !differ_in_kernel(before, options);
+      const bool decays_alike = before.weight_decay() == options.weight_decay() &&
+                                last.decayed == last.stretch.end - last.stretch.begin;
+      if (joins && (decays_alike || options.weight_decay() == 0)) {
+        if (decays_alike) last.decayed += length;
+        last.stretch.end = next.end;
+        continue;
+      }
+    }
+    made.push_back({.stretch = next, .decayed = length});
+  }
+  return made;
+}
+
+void FlatAdamWStep::make_scalars() {
+  const auto options = units_[0]->gradient().options();
+  while (scalars_.size() < optimizer_.param_groups().size()) {
+    if (device::ReplayActions::current() != nullptr) RecordedScalars::refuse_first_step();
+    scalars_.push_back({.rate = at::empty({}, options), .count = at::empty({}, options)});
+  }
+}
+
+void FlatAdamWStep::write_rate(size_t group) {
+  const double wanted = adamw_options(optimizer_.param_groups()[group]).lr();
+  if (std::exchange(scalars_[group].known_rate, wanted) == wanted) return;
+  scalars_[group].rate.fill_(wanted);
+}
+
+void FlatAdamWStep::count(int64_t change) const {
+  for (const auto& group : optimizer_.param_groups()) {
+    for (const at::Tensor& master : group.params()) {
+      if (AdamWParamState* state = adamw_state(optimizer_, master)) {
+        state->step(state->step() + change);
+      }
+    }
+  }
+}
+
+// Whether the optimizer keeps its moments where the recorded update writes them.
+bool FlatAdamWStep::holds_state() const {
+  for (const auto& group : optimizer_.param_groups()) {
+    for (const at::Tensor& master : group.params()) {
+      const AdamWParamState* state = adamw_state(optimizer_, master);
+      if (state == nullptr) return false;
+      for (size_t unit = 0; unit < units_.size(); ++unit) {
+        const auto index = units_[unit]->find(master);
+        if (!index) continue;
+        if (!lies_at(state->exp_avg(), moments_[unit].average, units_[unit]->begin(*index)) ||
+            !lies_at(state->exp_avg_sq(), moments_[unit].square, units_[unit]->begin(*index))) {
+          return false;
+        }
+        break;
+      }
+    }
+  }
+  return true;
+}
+
+void FlatAdamWStep::follow_replays(const std::vector<Run>& runs) {
+  struct Known {
+    const torch::optim::OptimizerOptions* place;
+    size_t size;
+    AdamWOptions options;
+  };
+  std::vector<Known> known;
+  for (const auto& group : optimizer_.param_groups()) {
+    known.push_back({&group.options(), group.params().size(), adamw_options(group)});
+  }
+  auto* actions = device::ReplayActions::current();
+  actions->add_check([this, known = std::move(known), recorded = runs.size()]() mutable {
+    const auto& groups = optimizer_.param_groups();
+    if (groups.size() != known.size()) return false;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (&groups[i].options() != known[i].place || groups[i].params().size() != known[i].size)
+        return false;
+      known[i].options.lr(adamw_options(groups[i]).lr());  // read from the device
+      if (!(known[i].options == adamw_options(groups[i]))) return false;
+    }
+    return holds_state() && this->runs().size() == recorded;
+  });
+  std::vector<size_t> leaders;
+  for (const Run& run : runs) leaders.push_back(run.stretch.group);
+  actions->add([this, leaders, looks = found_inf_.defined()] {
+    count(1);
+    for (size_t group = 0; group < counts_.size(); ++group) ++counts_[group];
+    for (const size_t group : leaders) {
+      write_rate(group);
+      Scalars& scalars = scalars_[group];
+      const int64_t wanted = counts_[group];
+      if (scalars.known_count != wanted) scalars.count.fill_(static_cast<double>(wanted));
+      scalars.known_count = looks ? -1 : wanted + 1;
+    }
+    made_by_masters_ = false;
+  });
+}
+
+void FlatAdamWStep::update(const Run& run, const FlatUnit::Clip& clip) const {
+  const FlatUnit& unit = *units_[run.stretch.unit];
+  const Moments& moments = moments_[run.stretch.unit];
+  const Scalars& scalars = scalars_[run.stretch.group];
+  const AdamWOptions& options = adamw_options(optimizer_.param_groups()[run.stretch.group]);
+  const int64_t first = run.stretch.begin;
+  const int64_t length = run.stretch.end - first;
+  const auto cut = [&](const at::Tensor& vector) {
+    if (!vector.defined() || length == vector.numel()) return vector;
+    return vector.narrow(0, first, length);
+  };
+  flat_adamw_update({.master = cut(unit.masters()),
+                     .parameters = cut(unit.values()),
+                     .gradient = cut(unit.gradient()),
+                     .exp_avg = cut(moments.average),
+                     .exp_avg_sq = cut(moments.square),
+                     .decayed_numel = run.decayed,
+                     .learning_rate = scalars.rate,
+                     .step = scalars.count,
+                     .norm = clip.norm,
+                     .found_inf = found_inf_,
+                     .max_norm = clip.max_norm,
+                     .beta1 = std::get<0>(options.betas()),
+                     .beta2 = std::get<1>(options.betas()),
+                     .eps = options.eps(),
+                     .weight_decay = options.weight_decay(),
+                     .stochastic_rounding = needs_flat_update(unit),
+                     // Each stretch has random numbers of its own.
+                     .seed = unit.options().seed + (static_cast<uint64_t>(first) << 24)});
+}
+
+void FlatAdamWStep::leave_to_masters(const char* why) {
+  for (const auto& unit : units_) {
+    if (!needs_flat_update(*unit)) continue;
+    throw UsageError(
+        {.what = std::string("this update of AdamW cannot be made in flat vectors: ") + why,
+         .where = "step",
+         .hint = "train with FlatOptions::masters"});
+  }
+  made_by_masters_ = true;
+  launches_ = 0;
+}
+
+at::Tensor FlatAdamWStep::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure) {
+    const at::AutoGradMode with_gradients(true);
+    loss = closure();
+  }
+  const at::NoGradGuard no_grad;
+  std::vector<size_t> sizes;
+  for (const auto& group : optimizer_.param_groups()) sizes.push_back(group.params().size());
+  if (sizes != group_sizes_) arranged_ = arrange();
+  if (!arranged_ || !enter()) {
+    leave_to_masters(arranged_ ? "amsgrad, or parameters that were updated unlike often"
+                               : "it has parameters of no prepared model");
+    if (found_inf_.defined()) {
+      by_masters_.step_unless(found_inf_);
+    } else {
+      by_masters_.step(nullptr);
+    }
+    return loss;
+  }
+  for (const auto& unit : units_) unit->put_gradients_back();
+  make_scalars();
+  const std::vector<Run> made = runs();
+  const bool recording = device::ReplayActions::current() != nullptr;
+  if (recording) {
+    follow_replays(made);
+  } else {
+    for (const Run& run : made) {
+      Scalars& scalars = scalars_[run.stretch.group];
+      write_rate(run.stretch.group);
+      const int64_t wanted = counts_[run.stretch.group] + 1;
+      scalars.count.fill_(static_cast<double>(wanted));
+      scalars.known_count = wanted;
+    }
+  }
+  std::vector<FlatUnit::Clip> clips;
+  for (const auto& unit : units_) clips.push_back(unit->take_clip());
+  for (const Run& run : made) {
+    update(run, clips[run.stretch.unit]);
+    if (!recording) continue;
+    const at::Tensor& count_on_device = scalars_[run.stretch.group].count;
+    if (found_inf_.defined()) {
+      count_on_device.add_(found_inf_.eq(0));
+    } else {
+      count_on_device.add_(1);
+    }
+  }
+  if (!recording) {
+    count(1);
+    for (int64_t& known : counts_) ++known;
+  }
+  for (const auto& unit : units_) unit->values_updated();
+  launches_ = made.size();
+  made_by_masters_ = false;
+  return loss;
+}
+
+void FlatAdamWStep::step_unless(const at::Tensor& found_inf) {
+  struct Look {
+    Look(at::Tensor& place, const at::Tensor& found) : place(place) { place = found; }
+    ~Look() { place.reset(); }
+    at::Tensor& place;
+  };
+  const Look look(found_inf_, found_inf);
+  step(nullptr);
+}
+
+void FlatAdamWStep::ended(bool skipped) {
+  if (made_by_masters_) return by_masters_.ended(skipped);
+  if (!skipped) return;
+  count(-1);
+  for (int64_t& known : counts_) --known;
+}
+
+}  // namespace accelerate

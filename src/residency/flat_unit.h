@@ -1,0 +1,140 @@
+// Parameters that live together: one vector of values, one of gradients, one of masters.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "accelerate/flat.h"
+
+namespace accelerate::residency {
+
+// Something that updates the masters of a unit.
+class MasterUser {
+ public:
+  virtual ~MasterUser() = default;
+  // Whether it may have changed masters since the latest updates_seen(). Asked before each forward
+  // pass: cheap. `passed` tells that a pass with gradients was made since.
+  virtual bool may_have_updated(bool passed) const = 0;
+  virtual void updates_seen() = 0;
+  // The unit gives its parameters back: see FlatUnit::release().
+  virtual void unit_released() = 0;
+};
+
+// The unit in which parameters are stored (see FlatOptions): flat values in the type that the model
+// computes with, flat float32 gradients, and flat float32 masters where the values are narrower.
+// Parameters with two or more dimensions come first; each begins at a multiple of 64 elements, and
+// places between them are zero in all vectors. One thread at a time.
+class FlatUnit {
+ public:
+  // Moves `parameters`, each once, into the vectors. Throws UsageError if they cannot go together;
+  // nothing has changed then.
+  FlatUnit(std::vector<at::Tensor> parameters, std::vector<std::string> names,
+           const FlatOptions& options);
+  FlatUnit(const FlatUnit&) = delete;
+  FlatUnit& operator=(const FlatUnit&) = delete;
+
+  const FlatOptions& options() const { return options_; }
+  // In the order of the vectors.
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
+  const std::vector<std::string>& names() const { return names_; }
+  const at::Tensor& values() const { return values_; }
+  const at::Tensor& gradient() const { return gradient_; }
+  // Undefined without masters, and where the values are float32 themselves.
+  const at::Tensor& masters() const { return masters_; }
+  // What updates are made on: a leaf whose .grad() is the part of gradient(). The parameter itself
+  // where there are no masters.
+  const at::Tensor& master(size_t index) const {
+    return master_parts_.empty() ? parameters_[index] : master_parts_[index];
+  }
+  const at::Tensor& gradient_part(size_t index) const { return gradient_parts_[index]; }
+  // Where the elements of a parameter begin in the vectors, and where the next one's do.
+  int64_t begin(size_t index) const { return places_[index]; }
+  int64_t end(size_t index) const { return places_[index + 1]; }
+  int64_t numel() const { return places_.back(); }
+  // How many elements at the beginning belong to parameters of two or more dimensions.
+  int64_t matrix_numel() const { return matrix_numel_; }
+  // The number of a parameter, or of the parameter of a master.
+  std::optional<size_t> find(const at::Tensor& tensor) const;
+  // Whether `tensors` contain all parameters of this unit; `others` gets those that are not of it.
+  bool is_covered_by(at::TensorList tensors, std::vector<at::Tensor>& others) const;
+
+  // --- gradients ---
+
+  // Where the gradient of a parameter or of its master was dropped, drops the other too: so they
+  // look the same to all who track gradients.
+  void mirror_dropped_gradients();
+  // Puts the parts of gradient() back where .grad() is something else: with its values, or with
+  // zeros where it was dropped.
+  void put_gradients_back();
+  // All of them, in one pass; or those of some parameters.
+  void zero_gradients();
+  void zero_gradients(const std::vector<size_t>& indices);
+
+  // A scaling of all gradients that is left to the next update.
+  struct Clip {
+    at::Tensor norm{};  // of the gradients: a float32 scalar on the device
+    double max_norm = 0;
+  };
+  void defer_clip(Clip clip) { clip_ = std::move(clip); }
+  // Takes it away; undefined norm: there is none.
+  Clip take_clip() { return std::exchange(clip_, Clip{}); }
+  // Scales the gradients now.
+  void settle_clip();
+  bool has_clip() const { return clip_.norm.defined(); }
+  // Whether the one update of all parameters makes it, so that it may be deferred.
+  void set_update_clips(bool clips) { update_clips_ = clips; }
+  bool update_clips() const { return update_clips_; }
+
+  // --- values and masters ---
+
+  // Rounds the masters to the values, all of them.
+  void masters_to_values();
+  // An update has written both.
+  void values_updated() { passed_ = false; }
+  // Before values or masters are used: takes over what was written to parameters in place, and what
+  // optimizers have done to the masters without being asked to tell. Throws UsageError if a
+  // parameter has left the vector; `where` is what the user called.
+  void refresh(const char* where);
+  // A forward pass that keeps a graph follows.
+  void note_pass() { passed_ = true; }
+
+  void add_user(const std::weak_ptr<MasterUser>& user) { users_.push_back(user); }
+
+  // Gives the parameters back: where there are masters they are float32 again, in the memory of
+  // these. The unit is of no use afterwards.
+  void release();
+  bool is_released() const { return released_; }
+
+ private:
+  void require_in_place(const char* where) const;
+  void adopt_changed_values();
+
+  FlatOptions options_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<std::string> names_;
+  std::vector<int64_t> places_{0};
+  int64_t matrix_numel_ = 0;
+  at::Tensor values_;
+  at::Tensor gradient_;
+  at::Tensor masters_;
+  // Each has a version of its own, which tells whether this one part was written to.
+  std::vector<at::Tensor> gradient_parts_;
+  std::vector<at::Tensor> master_parts_;
+  std::vector<int64_t> versions_;  // of the parameters, when they were last looked at
+  std::unordered_map<const void*, size_t> indices_;  // of parameters and masters
+  std::vector<std::weak_ptr<MasterUser>> users_;
+  Clip clip_;
+  bool update_clips_ = false;
+  bool passed_ = false;  // since values and masters were made to agree
+  bool released_ = false;
+};
+
+}  // namespace accelerate::residency

@@ -1,0 +1,92 @@
+#include "strategy/flat/unit_reducer.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "accelerate/errors.h"
+
+namespace accelerate {
+namespace {
+
+constexpr int64_t kFloatBytes = 4;
+
+}  // namespace
+
+UnitReducer::UnitReducer(std::shared_ptr<residency::FlatUnit> unit,
+                         std::shared_ptr<Communicator> ranks, int64_t range_bytes,
+                         std::function<void()> on_local_gradient)
+    : unit_(std::move(unit)),
+      ranks_(std::move(ranks)),
+      on_local_gradient_(std::move(on_local_gradient)),
+      range_of_(unit_->parameters().size()),
+      came_(unit_->parameters().size(), false),
+      hooks_(unit_->parameters(), [this](size_t parameter) { came(parameter); }) {
+  const std::lock_guard lock(mutex_);
+  // From the end of the matrices to the beginning, then the same for the rest.
+  const auto cut = [&](int64_t from, int64_t to) {
+    bool is_open = false;
+    for (size_t i = unit_->parameters().size(); i-- > 0;) {
+      if (unit_->begin(i) < from || unit_->end(i) > to) continue;
+      if (is_open && (ranges_.back().end - unit_->begin(i)) * kFloatBytes > range_bytes) {
+        is_open = false;
+      }
+      if (!is_open) ranges_.push_back({.begin = unit_->end(i), .end = unit_->end(i)});
+      is_open = true;
+      ranges_.back().begin = unit_->begin(i);
+      ++ranges_.back().parameters;
+      range_of_[i] = ranges_.size() - 1;
+    }
+  };
+  cut(0, unit_->matrix_numel());
+  cut(unit_->matrix_numel(), unit_->numel());
+}
+
+void UnitReducer::arm() {
+  const std::lock_guard lock(mutex_);
+  armed_ = true;
+  reached_ = came_late_ = false;
+  sent_ = overlapped_ = 0;
+  under_way_.clear();
+  came_.assign(came_.size(), false);
+  for (Range& range : ranges_) range.missing = range.parameters;
+}
+
+void UnitReducer::send(const Range& range) {
+  at::Tensor part = unit_->gradient().narrow(0, range.begin, range.end - range.begin);
+  under_way_.push_back(ranks_->all_reduce_async(part, ReduceOp::kMean));
+}
+
+void UnitReducer::came(size_t parameter) {
+  const std::lock_guard lock(mutex_);
+  if (!armed_) return on_local_gradient_();
+  reached_ = true;
+  const size_t own = range_of_[parameter];
+  if (own < sent_) {
+    if (!std::exchange(came_late_, true)) late_parameter_ = parameter;
+    return;
+  }
+  if (came_[parameter]) return;
+  came_[parameter] = true;
+  --ranges_[own].missing;
+  while (sent_ < ranges_.size() && ranges_[sent_].missing == 0) send(ranges_[sent_++]);
+}
+
+bool UnitReducer::finish() {
+  const std::lock_guard lock(mutex_);
+  armed_ = false;
+  if (!reached_) return false;
+  overlapped_ = sent_;
+  while (sent_ < ranges_.size()) send(ranges_[sent_++]);
+  for (Work& work : under_way_) work.wait();
+  under_way_.clear();
+  if (!came_late_) return true;
+  throw UsageError({.what = "'" + unit_->names()[late_parameter_] +
+                            "' got a gradient in one pass twice, the second time after the first "
+                            "was sent to the other ranks",
+                    .where = "backward",
+                    .hint = "do not run backward passes inside of others (checkpointing by hand) "
+                            "with flat parameters on several ranks"});
+}
+
+}  // namespace accelerate

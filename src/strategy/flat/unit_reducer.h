@@ -1,0 +1,70 @@
+// Averages the gradients of a unit over the ranks, while the backward pass still runs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "accelerate/communicator.h"
+#include "compat/gradient_hooks.h"
+#include "residency/flat_unit.h"
+
+namespace accelerate {
+
+// Cuts the gradient vector of a unit into ranges of whole parameters. A range is exchanged as soon
+// as all its parameters have their gradients and all ranges before it are on their way. The order
+// is the same on all ranks and in all passes: from the last matrix to the first, then the vectors,
+// which belong to layers everywhere. Ranges that a pass leaves incomplete go when it ends, so that
+// unused parameters hold nobody up.
+class UnitReducer {
+ public:
+  // `on_local_gradient` is called when a gradient comes in a pass that was not armed, by the thread
+  // of that pass.
+  UnitReducer(std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
+              int64_t range_bytes, std::function<void()> on_local_gradient);
+
+  // Before a pass whose gradients are to be averaged, with all that are there already.
+  void arm();
+  // After it, on the same thread. Returns false, and exchanges nothing, if it reached no parameter:
+  // on all ranks alike. Throws UsageError if a gradient came after its range was sent, CommError as
+  // collectives do.
+  bool finish();
+
+  size_t ranges() const { return ranges_.size(); }
+  // How many ranges were on their way before the latest pass ended.
+  size_t overlapped() const { return overlapped_; }
+
+ private:
+  struct Range {
+    int64_t begin = 0;
+    int64_t end = 0;
+    size_t parameters = 0;
+    size_t missing = 0;
+  };
+
+  void came(size_t parameter);
+  void send(const Range& range);
+
+  std::shared_ptr<residency::FlatUnit> unit_;
+  std::shared_ptr<Communicator> ranks_;
+  std::function<void()> on_local_gradient_;
+  std::vector<Range> ranges_;     // in the order in which they are sent
+  std::vector<size_t> range_of_;  // by parameter
+
+  std::mutex mutex_;  // of what follows: passes have threads of their own
+  bool armed_ = false;
+  bool reached_ = false;
+  std::vector<bool> came_;  // by parameter
+  size_t sent_ = 0;         // ranges
+  size_t overlapped_ = 0;
+  bool came_late_ = false;
+  size_t late_parameter_ = 0;
+  std::vector<Work> under_way_;
+
+  compat::GradientHooks hooks_;  // last: they call the rest
+};
+
+}  // namespace accelerate

@@ -1,0 +1,355 @@
+#include "optim/flat_step.h"
+
+#include <accelerate/errors.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "optim/flat_optimizer.h"
+#include "optim/flat_update.h"
+#include "support/test_device.h"
+
+namespace accelerate {
+namespace {
+
+using residency::FlatUnit;
+using test::test_device;
+using torch::optim::AdamW;
+using torch::optim::AdamWOptions;
+using torch::optim::AdamWParamState;
+using torch::optim::OptimizerParamGroup;
+
+struct StepNetImpl : torch::nn::Module {
+  torch::nn::Linear first{6, 11};
+  torch::nn::Linear second{11, 3};
+  StepNetImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+};
+TORCH_MODULE(StepNet);
+
+StepNet step_net() {
+  test_device();
+  torch::manual_seed(5);
+  StepNet net;
+  net->to(test_device());
+  return net;
+}
+
+std::shared_ptr<FlatUnit> flat_unit(const torch::nn::Module& module,
+                                    const FlatOptions& options = {}) {
+  std::vector<at::Tensor> parameters;
+  std::vector<std::string> names;
+  for (const auto& item : module.named_parameters()) {
+    parameters.push_back(item.value());
+    names.push_back(item.key());
+  }
+  return std::make_shared<FlatUnit>(parameters, names, options);
+}
+
+// A group for matrices and one for vectors.
+std::vector<OptimizerParamGroup> two_groups(const torch::nn::Module& module, double decay,
+                                            double decay_of_vectors = 0, double lr = 1e-2) {
+  std::vector<at::Tensor> matrices, vectors;
+  for (const at::Tensor& parameter : module.parameters()) {
+    (parameter.dim() >= 2 ? matrices : vectors).push_back(parameter);
+  }
+  const auto options = [&](double weight_decay) {
+    return std::make_unique<AdamWOptions>(AdamWOptions(lr).weight_decay(weight_decay));
+  };
+  return {OptimizerParamGroup(matrices, options(decay)),
+          OptimizerParamGroup(vectors, options(decay_of_vectors))};
+}
+
+// An AdamW over a unit, updated in flat vectors on any device.
+struct Trained {
+  explicit Trained(StepNet own, const FlatOptions& options = {}, double decay_of_vectors = 0)
+      : net(std::move(own)),
+        unit(flat_unit(*net, options)),
+        adamw(two_groups(*net, 0.1, decay_of_vectors), AdamWOptions(1e-2)),
+        known(std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit})),
+        strategy(adamw, known, nullptr),
+        step(adamw, {unit}) {}
+
+  void train(int steps, int first = 0) {
+    for (int i = first; i < first + steps; ++i) {
+      unit->zero_gradients();
+      torch::manual_seed(100 + i);
+      unit->gradient().copy_(torch::randn(unit->gradient().sizes()).to(test_device()));
+      clear_gaps();
+      step.step(nullptr);
+    }
+  }
+  void clear_gaps() const {
+    for (size_t i = 0; i < unit->parameters().size(); ++i) {
+      const int64_t used = unit->begin(i) + unit->parameters()[i].numel();
+      unit->gradient().narrow(0, used, unit->end(i) - used).zero_();
+    }
+  }
+
+  StepNet net;
+  std::shared_ptr<FlatUnit> unit;
+  AdamW adamw;
+  std::shared_ptr<KnownFlatUnits> known;
+  FlatOptimizer strategy;
+  FlatAdamWStep step;
+};
+
+at::Tensor row_of(const torch::nn::Module& module) {
+  std::vector<at::Tensor> rows;
+  for (const at::Tensor& parameter : module.parameters()) {
+    rows.push_back(parameter.detach().cpu().to(at::kDouble).reshape(-1));
+  }
+  return torch::cat(rows);
+}
+
+TEST(FlatStepTest, AnUpdateIsThatOfAdamWOfTorchInOneKernel) {
+  Trained mine(step_net(), {.dtype = at::kFloat});
+  StepNet theirs = step_net();
+  AdamW adamw(two_groups(*theirs, 0.1), AdamWOptions(1e-2));
+  for (int i = 0; i < 5; ++i) {
+    mine.train(1, i);
+    for (size_t p = 0; p < mine.net->parameters().size(); ++p) {
+      theirs->parameters()[p].mutable_grad() = mine.net->parameters()[p].grad().clone();
+    }
+    adamw.step();
+    EXPECT_EQ(mine.step.launches(), 1u);
+  }
+  EXPECT_LT((row_of(*mine.net) - row_of(*theirs)).abs().max().item<double>(), 1e-6);
+  // Its state is where torch keeps it.
+  for (size_t p = 0; p < theirs->parameters().size(); ++p) {
+    const auto& own = static_cast<const AdamWParamState&>(
+        *mine.adamw.state().at(mine.net->parameters()[p].unsafeGetTensorImpl()));
+    const auto& other = static_cast<const AdamWParamState&>(
+        *adamw.state().at(theirs->parameters()[p].unsafeGetTensorImpl()));
+    EXPECT_EQ(own.step(), 5);
+    EXPECT_LT((own.exp_avg() - other.exp_avg()).abs().max().item<double>(), 1e-6);
+    EXPECT_LT((own.exp_avg_sq() - other.exp_avg_sq()).abs().max().item<double>(), 1e-6);
+  }
+}
+
+TEST(FlatStepTest, GroupsThatDifferTakeAKernelEach) {
+  Trained two(step_net(), {}, /*decay_of_vectors=*/0.3);
+  two.train(1);
+  EXPECT_EQ(two.step.launches(), 2u);
+  Trained rates(step_net());
+  rates.adamw.param_groups()[1].options().set_lr(5e-3);
+  rates.train(1);
+  EXPECT_EQ(rates.step.launches(), 2u);
+}
+
+TEST(FlatStepTest, GroupsHoldMastersAndTheUserSeesParameters) {
+  Trained it(step_net());
+  const std::vector<at::Tensor> seen = it.strategy.parameters();
+  size_t i = 0;
+  for (const auto& group : it.adamw.param_groups()) {
+    for (const at::Tensor& master : group.params()) {
+      EXPECT_EQ(master.scalar_type(), at::kFloat);
+      EXPECT_TRUE(it.unit->master(*it.unit->find(seen[i])).is_same(master));
+      EXPECT_EQ(seen[i++].scalar_type(), at::kBFloat16);
+    }
+  }
+  EXPECT_EQ(i, 4u);
+}
+
+TEST(FlatStepTest, MastersKeepWhatHalfPrecisionCannot) {
+  Trained it(step_net());
+  for (auto& group : it.adamw.param_groups()) {
+    auto& options = static_cast<AdamWOptions&>(group.options());
+    options.lr(1e-6).weight_decay(0);
+  }
+  const at::Tensor before = it.unit->masters().clone();
+  it.unit->gradient().fill_(1);
+  it.clear_gaps();
+  for (int i = 0; i < 3; ++i) it.step.step(nullptr);
+  EXPECT_NEAR((before - it.unit->masters()).max().item<double>(), 3e-6, 1e-7);
+  EXPECT_TRUE(torch::equal(it.unit->values(), it.unit->masters().to(at::kBFloat16)));
+}
+
+TEST(FlatStepTest, AClipThatWasDeferredIsPartOfTheUpdate) {
+  Trained deferred(step_net(), {.dtype = at::kFloat});
+  Trained settled(step_net(), {.dtype = at::kFloat});
+  for (Trained* it : {&deferred, &settled}) {
+    it->unit->gradient().fill_(0.25);
+    it->clear_gaps();
+    it->unit->defer_clip({.norm = flat_gradient_norm(it->unit->gradient()), .max_norm = 0.01});
+  }
+  settled.unit->settle_clip();
+  const at::Tensor gradient = deferred.unit->gradient().clone();
+  deferred.step.step(nullptr);
+  settled.step.step(nullptr);
+  EXPECT_TRUE(torch::equal(deferred.unit->gradient(), gradient));
+  EXPECT_FALSE(deferred.unit->has_clip());
+  EXPECT_LT((deferred.unit->values() - settled.unit->values()).abs().max().item<double>(), 1e-7);
+}
+
+TEST(FlatStepTest, AnOverflowLeavesEverythingAsItWas) {
+  Trained it(step_net());
+  it.train(2);
+  const at::Tensor masters = it.unit->masters().clone();
+  const at::Tensor values = it.unit->values().clone();
+  it.step.step_unless(torch::ones({}, test_device()));
+  it.step.ended(/*skipped=*/true);
+  EXPECT_TRUE(torch::equal(it.unit->masters(), masters));
+  EXPECT_TRUE(torch::equal(it.unit->values(), values));
+  const auto count = [&] {
+    return static_cast<const AdamWParamState&>(
+               *it.adamw.state().at(it.unit->master(0).unsafeGetTensorImpl()))
+        .step();
+  };
+  EXPECT_EQ(count(), 2);
+  it.step.step_unless(torch::zeros({}, test_device()));
+  it.step.ended(/*skipped=*/false);
+  EXPECT_EQ(count(), 3);
+  EXPECT_FALSE(torch::equal(it.unit->masters(), masters));
+}
+
+TEST(FlatStepTest, AStateThatWasReplacedIsTakenOver) {
+  Trained one(step_net());
+  one.train(3);
+  Trained other(step_net());
+  other.unit->masters().copy_(one.unit->masters());
+  // As loading does: other tensors, and the same numbers.
+  for (size_t i = 0; i < one.unit->parameters().size(); ++i) {
+    const auto& from = static_cast<const AdamWParamState&>(
+        *one.adamw.state().at(one.unit->master(i).unsafeGetTensorImpl()));
+    auto state = std::make_unique<AdamWParamState>();
+    state->step(from.step());
+    state->exp_avg(from.exp_avg().clone());
+    state->exp_avg_sq(from.exp_avg_sq().clone());
+    other.adamw.state()[other.unit->master(i).unsafeGetTensorImpl()] = std::move(state);
+  }
+  one.train(2, 3);
+  other.train(2, 3);
+  EXPECT_TRUE(torch::equal(one.unit->masters(), other.unit->masters()));
+  EXPECT_EQ(other.step.launches(), 1u);
+}
+
+TEST(FlatStepTest, WhatNoKernelDoesIsLeftToTheMasters) {
+  Trained it(step_net());
+  for (auto& group : it.adamw.param_groups()) {
+    static_cast<AdamWOptions&>(group.options()).amsgrad(true);
+  }
+  it.train(2);
+  EXPECT_EQ(it.step.launches(), 0u);
+  EXPECT_TRUE(torch::equal(it.unit->values(), it.unit->masters().to(at::kBFloat16)));
+  Trained bare(step_net(), {.masters = false});
+  static_cast<AdamWOptions&>(bare.adamw.param_groups()[0].options()).amsgrad(true);
+  EXPECT_THROW(bare.train(1), UsageError);
+}
+
+TEST(FlatStepTest, WithoutMastersChanceMovesByTheRightAmountOnAverage) {
+  auto net =
+      std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(256, 256).bias(false));
+  net->to(test_device());
+  torch::nn::init::constant_(net->weight, 1.0);
+  const auto unit = flat_unit(*net, {.masters = false, .seed = 3});
+  // 1 - 1e-4 lies between 1 and the next bfloat16 below it.
+  AdamW adamw({net->weight}, AdamWOptions(1e-4).weight_decay(0));
+  FlatAdamWStep step(adamw, {unit});
+  unit->gradient().fill_(1);
+  for (int i = 0; i < 10; ++i) step.step(nullptr);
+  EXPECT_EQ(net->weight.scalar_type(), at::kBFloat16);
+  EXPECT_NEAR(net->weight.to(at::kFloat).mean().item<double>(), 1 - 1e-3, 1e-4);
+  EXPECT_NE(net->weight.min().item<float>(), net->weight.max().item<float>());
+}
+
+// The arithmetic of the kernel, in one place.
+uint64_t hashed(uint64_t place, uint64_t step, uint64_t seed) {
+  uint64_t value = place ^ ((step + seed) * uint64_t{0x9e3779b97f4a7c15});
+  value ^= value >> 33;
+  value *= uint64_t{0xff51afd7ed558ccd};
+  value ^= value >> 33;
+  value *= uint64_t{0xc4ceb9fe1a85ec53};
+  value ^= value >> 33;
+  return value;
+}
+
+TEST(FlatStepTest, ChanceRoundsUpWhereItsHashSaysSo) {
+  const int64_t count = 1024;
+  const auto options = at::TensorOptions(test_device()).dtype(at::kFloat);
+  const at::Tensor values = torch::ones({count}, options.dtype(at::kBFloat16));
+  const at::Tensor gradient = torch::ones({count}, options);
+  // After the update each element is between two bfloat16 numbers.
+  flat_adamw_update({.parameters = values,
+                     .gradient = gradient,
+                     .exp_avg = torch::zeros({count}, options),
+                     .exp_avg_sq = torch::zeros({count}, options),
+                     .learning_rate = torch::full({}, 1e-3, options),
+                     .step = torch::ones({}, options),
+                     .stochastic_rounding = true,
+                     .seed = 11});
+  const at::Tensor found = values.to(at::kFloat).cpu();
+  const float exact = 1.0F - 1e-3F;
+  uint32_t bits = 0;
+  std::memcpy(&bits, &exact, sizeof(bits));
+  int wrong = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t random = hashed(static_cast<uint64_t>(i), 1, 11) & 0xffff;
+    const uint32_t cut = (bits + random) & 0xffff0000;
+    float expected = 0;
+    std::memcpy(&expected, &cut, sizeof(expected));
+    wrong += found[i].item<float>() == expected ? 0 : 1;
+  }
+  EXPECT_LE(wrong, 2);  // the update itself is rounded
+}
+
+TEST(FlatStepTest, WithoutMastersOnlyAdamWIsTaken) {
+  StepNet net = step_net();
+  const auto unit = flat_unit(*net, {.masters = false});
+  const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  EXPECT_THROW(FlatOptimizer(sgd, known, nullptr), UsageError);
+}
+
+TEST(FlatStepTest, AnOwnStepOfTheOptimizerReachesTheModel) {
+  for (const double momentum : {0.0, 0.9}) {
+    StepNet net = step_net();
+    const auto unit = flat_unit(*net);
+    const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(momentum));
+    const FlatOptimizer strategy(sgd, known, nullptr);
+    unit->note_pass();
+    unit->gradient().fill_(1);
+    const at::Tensor before = unit->values().clone();
+    sgd.step();
+    unit->refresh("forward");
+    EXPECT_FALSE(torch::equal(unit->values(), before)) << momentum;
+    EXPECT_TRUE(torch::equal(unit->values(), unit->masters().to(at::kBFloat16))) << momentum;
+  }
+}
+
+TEST(FlatStepTest, AReleasedUnitGivesTheOptimizerItsParametersBack) {
+  StepNet net = step_net();
+  auto unit = flat_unit(*net);
+  const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
+  AdamW adamw(net->parameters(), AdamWOptions(1e-2));
+  FlatOptimizer strategy(adamw, known, nullptr);
+  unit->gradient().fill_(1);
+  strategy.make_step()->step(nullptr);
+  unit->release();
+  ASSERT_TRUE(adamw.param_groups()[0].params()[0].is_same(net->parameters()[0]));
+  EXPECT_EQ(net->parameters()[0].scalar_type(), at::kFloat);
+  EXPECT_EQ(adamw.state().count(net->parameters()[0].unsafeGetTensorImpl()), 1u);
+  EXPECT_THROW(strategy.before_step(), UsageError);
+}
+
+TEST(FlatStepTest, AModelThatCameAfterItsOptimizerIsRefused) {
+  StepNet net = step_net();
+  const auto known = std::make_shared<KnownFlatUnits>();
+  AdamW adamw(net->parameters(), AdamWOptions(1e-2));
+  FlatOptimizer strategy(adamw, known, nullptr);
+  const auto unit = flat_unit(*net);
+  known->push_back(unit);
+  EXPECT_THROW(strategy.before_step(), UsageError);
+}
+
+}  // namespace
+}  // namespace accelerate

@@ -1,0 +1,230 @@
+#include "residency/flat_unit.h"
+
+#include <accelerate/errors.h>
+#include <accelerate/ops.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <memory>
+#include <vector>
+
+#include "compat/gradient_hooks.h"
+#include "support/test_device.h"
+
+namespace accelerate {
+namespace {
+
+using residency::FlatUnit;
+using test::test_device;
+
+struct UnitNetImpl : torch::nn::Module {
+  torch::nn::Linear first{6, 11};
+  torch::nn::Linear second{11, 3};
+  UnitNetImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
+};
+TORCH_MODULE(UnitNet);
+
+UnitNet unit_net() {
+  test_device();
+  torch::manual_seed(5);
+  UnitNet net;
+  net->to(test_device());
+  return net;
+}
+
+std::unique_ptr<FlatUnit> unit_of(const torch::nn::Module& module,
+                                  const FlatOptions& options = {}) {
+  std::vector<at::Tensor> parameters;
+  std::vector<std::string> names;
+  for (const auto& item : module.named_parameters()) {
+    parameters.push_back(item.value());
+    names.push_back(item.key());
+  }
+  return std::make_unique<FlatUnit>(parameters, names, options);
+}
+
+at::Tensor unit_input(at::ScalarType type = at::kBFloat16) {
+  torch::manual_seed(7);
+  return torch::randn({4, 6}).to(test_device()).to(type);
+}
+
+// What the reducer of units is built on.
+TEST(GradientHooks, TellOfParametersWhoseOperationsHandNothingOn) {
+  const at::Tensor weight =
+      torch::randn({3, 6}).to(test_device()).to(at::kBFloat16).set_requires_grad(true);
+  weight.mutable_grad() = torch::zeros({3, 6}, test_device());
+  std::vector<size_t> told;
+  {
+    const compat::GradientHooks hooks({weight}, [&](size_t index) { told.push_back(index); });
+    // Used twice, and told of once, when both have added their part.
+    const at::Tensor x = unit_input();
+    (ops::linear(x, weight) + ops::linear(x * 2, weight)).sum().backward();
+    EXPECT_EQ(told, std::vector<size_t>{0});
+    EXPECT_EQ(weight.grad().scalar_type(), at::kFloat);
+    EXPECT_GT(weight.grad().abs().sum().item<float>(), 0.0F);
+    x.matmul(weight.t()).sum().backward();
+    EXPECT_EQ(told.size(), 2u);
+  }
+  unit_input().matmul(weight.t()).sum().backward();
+  EXPECT_EQ(told.size(), 2u);
+}
+
+TEST(FlatUnitTest, PartsOfTheGradientHaveVersionsOfTheirOwn) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  const int64_t other = unit->gradient_part(1)._version();
+  const int64_t own = unit->gradient_part(0)._version();
+  unit->gradient_part(0).add_(1);
+  EXPECT_GT(unit->gradient_part(0)._version(), own);
+  EXPECT_EQ(unit->gradient_part(1)._version(), other);
+  EXPECT_EQ(unit->gradient().sum().item<float>(),
+            static_cast<float>(unit->parameters()[0].numel()));
+}
+
+TEST(FlatUnitTest, KernelsThatAddToAGradientLeaveATrace) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  const std::vector<int64_t> before{net->first->weight.grad()._version(),
+                                    net->first->bias.grad()._version()};
+  ops::gelu(ops::linear(unit_input(), net->first->weight), net->first->bias).sum().backward();
+  EXPECT_GT(net->first->weight.grad()._version(), before[0]);
+  EXPECT_GT(net->first->bias.grad()._version(), before[1]);
+}
+
+TEST(FlatUnitTest, ParametersKeepTheirValuesAndBecomePartsOfOneVector) {
+  UnitNet net = unit_net();
+  const std::vector<at::Tensor> parameters = net->parameters();
+  std::vector<at::Tensor> before;
+  for (const at::Tensor& parameter : parameters) before.push_back(parameter.detach().clone());
+  const auto unit = unit_of(*net);
+  EXPECT_EQ(net->first->weight.data_ptr(), unit->values().data_ptr());  // matrices come first
+  EXPECT_EQ(unit->matrix_numel(), 128 + 64);
+  const auto* start = static_cast<char*>(unit->values().data_ptr());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& parameter = parameters[i];
+    EXPECT_TRUE(parameter.is_leaf() && parameter.requires_grad());
+    EXPECT_EQ((static_cast<char*>(parameter.data_ptr()) - start) % 128, 0);
+    const at::Tensor& master = unit->master(*unit->find(parameter));
+    EXPECT_TRUE(torch::equal(master, before[i]));
+    EXPECT_TRUE(torch::equal(parameter, before[i].to(at::kBFloat16)));
+    EXPECT_TRUE(master.is_leaf() && master.requires_grad());
+    EXPECT_TRUE(master.grad().is_same(parameter.grad()));
+    EXPECT_EQ(unit->find(master), unit->find(parameter));
+  }
+  EXPECT_FALSE(unit->find(before[0]).has_value());
+}
+
+TEST(FlatUnitTest, Float32NeedsNoMasters) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net, {.dtype = at::kFloat});
+  EXPECT_FALSE(unit->masters().defined());
+  EXPECT_TRUE(unit->master(0).is_same(unit->parameters()[0]));
+}
+
+TEST(FlatUnitTest, GradientsOfHalfPrecisionAddUpInFloat32) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  const at::Tensor x = unit_input();
+  at::Tensor sum = torch::zeros_like(unit->gradient());
+  for (int pass = 0; pass < 3; ++pass) {
+    unit->zero_gradients();
+    (net(x) * (pass + 1)).sum().backward();
+    sum += unit->gradient();
+  }
+  unit->zero_gradients();
+  for (int pass = 0; pass < 3; ++pass) (net(x) * (pass + 1)).sum().backward();
+  EXPECT_EQ(net->first->weight.grad().scalar_type(), at::kFloat);
+  EXPECT_TRUE(torch::equal(unit->gradient(), sum));
+  EXPECT_GT(sum.abs().max().item<float>(), 0.0F);
+}
+
+TEST(FlatUnitTest, GradientsThatWereDroppedOrReplacedComeBack) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  unit->gradient().fill_(2);
+  net->first->weight.mutable_grad().reset();
+  net->second->bias.mutable_grad() = torch::full({3}, 5.0, test_device()).to(at::kBFloat16);
+  unit->put_gradients_back();
+  EXPECT_EQ(net->first->weight.grad().abs().sum().item<float>(), 0);
+  EXPECT_EQ(net->second->bias.grad().sum().item<float>(), 15);
+  EXPECT_EQ(net->first->bias.grad().sum().item<float>(), 22);
+  EXPECT_EQ(net->second->bias.grad().scalar_type(), at::kFloat);
+  EXPECT_TRUE(
+      net->second->bias.grad().is_same(unit->gradient_part(*unit->find(net->second->bias))));
+}
+
+TEST(FlatUnitTest, AGradientIsDroppedForTheParameterAndItsMaster) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  unit->master(0).mutable_grad().reset();
+  unit->parameters()[1].mutable_grad().reset();
+  unit->mirror_dropped_gradients();
+  EXPECT_FALSE(unit->parameters()[0].grad().defined());
+  EXPECT_FALSE(unit->master(1).grad().defined());
+  EXPECT_TRUE(unit->parameters()[2].grad().defined());
+}
+
+TEST(FlatUnitTest, ValuesThatWereWrittenInPlaceAreTakenOver) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  const at::Tensor other = unit->master(0).detach().clone();
+  {
+    const torch::NoGradGuard no_grad;
+    net->second->bias.fill_(0.75);
+  }
+  unit->refresh("test");
+  const size_t index = *unit->find(net->second->bias);
+  EXPECT_EQ(unit->master(index).sum().item<float>(), 2.25F);
+  EXPECT_TRUE(torch::equal(unit->master(0), other));
+}
+
+TEST(FlatUnitTest, AModuleThatHasLeftTheVectorIsNoticed) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  net->to(at::kDouble);
+  try {
+    unit->refresh("forward");
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_NE(error.message().find("first.weight"), std::string::npos) << error.message();
+    EXPECT_EQ(error.where(), "forward");
+  }
+}
+
+TEST(FlatUnitTest, ParametersOfOtherKindsAreRefusedAndLeftAlone) {
+  UnitNet net = unit_net();
+  net->second->to(at::kDouble);
+  const void* memory = net->first->weight.data_ptr();
+  EXPECT_THROW(unit_of(*net), UsageError);
+  EXPECT_EQ(net->first->weight.data_ptr(), memory);
+}
+
+TEST(FlatUnitTest, ReleasedParametersAreTheirMasters) {
+  UnitNet net = unit_net();
+  const at::Tensor before = net->first->weight.detach().clone();
+  const auto unit = unit_of(*net);
+  const void* masters = unit->masters().data_ptr();
+  unit->release();
+  EXPECT_EQ(net->first->weight.scalar_type(), at::kFloat);
+  EXPECT_TRUE(torch::equal(net->first->weight, before));
+  EXPECT_EQ(net->first->weight.data_ptr(), masters);
+  EXPECT_TRUE(net->first->weight.requires_grad());
+}
+
+TEST(FlatUnitTest, AClipThatWasLeftToTheUpdateCanBeMadeNow) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  unit->gradient_part(0).fill_(2);
+  const at::Tensor norm = unit->gradient().norm();
+  unit->defer_clip({.norm = norm, .max_norm = 1});
+  unit->settle_clip();
+  EXPECT_NEAR(unit->gradient().norm().item<double>(), 1, 1e-5);
+  EXPECT_FALSE(unit->has_clip());
+}
+
+}  // namespace
+}  // namespace accelerate
