@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sstream>
@@ -224,11 +223,6 @@ void Lifelines::tell(int rank, int32_t message) const {
 bool Lifelines::is_gone(int rank, std::chrono::milliseconds time) const {
   const auto found = gone_since_.find(rank);
   return found != gone_since_.end() && Clock::now() - found->second >= time;
-}
-
-bool Lifelines::is_any_gone(std::chrono::milliseconds time) const {
-  return std::ranges::any_of(gone_since_,
-                             [&](const auto& entry) { return is_gone(entry.first, time); });
 }
 
 }  // namespace accelerate::comm

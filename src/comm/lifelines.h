@@ -41,9 +41,8 @@ class Lifelines {
 
   // On the other ranks: whether there is a connection to rank 0, as of the last look().
   bool is_connected() const { return !lines_.empty(); }
-  // As of the last look(): whether `rank`, or any, has been gone for `time` or longer.
+  // As of the last look(): whether `rank` has been gone for `time` or longer.
   bool is_gone(int rank, std::chrono::milliseconds time = {}) const;
-  bool is_any_gone(std::chrono::milliseconds time) const;
 
  private:
   using Clock = std::chrono::steady_clock;
