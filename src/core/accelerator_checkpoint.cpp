@@ -126,8 +126,12 @@ void Accelerator::write_model(const torch::nn::Module& module, const std::filesy
   impl_->stamped([&] {
     Communicator& ranks = *impl_->communicator;
     const comm::Activity activity(ranks, "save_model");
-    const auto write = [&] {
+    checkpoint::agree(ranks, [&] {
       impl_->checks->before_save("save_model");
+      impl_->strategy->require_sound("save_model");
+    });
+    impl_->strategy->before_save("save_model");
+    const auto write = [&] {
       if (impl_->keeper->is_writer()) accelerate::save_model(module, folder, options);
     };
     checkpoint::agree(ranks, write, {.takes_long = true});

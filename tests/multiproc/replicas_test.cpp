@@ -348,6 +348,170 @@ TEST_F(Replicas, ParametersThatDifferInAJoinAreFoundAtItsEndOnAllRanks) {
   });
 }
 
+constexpr const char* kNoModel =
+    "no prepared model holds this parameter, so nobody averages its gradients";
+
+// Each rank its own numbers.
+at::Tensor own_input(int rank) { return ones({2, 6}) * (rank + 1); }
+
+TEST_F(Replicas, AnOptimizerWhoseModelWasForgottenIsRefusedAtItsFirstStep) {
+  spawn(2, [](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    torch::manual_seed(3);
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto optimizer = accelerator.prepare(sgd);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      accelerator.backward(net->forward(own_input(rank.rank)).sum());
+      optimizer.step();
+    }
+    accelerator.wait_for_everyone();
+  });
+  expect_one_error_on_all(
+      2,
+      AllOf(HasSubstr("the gradient of parameter "), HasSubstr(" of optimizer 0 differs between"),
+            HasSubstr(kNoModel), HasSubstr("give the model of these parameters to prepare()"),
+            HasSubstr("at   step")));
+}
+
+TEST_F(Replicas, AnOptimizerThatHoldsASecondModelToo) {
+  spawn(2, [](const Rank& rank) {
+    HalfPorted half;
+    auto other = std::make_shared<Mlp>();
+    half.sgd->add_param_group(torch::optim::OptimizerParamGroup(other->parameters()));
+    for (auto& batch : *half.loader) {
+      half.accelerator.backward(loss_of((*half.model)(batch.data), batch.target) +
+                                other->forward(own_input(rank.rank)).sum());
+      half.optimizer->step();
+      half.optimizer->zero_grad();
+    }
+    half.accelerator.wait_for_everyone();
+  });
+  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "), HasSubstr(kNoModel)));
+}
+
+// The first step of all ranks is the same: here the parameters tell.
+TEST_F(Replicas, ParametersWithoutAModelAreComparedAtTheEndOfThePassAndWhenSaved) {
+  for (const std::string where : {"the end of a pass over the data", "save_state", "save_model"}) {
+    const StateFolder folder;
+    spawn(2, [&](const Rank& rank) {
+      Accelerator accelerator(on_cpu());
+      torch::manual_seed(3);
+      auto net = std::make_shared<Mlp>();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [optimizer, loader] =
+          accelerator.prepare(sgd, data_loader(samples(), {.batch_size = 2}));
+      const bool loops = where == "the end of a pass over the data";
+      const auto train = [&, &optimizer = optimizer](int step) {
+        optimizer.zero_grad();
+        accelerator.backward(net->forward(own_input(step == 0 ? 0 : rank.rank)).sum());
+        optimizer.step();
+      };
+      for (int step = 0; !loops && step < 2; ++step) train(step);
+      int step = 0;
+      if (loops) {
+        for (auto& batch : loader) {
+          (void)batch;
+          train(step++);
+        }
+      } else if (where == "save_state") {
+        accelerator.save_state(folder / "state");
+      } else {
+        auto other = accelerator.prepare(std::make_shared<Mlp>());
+        accelerator.save_model(other, folder / "model");
+      }
+      accelerator.wait_for_everyone();
+    });
+    expect_one_error_on_all(2, AllOf(HasSubstr(" of optimizer 0 differs between rank "),
+                                     HasSubstr(kNoModel), HasSubstr("at   " + where)));
+    EXPECT_FALSE(std::filesystem::exists(folder / "state"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "model"));
+  }
+}
+
+TEST_F(Replicas, ParametersWithoutAModelMayBeTrainedAlikeOnAllRanks) {
+  const StateFolder folder;
+  run(2, [&](const Rank& rank) {
+    for (const bool averages : {false, true}) {
+      Accelerator accelerator(on_cpu());
+      torch::manual_seed(3);
+      auto net = std::make_shared<Mlp>();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [optimizer, loader] =
+          accelerator.prepare(sgd, data_loader(samples(), {.batch_size = 2}));
+      for (auto& batch : loader) {
+        (void)batch;
+        accelerator.backward(net->forward(own_input(averages ? rank.rank : 0)).sum());
+        for (at::Tensor& parameter : net->parameters()) {
+          if (!averages || !parameter.grad().defined()) continue;
+          parameter.mutable_grad() = accelerator.reduce(parameter.grad(), ReduceOp::kMean);
+        }
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      accelerator.save_state(folder / "state");
+      // A model that is prepared late takes its parameters over.
+      auto model = accelerator.prepare(net);
+      accelerator.backward(model(own_input(rank.rank)).sum());
+      optimizer.step();
+      accelerator.save_state(folder / "state");
+    }
+  });
+}
+
+TEST_F(Replicas, GradientsThatARankAssignsAreRefusedAtTheFirstStep) {
+  spawn(2, [](const Rank& rank) {
+    HalfPorted half;
+    half.train();
+    for (at::Tensor& parameter : half.net->parameters()) {
+      parameter.mutable_grad() = torch::full_like(parameter, rank.rank + 1);
+    }
+    half.optimizer->step();
+    half.accelerator.wait_for_everyone();
+  });
+  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "),
+                                   HasSubstr("accelerator.backward(loss) has not run since the "
+                                             "last step"),
+                                   HasSubstr("at   step")));
+  run(2, [](const Rank&) {  // alike on all ranks
+    HalfPorted half;
+    for (int step = 0; step < 2; ++step) {
+      for (at::Tensor& parameter : half.net->parameters()) {
+        parameter.mutable_grad() = torch::ones_like(parameter);
+      }
+      half.optimizer->step();
+      half.train();
+    }
+  });
+}
+
+TEST_F(Replicas, AModelThatWasTrainedByHalfIsNotSaved) {
+  const StateFolder folder;
+  run(2, [&](const Rank& rank) {
+    HalfPorted half;
+    half.net->forward(own_input(rank.rank)).sum().backward();
+    half.sgd->step();
+    EXPECT_THAT(usage_error([&] { half.accelerator.save_model(*half.model, folder / "model"); }),
+                AllOf(HasSubstr(kLocalPass), HasSubstr("at   save_model")));
+    half.sgd->zero_grad();
+    EXPECT_FALSE(std::filesystem::exists(folder / "model"));
+    half.accelerator.wait_for_everyone();
+  });
+  run(2, [&](const Rank& rank) {
+    HalfPorted half;
+    {
+      const torch::NoGradGuard no_grad;
+      if (rank.rank == 1) half.net->first->weight.mul_(1.001);
+    }
+    EXPECT_THAT(usage_error([&] { half.accelerator.save_model(*half.model, folder / "model"); }),
+                AllOf(HasSubstr("'first.weight' of model 0 differs between rank 0 and rank 1"),
+                      HasSubstr("at   save_model")));
+    EXPECT_FALSE(std::filesystem::exists(folder / "model"));
+    half.accelerator.wait_for_everyone();
+  });
+}
+
 TEST_F(Replicas, TheCheckCanBeSwitchedOff) {
   run(2, [](const Rank& rank) {
     HalfPorted half({.check_replicas = false});

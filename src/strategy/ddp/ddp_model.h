@@ -44,6 +44,10 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, private 
   const torch::nn::Module& module() const { return *module_; }
   // Whether there are gradients that did not go through Accelerator::backward(), but should have.
   bool holds_local_gradients() const;
+  // Whether it trains `parameter`.
+  bool trains(const at::Tensor& parameter) const {
+    return identities_.contains(parameter.unsafeGetTensorImpl());
+  }
   // Throws UsageError if one of `parameters` has such a gradient and belongs to this model.
   void require_synchronised(const std::vector<at::Tensor>& parameters) const;
   // Throws UsageError if there are such gradients, unless they were meant to stay on this rank.

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -18,17 +19,51 @@ namespace {
 
 class DdpOptimizer final : public OptimizerStrategy {
  public:
-  DdpOptimizer(torch::optim::Optimizer& optimizer, std::shared_ptr<DdpModels> models)
-      : OptimizerStrategy(optimizer), models_(std::move(models)) {}
+  // `loose` is null where the ranks are not compared.
+  DdpOptimizer(torch::optim::Optimizer& optimizer, std::shared_ptr<DdpModels> models,
+               std::shared_ptr<LooseParameters> loose)
+      : OptimizerStrategy(optimizer), models_(std::move(models)), loose_(std::move(loose)) {
+    note_loose_parameters();
+  }
 
   void before_step() override {
     for (const auto& entry : models_->live()) {
       if (entry.model->holds_local_gradients()) entry.model->require_synchronised(parameters());
     }
+    if (!loose_) return;
+    note_loose_parameters();
+    loose_->before_step();
+    require_same_assigned();
   }
 
  private:
+  // Gradients that no pass since the last step has averaged.
+  void require_same_assigned() {
+    NamedValues assigned;
+    for (const auto& [model, position, number] : models_->live()) {
+      const bool is_reduced =
+          std::exchange(reduced_[number], model->reduced_passes()) != model->reduced_passes();
+      if (is_reduced || loose_->compared_assigned() || !model->is_replicated()) continue;
+      size_t index = 0;
+      for (const at::Tensor& parameter : parameters()) {
+        const std::string name = "parameter " + std::to_string(index++);
+        if (parameter.grad().defined() && model->trains(parameter)) {
+          assigned.emplace_back(name, parameter.grad());
+        }
+      }
+    }
+    loose_->require_same_assigned(assigned);
+  }
+
+  void note_loose_parameters() {
+    if (!loose_) return;
+    const std::vector<at::Tensor> own = parameters();
+    if (own.size() != loose_->known()) loose_->update(own, models_->live_modules());
+  }
+
   std::shared_ptr<DdpModels> models_;
+  std::shared_ptr<LooseParameters> loose_;
+  std::map<int64_t, int64_t> reduced_;  // by the number of a model: its passes at the last step
 };
 
 // The gradients of a model are averaged together: a pass into a part of them would never end on
@@ -76,6 +111,7 @@ DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOp
 
 std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
   require_same_model(*module, *communicator_);
+  replicas_.add_model(*module);
   TrainableParameters parameters = trainable_parameters(*module);
   if (parameters.tensors.empty()) {
     auto local = std::make_shared<ModelStrategy>();
@@ -90,7 +126,9 @@ std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Modu
 
 std::unique_ptr<OptimizerStrategy> DdpStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
-  return std::make_unique<DdpOptimizer>(preparation.optimizer, models_);
+  return std::make_unique<DdpOptimizer>(
+      preparation.optimizer, models_,
+      options_.check_replicas ? replicas_.add_optimizer() : nullptr);
 }
 
 void DdpStrategy::before_backward(const BackwardCall& call) {
@@ -127,6 +165,11 @@ void DdpStrategy::require_sound(const char* where) {
 
 void DdpStrategy::at_end_of_pass(const char* where) {
   if (options_.check_replicas) replicas_.at_end_of_pass(where);
+}
+
+void DdpStrategy::before_save(const char* where) {
+  replicas_.require_same_replicas(where);
+  if (options_.check_replicas) replicas_.require_same_loose_parameters(where);
 }
 
 std::vector<detail::JoinMember*> DdpStrategy::members_of(

@@ -13,6 +13,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "comm/communicator_impl.h"
 
 namespace accelerate {
 namespace {
@@ -60,17 +61,25 @@ at::Tensor sum_of_bits(const at::Tensor& tensor) {
 }
 
 ReplicaDigest ReplicaDigest::of(const torch::nn::Module& module) {
+  NamedValues parameters;
+  for (const auto& item : module.named_parameters()) {
+    parameters.emplace_back(item.key(), item.value());
+  }
+  return of(parameters);
+}
+
+ReplicaDigest ReplicaDigest::of(const NamedValues& all_values) {
   const at::NoGradGuard no_grad;
   ReplicaDigest digest;
   std::vector<at::Tensor> bits, sums;  // on the device, so that it is waited for once
-  for (const auto& item : module.named_parameters()) {
-    const at::Tensor values = readable(item.value());
+  for (const auto& [name, tensor] : all_values) {
+    const at::Tensor values = readable(tensor);
     if (!values.defined()) continue;
     bits.push_back(sum_of_bits(values));
     sums.push_back(at::stack(
         {values.sum(at::kDouble),
          at::linalg_vector_norm(values, 2, at::OptionalIntArrayRef{}, false, at::kDouble)}));
-    digest.names_.push_back(item.key());
+    digest.names_.push_back(name);
     digest.numbers_.push_back({.scale = std::sqrt(static_cast<double>(values.numel())),
                                .tolerance = tolerance_of(values.scalar_type())});
   }
@@ -133,10 +142,24 @@ std::optional<ReplicaDigest::Difference> ReplicaDigest::compare(const ReplicaDig
   return found;
 }
 
+std::optional<std::pair<ReplicaDigest::Difference, int>> ReplicaDigest::compare_with_first(
+    Communicator& ranks, const std::string& key) const {
+  const auto first = comm::impl_of(ranks).first_value(key, encode());
+  if (!first) return std::nullopt;
+  auto difference = compare(decode(first->value));
+  if (!difference) return std::nullopt;
+  return std::pair(*std::move(difference), first->rank);
+}
+
+std::string difference_text(const std::string& what, int one, int other) {
+  return what + " differs between rank " + std::to_string(one) + " and rank " +
+         std::to_string(other);
+}
+
 std::string difference_text(const ReplicaDigest::Difference& difference, size_t model, int one,
                             int other) {
-  return "'" + difference.parameter + "' of model " + std::to_string(model) +
-         " differs between rank " + std::to_string(one) + " and rank " + std::to_string(other);
+  return difference_text("'" + difference.parameter + "' of model " + std::to_string(model), one,
+                         other);
 }
 
 ErrorInfo difference_error(const std::string& text, const char* where) {

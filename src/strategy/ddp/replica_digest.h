@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accelerate/errors.h"
@@ -23,12 +24,15 @@ class Communicator;
 // there are none to be read.
 at::Tensor sum_of_bits(const at::Tensor& tensor);
 
-// Of the parameters of a model: for each the sum of its bits, its sum and its length. Equal
-// parameters have equal numbers; others have equal ones by chance only.
+using NamedValues = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Of the parameters of a model, or of other tensors: for each the sum of its bits, its sum and its
+// length. Equal parameters have equal numbers; others have equal ones by chance only.
 class ReplicaDigest {
  public:
   // Reads all parameters once or twice; waits for the device.
   static ReplicaDigest of(const torch::nn::Module& module);
+  static ReplicaDigest of(const NamedValues& values);
   // Of encode() of another rank. Throws CommError if it is none.
   // Knows no names.
   static ReplicaDigest decode(const std::string& bytes);
@@ -42,6 +46,11 @@ class ReplicaDigest {
   };
   // The parameter that differs most; nothing if all are the same.
   std::optional<Difference> compare(const ReplicaDigest& other) const;
+  // The same, with the digest that the first rank gave for `key`, and with that rank; nothing also
+  // if this is the first rank, or the store is gone. Not collective. Waits a moment for the store
+  // at most.
+  std::optional<std::pair<Difference, int>> compare_with_first(Communicator& ranks,
+                                                               const std::string& key) const;
 
  private:
   struct Numbers {
@@ -55,6 +64,8 @@ class ReplicaDigest {
   std::vector<Numbers> numbers_;
 };
 
+// "what differs between rank 1 and rank 2"
+std::string difference_text(const std::string& what, int one, int other);
 // "'weight' of model 0 differs between rank 1 and rank 2"
 std::string difference_text(const ReplicaDigest::Difference& difference, size_t model, int one,
                             int other);

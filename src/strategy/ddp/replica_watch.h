@@ -5,9 +5,11 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "accelerate/communicator.h"
 #include "strategy/ddp/ddp_models.h"
+#include "strategy/ddp/loose_parameters.h"
 
 namespace accelerate {
 
@@ -17,18 +19,26 @@ class ReplicaWatch {
   ReplicaWatch(std::shared_ptr<Communicator> ranks, std::shared_ptr<DdpModels> models)
       : ranks_(std::move(ranks)), models_(std::move(models)) {}
 
+  // An optimizer was prepared; the result is watched as long as somebody holds it.
+  std::shared_ptr<LooseParameters> add_optimizer();
+  // A model was prepared.
+  void add_model(const torch::nn::Module& module);
+
   // Throws UsageError if a backward pass bypassed the accelerator. Not collective.
   void require_no_local_pass(const char* where) const;
 
-  // Compares the models that are in training with those of the first rank that came to the end of
-  // this pass; throws UsageError if they differ, on all ranks: those that are ahead throw it from
-  // the collective that they wait for, or from the next one. Not collective: a rank that runs a
-  // pass alone meets nobody. Waits a moment for the store of the group at most.
+  // Compares the models that are in training, and parameters that no model holds, with those of the
+  // first rank that came to the end of this pass; throws UsageError if they differ, on all ranks:
+  // those that are ahead throw it from the collective that they wait for, or from the next one. Not
+  // collective: a rank that runs a pass alone meets nobody. Waits a moment for the store of the
+  // group at most.
   void at_end_of_pass(const char* where);
 
   // Throws UsageError on all ranks alike if one of the models is not the same on all of them,
   // though it should be. Differences as small as rounding are logged. Collective.
   void require_same_replicas(const char* where) const;
+  // The same for parameters of prepared optimizers that no prepared model holds.
+  void require_same_loose_parameters(const char* where) const;
 
  private:
   // Which of the ends of passes between two reductions one is.
@@ -39,6 +49,8 @@ class ReplicaWatch {
 
   std::shared_ptr<Communicator> ranks_;
   std::shared_ptr<DdpModels> models_;
+  std::vector<std::weak_ptr<LooseParameters>> loose_;
+  size_t optimizers_ = 0;            // that were ever prepared
   std::map<int64_t, PassEnd> ends_;  // by the number of the model
   bool told_of_rounding_ = false;
 };
