@@ -15,6 +15,7 @@
 #include "accelerate/preemption.h"
 #include "core/gradient_window.h"
 #include "core/optimizer_host.h"
+#include "core/ownerless_parameters.h"
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
 #include "core/rank_streams.h"
@@ -45,6 +46,7 @@ struct Accelerator::Impl {
   std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
   std::shared_ptr<TrainingChecks> checks = std::make_shared<TrainingChecks>();
   std::shared_ptr<PreparedOptimizers> optimizers;
+  OwnerlessParameters ownerless;
   std::shared_ptr<GradientWindow> window;
   std::shared_ptr<OptimizerHost> optimizer_host;
   Trigger trigger;

@@ -105,8 +105,12 @@ void Accelerator::Impl::note_unfinished_gradients() {
       waiting.push_back(&prepared.optimizer());
     }
   }
-  checks->own_steps().note(waiting,
-                           updates ? GradientStage::kScaled : GradientStage::kAccumulating);
+  const auto stage = updates ? GradientStage::kScaled : GradientStage::kAccumulating;
+  checks->own_steps().note(waiting, stage);
+  const bool must_wait = updates || !window->sync_gradients();
+  checks->ownerless_steps().note(
+      must_wait ? ownerless.parameters(models, *optimizers) : std::vector<at::Tensor>(), stage);
+  if (must_wait) ownerless.warn_once(updates != nullptr);
 }
 
 detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
@@ -120,6 +124,7 @@ detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
     if (keeps) return;
     window->drop(parameters);
     checks->own_steps().forget(parameters);
+    checks->ownerless_steps().forget(parameters);
     if (updates) {
       for (const PreparedOptimizer& prepared : optimizers->live()) {
         updates->discard_if_within(prepared.optimizer(), prepared.parameters(), parameters);

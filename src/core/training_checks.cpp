@@ -1,6 +1,13 @@
 #include "core/training_checks.h"
 
 namespace accelerate {
+namespace {
+
+constexpr const char* kOwnStep = "step() was called on the optimizer given to prepare()";
+constexpr const char* kOwnerlessStep =
+    "an optimizer that was not given to prepare() has updated a prepared model";
+
+}  // namespace
 
 void TrainingChecks::require_sound(const char* where) const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -15,16 +22,17 @@ void TrainingChecks::set_broken(std::optional<ErrorInfo> broken) {
   broken_ = std::move(broken);
 }
 
-void TrainingChecks::refuse(GradientStage stage, const char* where) {
+void TrainingChecks::refuse(const std::string& what, GradientStage stage, const char* where) {
+  const bool is_own = what == kOwnStep;
   own_steps_.forget_all();
+  ownerless_steps_.forget_all();
   ErrorInfo info{
-      .what = std::string("step() was called on the optimizer given to prepare() while its "
-                          "gradients were still ") +
+      .what = what + " while its gradients were still " +
               (stage == GradientStage::kScaled ? "multiplied by the scale of the loss"
                                                : "being accumulated"),
-      .hint =
-          "call step() of what prepare() returned; the parameters have moved, so load a "
-          "checkpoint or begin again"};
+      .hint = std::string(is_own ? "call" : "give the optimizer to prepare() and call") +
+              " step() of what prepare() returned; the parameters have moved, so load a checkpoint "
+              "or begin again"};
   set_broken(info);
   info.where = where;
   throw UsageError(std::move(info));
@@ -40,14 +48,16 @@ void TrainingChecks::before_call(const char* where) {
   require_sound(where);
   if (own_steps_.empty()) return;
   drop_expired();
-  if (const auto stage = own_steps_.look()) refuse(*stage, where);
+  if (const auto stage = own_steps_.look()) refuse(kOwnStep, *stage, where);
 }
 
 void TrainingChecks::compare(const char* where, OwnSteps::Wait wait) {
   require_sound(where);
-  if (own_steps_.empty()) return;
-  drop_expired();
-  if (const auto stage = own_steps_.compare(wait)) refuse(*stage, where);
+  if (!own_steps_.empty()) {
+    drop_expired();
+    if (const auto stage = own_steps_.compare(wait)) refuse(kOwnStep, *stage, where);
+  }
+  if (const auto stage = ownerless_steps_.compare(wait)) refuse(kOwnerlessStep, *stage, where);
 }
 
 void TrainingChecks::before_gradient_call(const char* where) {
@@ -77,6 +87,7 @@ void TrainingChecks::set_loading(const std::string& directory) {
 void TrainingChecks::set_loaded() {
   set_broken(std::nullopt);
   own_steps_.forget_all();
+  ownerless_steps_.forget_all();
 }
 
 void TrainingChecks::reset() { set_loaded(); }

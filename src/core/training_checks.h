@@ -9,6 +9,7 @@
 
 #include "accelerate/errors.h"
 #include "core/own_steps.h"
+#include "core/ownerless_steps.h"
 #include "core/prepared_optimizers.h"
 
 namespace accelerate {
@@ -38,6 +39,7 @@ class TrainingChecks {
   void at_end_of_pass(const char* where);
 
   OwnSteps& own_steps() { return own_steps_; }
+  OwnerlessSteps& ownerless_steps() { return ownerless_steps_; }
 
   // From here on all of the above throw, until set_loaded(): `directory` replaces what is trained.
   void set_loading(const std::string& directory);
@@ -50,9 +52,11 @@ class TrainingChecks {
   void compare(const char* where, OwnSteps::Wait wait);
   void drop_expired();
   void set_broken(std::optional<ErrorInfo> broken);
-  [[noreturn]] void refuse(GradientStage stage, const char* where);
+  // `what` has used gradients of that stage.
+  [[noreturn]] void refuse(const std::string& what, GradientStage stage, const char* where);
 
   OwnSteps own_steps_;
+  OwnerlessSteps ownerless_steps_;
   std::weak_ptr<PreparedOptimizers> optimizers_;
   mutable std::mutex mutex_;         // of what follows
   std::optional<ErrorInfo> broken_;  // why nothing may go on; without a place
