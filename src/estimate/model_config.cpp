@@ -6,6 +6,7 @@
 
 #include "accelerate/errors.h"
 #include "base/message_text.h"
+#include "files/model_config.h"
 
 namespace accelerate::estimate {
 namespace {
@@ -13,15 +14,9 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMostConfigBytes = 16 << 20;  // vocabularies of labels make some of them long
-constexpr uint64_t kMostSize = uint64_t{1} << 31;
+constexpr int64_t kMostSize = int64_t{1} << 31;
 constexpr uint64_t kMostLayers = 4096;
-constexpr int kMostDepth = 64;
-
-// Nothing in such a file is deeply nested; a text that is could exhaust the stack later.
-bool keep_shallow(int depth, json::parse_event_t /*event*/, json& /*value*/) {
-  if (depth > kMostDepth) throw std::runtime_error("it is nested too deeply");
-  return true;
-}
+constexpr const char* kOtherFile = "name the config.json of a model, or its .safetensors files";
 
 }  // namespace
 
@@ -29,26 +24,13 @@ ConfigValues::ConfigValues(json values, std::string where)
     : values_(std::move(values)), where_(std::move(where)) {}
 
 ConfigValues ConfigValues::parse(const std::string& text, const std::string& where) {
-  json values;
   try {
-    values = json::parse(text, keep_shallow);
-  } catch (const json::parse_error& error) {
-    throw ConfigError({.what = "the file is not valid JSON: " + json_complaint(error, error.byte),
-                       .where = where,
-                       .hint = "name the config.json of a model, or its .safetensors files"});
-  } catch (const std::runtime_error& error) {
+    return {files::parse_model_config(text, where), where};
+  } catch (const DataError& error) {
+    const bool has_hint = !error.hint().empty();
     throw ConfigError(
-        {.what = "the file is not the configuration of a model: " + std::string(error.what()),
-         .where = where,
-         .hint = "name the config.json of a model, or its .safetensors files"});
+        {.what = error.message(), .where = where, .hint = has_hint ? error.hint() : kOtherFile});
   }
-  if (!values.is_object()) {
-    throw ConfigError(
-        {.what = "the file is not the configuration of a model: it holds no JSON object",
-         .where = where,
-         .hint = "name the config.json of a model, or its .safetensors files"});
-  }
-  return {std::move(values), where};
 }
 
 ConfigValues ConfigValues::read(const std::filesystem::path& path) {
@@ -64,7 +46,7 @@ ConfigValues ConfigValues::read(const std::filesystem::path& path) {
   if (content.size() > kMostConfigBytes) {
     throw ConfigError({.what = "the file is too large to be the configuration of a model",
                        .where = path.string(),
-                       .hint = "name the config.json of a model, or its .safetensors files"});
+                       .hint = kOtherFile});
   }
   return parse(content, path.string());
 }
@@ -76,8 +58,8 @@ void ConfigValues::refuse(const std::string& what, const std::string& hint) cons
 uint64_t ConfigValues::size(const char* key, uint64_t preset) const {
   const auto found = values_.find(key);
   if (found == values_.end() || found->is_null()) return preset;
-  const bool is_size = found->is_number_unsigned() && found->get<uint64_t>() > 0 &&
-                       found->get<uint64_t>() <= kMostSize;
+  const bool is_size =
+      found->is_number_integer() && found->get<int64_t>() > 0 && found->get<int64_t>() <= kMostSize;
   if (!is_size) {
     refuse(
         std::string(key) + " is " + shortened(found->dump(-1, ' ', true)) + ", which is not a size",

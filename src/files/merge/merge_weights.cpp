@@ -196,6 +196,7 @@ MergeReport merge_safetensors(const fs::path& source_path, const fs::path& targe
   if (plan.too_large) {
     report.too_large = plan.too_large->name;
     report.too_large_bytes = plan.too_large->bytes;
+    report.too_large_tensors = plan.too_large_tensors;
   }
   if (target.file.empty()) {
     publish_model_files(target.folder, staged);

@@ -30,6 +30,7 @@ struct MergeReport {
   std::vector<std::string> differing_metadata{};
   std::string too_large{};  // the largest tensor beyond max_shard_bytes; "": there is none
   uint64_t too_large_bytes = 0;
+  size_t too_large_tensors = 0;  // beyond max_shard_bytes, this one and others
 };
 
 // Reads a model as MergeSource does and writes it to `target`: a file if that ends in .safetensors,

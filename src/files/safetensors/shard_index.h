@@ -61,6 +61,7 @@ struct ShardPlan {
   uint64_t total_size = 0;
   // The largest tensor that is larger than a shard should be; none: all shards are as asked for.
   std::optional<ShardedTensor> too_large{};
+  size_t too_large_tensors = 0;  // how many there are of those
   bool is_sharded() const { return shards.size() > 1; }
 };
 

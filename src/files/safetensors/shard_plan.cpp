@@ -41,6 +41,7 @@ ShardPlan plan_shards(const std::vector<ShardedTensor>& tensors, uint64_t max_by
     }
     plan.total_size += tensor.bytes;
     if (tensor.bytes > max_bytes) {
+      ++plan.too_large_tensors;
       if (!plan.too_large || tensor.bytes > plan.too_large->bytes) plan.too_large = tensor;
       shards.push_back({i});
       continue;

@@ -8,6 +8,7 @@
 #include "accelerate/errors.h"
 #include "base/message_text.h"
 #include "files/durable/mapped_file.h"
+#include "files/model_config.h"
 #include "files/pickle/pickle_text.h"
 #include "transformers/pretrained/architecture_choice.h"
 #include "transformers/pretrained/config_document.h"
@@ -84,7 +85,7 @@ ModelConfig ModelConfig::from_file(const std::filesystem::path& file) {
 
 ModelConfig ModelConfig::from_json(std::string_view text, const std::string& name) {
   ModelConfig config;
-  config.document_->root = parse_config(text, name);
+  config.document_->root = files::parse_model_config(text, name);
   config.document_->name = name;
   config.document_->use_own_names();
   return config;

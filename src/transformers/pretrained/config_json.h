@@ -1,15 +1,10 @@
-// The text of a config.json as a tree and back.
+// A tree as the text of a config.json. files/model_config.h is the way back.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 
 namespace accelerate::transformers {
-
-// Strict: one object; a key twice, numbers that do not fit into 64 bits, more than 64 levels are
-// refused. Throws DataError that names `where`.
-nlohmann::json parse_config(std::string_view text, const std::string& where);
 
 // The bytes of json.dumps(value, indent=2, sort_keys=True) of Python, and a newline. The keys of
 // id2label are whole numbers there, and sorted as such.

@@ -13,6 +13,7 @@
 #include "accelerate/safetensors.h"
 #include "accelerate/transformers/pretrained.h"
 #include "files/durable/replace_file.h"
+#include "files/model_config.h"
 #include "files/safetensors/model_folder.h"
 #include "files/safetensors/shard_index.h"
 #include "transformers/pretrained/config_json.h"
@@ -113,7 +114,7 @@ void complete_index(const PretrainedModel& model, const fs::path& folder) {
   for (const at::Tensor& parameter : model.parameters()) parameters += parameter.numel();
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  nlohmann::json index = parse_config(text, path.string());
+  nlohmann::json index = files::parse_model_config(text, path.string());
   index["metadata"]["total_parameters"] = parameters;
   write_model_file(path, python_json(index));
 }

@@ -107,11 +107,14 @@ TEST(EstimateArchitecture, ModelsForNoMachineAreRefused) {
 }
 
 TEST(EstimateArchitecture, OtherTextsAreRefused) {
-  EXPECT_THAT(refusal_of("[1]"), HasSubstr("it holds no JSON object"));
+  EXPECT_THAT(refusal_of("[1]"), HasSubstr("it is a list, not an object"));
   EXPECT_THAT(refusal_of("{"), HasSubstr("the file is not valid JSON"));
+  EXPECT_THAT(refusal_of(R"({"hidden_size": 1, "hidden_size": 2})"),
+              HasSubstr("it has the key \"hidden_size\" twice"));
+  EXPECT_THAT(refusal_of("version https://git-lfs.github.com/spec/v1"), HasSubstr("git-lfs"));
   std::string deep = R"({"model_type": )";
   for (int i = 0; i < 100'000; ++i) deep += "[";
-  EXPECT_THAT(refusal_of(deep), HasSubstr("nested too deeply"));
+  EXPECT_THAT(refusal_of(deep), HasSubstr("nested deeper than 64 levels"));
 }
 
 }  // namespace
