@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "device/replay_actions.h"
 #include "optim/drop_gradients.h"
 #include "optim/step_trace.h"
 
@@ -155,7 +156,14 @@ void FlatOptimizer::before_step() {
   }
 }
 
-void FlatOptimizer::after_step() { watch_->updates_seen(); }
+void FlatOptimizer::after_step() {
+  watch_->updates_seen();
+  if (auto* actions = device::ReplayActions::current()) {
+    actions->add_after([weak = std::weak_ptr(watch_)] {
+      if (const auto watch = weak.lock()) watch->updates_seen();
+    });
+  }
+}
 
 void FlatOptimizer::drop_gradients(bool set_to_none) {
   drop_flat_gradients(units_, parameters(), set_to_none);

@@ -140,6 +140,37 @@ TEST_F(FlatTraining, GradientsTravelWhileThePassStillRuns) {
   });
 }
 
+TEST_F(FlatTraining, CapturedStepsExchangeAsTheyAre) {
+  run(2, [](const Rank& rank) {
+    AcceleratorOptions options = with_flat({.dtype = at::kFloat}, 2);
+    options.ddp.bucket_cap_mb = 1e-5;
+    Loop plain(without_flat(2));
+    plain.train(0, 6);
+    Loop loop(options);
+    auto step = loop.accelerator.capture([&](const Sample& batch) {
+      const at::Tensor loss = loss_of(loop.model(batch.data), batch.target);
+      loop.accelerator.backward(loss);
+      if (loop.accelerator.sync_gradients()) {
+        loop.accelerator.clip_grad_norm_(loop.model->parameters(), 0.5);
+      }
+      loop.optimizer.step();
+      loop.optimizer.zero_grad();
+      return loss.detach();
+    });
+    for (int i = 0; i < 6; ++i) {
+      const StepData data = data_of_step(i, 2 * kRows);
+      step(Sample{.data = rows_of(data.input, rank.rank),
+                  .target = rows_of(data.target, rank.rank)});
+    }
+    EXPECT_EQ(flat(loop.net->parameters()), flat(plain.net->parameters()));
+    const auto* reducer = std::static_pointer_cast<FlatModel>(loop.model.strategy())->reducer();
+    EXPECT_EQ(reducer->overlapped(), 4u);
+    // Afterwards passes of their own are seen again.
+    loop.model(ones({2, 6})).sum().backward();
+    EXPECT_THAT(usage_error([&] { loop.model(ones({2, 6})); }), HasSubstr("this rank alone"));
+  });
+}
+
 TEST_F(FlatTraining, ParametersThatALossLeavesOutHoldNobodyUp) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(with_flat({.dtype = at::kFloat}));
@@ -351,7 +382,7 @@ TEST_F(FlatTraining, WhatItDoesNotHaveIsRefused) {
   run(2, [](const Rank&) {
     Loop loop(in_bf16());
     EXPECT_THAT(usage_error([&] { loop.accelerator.join_uneven_inputs([] {}); }),
-                HasSubstr("cannot join"));
+                HasSubstr("cannot be joined"));
     AcceleratorOptions hooked = in_bf16();
     hooked.ddp.comm_hook.hook = CommHook::kBf16;
     EXPECT_THAT(usage_error([&] { Accelerator accelerator(hooked); }), HasSubstr("hooks"));

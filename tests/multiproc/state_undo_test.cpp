@@ -83,7 +83,7 @@ TEST_F(StateUndo, FlatParametersKeepTheirMasters) {
     };
     const auto before = all();
     EXPECT_THAT(thrown_by<CheckpointError>([&] { accelerator.load_state(folder / "state"); }),
-                HasSubstr("registered object 1 refuses its state: not mine"));
+                HasSubstr("registered object 0 refuses its state: not mine"));
     EXPECT_EQ(all(), before);
     EXPECT_EQ(optimizer.step_count(), 3);
     EXPECT_EQ(adamw.param_groups()[0].options().get_lr(), 5e-3);

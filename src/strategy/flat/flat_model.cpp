@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "comm/process_group.h"
+#include "device/replay_actions.h"
 #include "strategy/ddp/local_passes.h"
 #include "strategy/ddp/replica_digest.h"
 #include "strategy/ddp/tensor_broadcast.h"
@@ -53,6 +54,7 @@ void FlatModel::before_forward() {
   unit_->refresh("forward");
   const bool trains = at::GradMode::is_enabled();
   if (trains) unit_->note_pass();
+  if (reducer_ != nullptr) reducer_->hold_hooks(!device::KeptGradients::active());
   if (reducer_ == nullptr || !options_.broadcast_buffers || buffers_.empty()) return;
   const bool training = module_->is_training() && trains;
   if (averages() && (training || buffers_changed_)) {

@@ -152,6 +152,17 @@ void FlatStrategy::require_sound(const char* where) {
   for (const auto& model : live(*models_)) model->require_no_local_pass(where);
 }
 
+void FlatStrategy::join_uneven_inputs(
+    const std::function<void()>& /*body*/, const JoinOptions& /*options*/,
+    const std::vector<std::shared_ptr<ModelStrategy>>& /*models*/,
+    const std::vector<std::shared_ptr<ModelStrategy>>& /*others*/) {
+  throw UsageError({.what = "ranks with different numbers of batches cannot be joined where "
+                            "parameters are flat",
+                    .where = "join_uneven_inputs",
+                    .hint = "give all ranks as many batches (even_batches), or leave "
+                            "AcceleratorOptions::flat out"});
+}
+
 void FlatStrategy::before_save(const char* where) {
   settle_clips();
   size_t index = 0;

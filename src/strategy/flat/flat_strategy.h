@@ -1,6 +1,7 @@
 // One process, or replicas that average their gradients, with parameters in flat units.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,10 @@ class FlatStrategy final : public Strategy {
 
   void require_sound(const char* where) override;
   void before_save(const char* where) override;
+  // Throws UsageError.
+  void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
+                          const std::vector<std::shared_ptr<ModelStrategy>>& models,
+                          const std::vector<std::shared_ptr<ModelStrategy>>& others) override;
   bool shares_buffers() const override {
     return ranks_->world_size() > 1 && options_.broadcast_buffers;
   }

@@ -20,9 +20,7 @@ UnitReducer::UnitReducer(std::shared_ptr<residency::FlatUnit> unit,
       ranks_(std::move(ranks)),
       on_local_gradient_(std::move(on_local_gradient)),
       range_of_(unit_->parameters().size()),
-      came_(unit_->parameters().size(), false),
-      hooks_(unit_->parameters(), [this](size_t parameter) { came(parameter); }) {
-  const std::lock_guard lock(mutex_);
+      came_(unit_->parameters().size(), false) {
   // From the end of the matrices to the beginning, then the same for the rest.
   const auto cut = [&](int64_t from, int64_t to) {
     bool is_open = false;
@@ -40,9 +38,25 @@ UnitReducer::UnitReducer(std::shared_ptr<residency::FlatUnit> unit,
   };
   cut(0, unit_->matrix_numel());
   cut(unit_->matrix_numel(), unit_->numel());
+  make_hooks();
+}
+
+void UnitReducer::make_hooks() {
+  hooks_ = std::make_unique<compat::GradientHooks>(unit_->parameters(),
+                                                   [this](size_t parameter) { came(parameter); });
+}
+
+void UnitReducer::hold_hooks(bool held) {
+  if (std::exchange(holds_hooks_, held) == held) return;
+  if (held) {
+    make_hooks();
+  } else {
+    hooks_.reset();
+  }
 }
 
 void UnitReducer::arm() {
+  if (!holds_hooks_) make_hooks();  // on the nodes of this pass
   const std::lock_guard lock(mutex_);
   armed_ = true;
   reached_ = came_late_ = false;
@@ -73,6 +87,7 @@ void UnitReducer::came(size_t parameter) {
 }
 
 bool UnitReducer::finish() {
+  if (!holds_hooks_) hooks_.reset();
   const std::lock_guard lock(mutex_);
   armed_ = false;
   if (!reached_) return false;

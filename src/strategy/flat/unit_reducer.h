@@ -26,6 +26,11 @@ class UnitReducer {
   UnitReducer(std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
               int64_t range_bytes, std::function<void()> on_local_gradient);
 
+  // Before each forward pass. What sees gradients keeps the nodes alive that they go through, and
+  // these stay on the stream on which they were made: steps that are recorded as graphs on another
+  // one need nodes of their own, which `held` false lets them make. Passes that bypass the
+  // accelerator are then not seen.
+  void hold_hooks(bool held);
   // Before a pass whose gradients are to be averaged, with all that are there already.
   void arm();
   // After it, on the same thread. Returns false, and exchanges nothing, if it reached no parameter:
@@ -45,6 +50,7 @@ class UnitReducer {
     size_t missing = 0;
   };
 
+  void make_hooks();
   void came(size_t parameter);
   void send(const Range& range);
 
@@ -64,7 +70,8 @@ class UnitReducer {
   size_t late_parameter_ = 0;
   std::vector<Work> under_way_;
 
-  compat::GradientHooks hooks_;  // last: they call the rest
+  bool holds_hooks_ = true;
+  std::unique_ptr<compat::GradientHooks> hooks_;  // last: they call the rest
 };
 
 }  // namespace accelerate
