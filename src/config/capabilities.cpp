@@ -14,12 +14,23 @@ namespace {
 // A file's distributed_type counts unless a flag or a variable chose another way: what the file
 // would have switched on then has another source.
 bool is_overruled(const Settings& settings, const CapabilityRow& row) {
-  return row.setting == "distributed_type" &&
-         settings["multi_gpu"].source.where != settings["distributed_type"].source.where;
+  if (row.setting != "distributed_type") return false;
+  if (row.capability == Capability::kOtherDevices) {
+    return settings["multi_gpu"].source.where != settings["distributed_type"].source.where;
+  }
+  // Types that only SageMaker knows switch on nothing.
+  const auto is_chosen_outside = [&](const char* way) {
+    return settings.is_on(way) && settings[way].source.kind != ValueSource::kFile;
+  };
+  return is_chosen_outside("multi_gpu") || is_chosen_outside("cpu");
+}
+
+bool is_one_of_types(std::span<const std::string_view> types, std::string_view text) {
+  return std::find(types.begin(), types.end(), text) != types.end();
 }
 
 bool is_value_of_row(const CapabilityRow& row, std::string_view text) {
-  return std::find(row.values.begin(), row.values.end(), text) != row.values.end();
+  return is_one_of_types(row.values, text);
 }
 
 bool is_asked_for(const Settings& settings, const CapabilityRow& row) {
@@ -35,6 +46,16 @@ bool is_variable_of_setting(const CapabilityRow& row) {
 }
 
 }  // namespace
+
+std::optional<Capability> capability_of_type(std::string_view distributed_type) {
+  if (distributed_type == "FSDP") return Capability::kFsdp;
+  if (distributed_type == "DEEPSPEED") return Capability::kDeepspeed;
+  if (distributed_type == "MEGATRON_LM") return Capability::kMegatron;
+  if (distributed_type == "XLA") return Capability::kTpu;
+  if (is_one_of_types(kOtherDeviceTypes, distributed_type)) return Capability::kOtherDevices;
+  if (is_one_of_types(kParallelTypes, distributed_type)) return Capability::kSagemaker;
+  return std::nullopt;
+}
 
 std::optional<Capability> capability_of(Group group) {
   switch (group) {

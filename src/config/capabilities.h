@@ -48,6 +48,10 @@ inline constexpr std::array<std::string_view, 1> kFp8Value = {"fp8"};
 inline constexpr std::array<std::string_view, 7> kOtherDeviceTypes = {
     "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON"};
 
+// Only SageMaker knows what these mean; elsewhere the Python library runs plain processes.
+inline constexpr std::array<std::string_view, 2> kParallelTypes = {"DATA_PARALLEL",
+                                                                   "MODEL_PARALLEL"};
+
 inline constexpr std::array<std::string_view, 1> kTpuValue = {"tpu"};
 inline constexpr std::array<std::string_view, 2> kSagemakerTypes = {"data_parallel",
                                                                     "model_parallel"};
@@ -71,7 +75,7 @@ constexpr CapabilityRow asked_by_variable(CapabilityRow row, std::string_view va
   return row;
 }
 
-inline constexpr std::array<CapabilityRow, 12> kCapabilities = {{
+inline constexpr std::array<CapabilityRow, 13> kCapabilities = {{
     {.capability = Capability::kFsdp,
      .is_in_this_build = false,
      .name = "FSDP",
@@ -115,6 +119,11 @@ inline constexpr std::array<CapabilityRow, 12> kCapabilities = {{
      .hint = "MULTI_GPU for NVIDIA GPUs, MULTI_CPU for processes on CPUs"},
     {.capability = Capability::kSagemaker,
      .is_in_this_build = false,
+     .setting = "distributed_type",
+     .values = kParallelTypes,
+     .hint = "MULTI_GPU or MULTI_CPU, where every process holds the whole model (DDP)"},
+    {.capability = Capability::kSagemaker,
+     .is_in_this_build = false,
      .name = "the data and model parallelism of SageMaker",
      .values = kSagemakerTypes,
      .variable = "ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE",
@@ -129,6 +138,8 @@ constexpr bool is_in_this_build(Capability capability,
   return false;
 }
 
+// What a distributed_type of a file is for; nothing for those that every build has.
+std::optional<Capability> capability_of_type(std::string_view distributed_type);
 // What the settings of a group are for; nothing for those that every build has.
 std::optional<Capability> capability_of(Group group);
 

@@ -223,6 +223,10 @@ std::optional<std::string> canonical_choice(const Setting& setting, std::string_
 }
 
 bool is_missing_choice(const Setting& setting, std::string_view choice) {
+  if (setting.name == "distributed_type") {
+    const auto capability = capability_of_type(choice);
+    return capability && !is_in_this_build(*capability);
+  }
   const CapabilityRow* row = setting.has_flag ? missing_for(setting, choice) : nullptr;
   return row != nullptr && row->setting == setting.name && !row->values.empty();
 }

@@ -30,7 +30,8 @@ std::string place_of(const Source& source);
 // own case: Python's library wants TE in a file and te as a flag.
 std::optional<std::string> canonical_choice(const Setting& setting, std::string_view text);
 
-// Whether this build lacks that choice of a setting that has a flag: mixed_precision fp8, say.
+// Whether this build lacks that choice of distributed_type or of a setting that has a flag:
+// mixed_precision fp8, say.
 bool is_missing_choice(const Setting& setting, std::string_view choice);
 
 // y, yes, t, true, on, 1 or n, no, f, false, off, 0, in any case; nothing for another word.

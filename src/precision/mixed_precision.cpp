@@ -65,6 +65,7 @@ std::string_view meant_by(const std::string& name) {
   std::string_view nearest;
   size_t smallest = 3;
   for (const auto& [known, value] : kNames) {
+    if (value == MixedPrecision::kFp8) continue;  // config/capabilities.h says why
     const size_t apart = letters_apart(name, known);
     if (apart < smallest) {
       smallest = apart;
@@ -76,8 +77,8 @@ std::string_view meant_by(const std::string& name) {
 
 std::string hint_for(const std::string& name) {
   const std::string_view meant = meant_by(name);
-  if (meant.empty()) return "one of no, fp16, bf16, fp8";
-  return "'" + std::string(meant) + "' (known: no, fp16, bf16, fp8)";
+  if (meant.empty()) return "one of no, fp16, bf16";
+  return "'" + std::string(meant) + "' (known: no, fp16, bf16)";
 }
 
 ErrorInfo unknown(std::string_view name, std::string where) {

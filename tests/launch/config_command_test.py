@@ -158,13 +158,16 @@ class Env(ProgramTest):
     def test_a_file_that_cannot_be_used_is_a_fact_too(self):
         path = self.write("c.yaml", "distributed_type: 'NO'\nfrob: 1\n")
         result = self.run_program("env", "--config_file", path)
-        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.returncode, 2)
         self.assertIn(f"cannot be used: configuration files have no key frob at {path}:2\n", result.stdout)
         facts = json.loads(self.run_program("env", "--json", "--config_file", path).stdout)
         self.assertEqual(
             facts["config_problem"], {"message": "configuration files have no key frob", "where": f"{path}:2"}
         )
         self.assertEqual(facts["settings"], {})
+        result = self.run_program("env", "--config_file", "nosuch")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("there is no configuration file 'nosuch'", result.stdout)
 
 
 class Pages(ProgramTest):

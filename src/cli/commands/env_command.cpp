@@ -68,7 +68,10 @@ Command setup_env(CLI::App& app) {
             const std::string text =
                 options->json ? environment_json(facts) : environment_text(facts);
             print_output(text);
-            return 0;
+            // A file that was asked for by name, and cannot be used, is wrong usage.
+            const bool is_asked_in_vain =
+                !options->config_file.empty() && !facts.configuration.problem.empty();
+            return is_asked_in_vain ? 2 : 0;
           }};
 }
 

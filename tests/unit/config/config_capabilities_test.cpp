@@ -71,6 +71,13 @@ TEST(Capabilities, WhatIsMissingIsRefusedByTheNameOfWhoAsked) {
             "fp8 is not part of this build | environment variable ACCELERATE_MIXED_PRECISION");
   EXPECT_EQ(answer_to({.file = file_of("MULTI_NPU")}),
             "distributed_type MULTI_NPU is not part of this build | c.yaml:2");
+  for (const char* type : {"DATA_PARALLEL", "MODEL_PARALLEL"}) {
+    EXPECT_EQ(answer_to({.file = file_of(type)}),
+              std::string("distributed_type ") + type + " is not part of this build | c.yaml:2");
+    EXPECT_EQ(answer_to({.file = file_of(type) + "use_cpu: true\n"}),
+              std::string("distributed_type ") + type + " is not part of this build | c.yaml:2");
+    EXPECT_EQ(answer_to({.flags = {{"--cpu", "true"}}, .file = file_of(type)}), "runs");
+  }
 }
 
 TEST(Capabilities, WhatThisBuildDoesRuns) {
