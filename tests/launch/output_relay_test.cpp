@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <pty.h>
 #include <signal.h>
+#include <termios.h>
 
 #include "base/unique_fd.h"
 
@@ -53,6 +55,32 @@ TEST_F(Relay, ImmediateModePassesPartialLinesOn) {
   EXPECT_EQ(output(), "50%");
   relay.consume("\r60%");
   EXPECT_EQ(output(), "\r60%");
+}
+
+// The bar is on standard error, the text on standard output of the same worker.
+TEST_F(Relay, TextOfTheWorkerWhoseBarStandsInTheTerminalGoesAboveTheBar) {
+  int terminal[2];
+  ASSERT_EQ(openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr), 0);
+  read_end_ = UniqueFd(terminal[0]);
+  write_end_ = UniqueFd(terminal[1]);
+  termios raw{};
+  cfmakeraw(&raw);
+  ASSERT_EQ(tcsetattr(write_end_.get(), TCSANOW, &raw), 0);
+  ASSERT_EQ(fcntl(read_end_.get(), F_SETFL, O_NONBLOCK), 0);
+  sink_.emplace(write_end_.get());
+  OutputRelay bar = relay(RelayMode::kImmediate, 0, StreamKind::kErr);
+  OutputRelay text = relay(RelayMode::kImmediate, 0);
+  text.consume("name? ");  // no bar: at once
+  EXPECT_EQ(output(), "name? ");
+  bar.consume("\r10%|=  |");
+  text.consume("hello\nhalf");
+  EXPECT_EQ(output(), "\r10%|=  |\r\x1b[Jhello\n\r10%|=  |");
+  bar.consume("\r20%|== |");
+  text.consume(" a line\n");
+  EXPECT_EQ(output(), "\r20%|== |\r\x1b[Jhalf a line\n\r20%|== |");
+  text.consume("rest");
+  bar.consume("\r30%|===|\n");
+  EXPECT_EQ(output(), "\r30%|===|\nrest");
 }
 
 TEST_F(Relay, WholeLineModeHoldsALineUntilItsEnd) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace accelerate::launch {
 namespace {
@@ -22,6 +23,9 @@ void tell_loss(int reason) {
   // Where errors cannot be written either, nobody can be told.
   [[maybe_unused]] const ssize_t count = ::write(STDERR_FILENO, text.data(), text.size());
 }
+
+constexpr std::string_view kWipeBelow = "\r\x1b[J";
+constexpr size_t kMaxLine = 4096;
 
 }  // namespace
 
@@ -44,7 +48,6 @@ void OutputSink::enqueue(std::string_view bytes) {
     queue_ += bytes;
     return;
   }
-  constexpr std::string_view kWipeBelow = "\r\x1b[J";
   queue_ += kWipeBelow;
   queue_ += bytes;
   queue_ += live_line_;
@@ -52,9 +55,9 @@ void OutputSink::enqueue(std::string_view bytes) {
 
 void OutputSink::enqueue_live(std::string_view bytes) {
   if (shared_ != nullptr) return shared_->enqueue_live(bytes);
+  if (is_text_beside_bar(bytes)) return enqueue_above_bar(bytes);
   if (state_ == State::kOpen) queue_ += bytes;
   if (!is_terminal_) return;
-  constexpr size_t kMaxLine = 4096;
   const size_t begin = bytes.find_last_of("\r\n");
   if (begin == std::string_view::npos) {
     live_line_ += bytes;
@@ -63,12 +66,30 @@ void OutputSink::enqueue_live(std::string_view bytes) {
     if (live_line_ == "\r") live_line_.clear();
   }
   if (live_line_.size() > kMaxLine) live_line_.clear();
+  if (live_line_.empty() && state_ == State::kOpen) queue_ += std::exchange(half_line_, {});
+}
+
+bool OutputSink::is_text_beside_bar(std::string_view bytes) const {
+  const bool has_bar = live_line_.starts_with('\r') && live_line_ != kWipeBelow;
+  return has_bar && bytes.find_first_of("\r\x1b") == std::string_view::npos;
+}
+
+void OutputSink::enqueue_above_bar(std::string_view text) {
+  half_line_ += text;
+  if (half_line_.size() > kMaxLine && half_line_.find('\n') == std::string::npos) {
+    half_line_ += '\n';
+  }
+  const size_t end = half_line_.rfind('\n');
+  if (end == std::string::npos) return;
+  enqueue(half_line_.substr(0, end + 1));
+  half_line_.erase(0, end + 1);
 }
 
 void OutputSink::end_live_line() {
   if (shared_ != nullptr) return shared_->end_live_line();
   if (!live_line_.empty() && state_ == State::kOpen) queue_ += "\n";
   live_line_.clear();
+  if (!half_line_.empty()) enqueue(std::exchange(half_line_, {}) + '\n');
 }
 
 void OutputSink::write_some() {

@@ -23,7 +23,8 @@ class OutputSink {
   void enqueue(std::string_view bytes);
 
   // What the one worker writes that draws bars and asks questions, as it comes: its last line may
-  // have no end, and is then the live line.
+  // have no end, and is then the live line. Text that draws nothing goes above a bar that stands
+  // there, each line when it has ended.
   void enqueue_live(std::string_view bytes);
   // That worker has ended: what comes after its live line begins on a line of its own.
   void end_live_line();
@@ -51,6 +52,9 @@ class OutputSink {
  private:
   enum class State { kOpen, kDiscarding, kBroken };
 
+  bool is_text_beside_bar(std::string_view bytes) const;
+  void enqueue_above_bar(std::string_view text);
+
   int fd_;
   size_t max_piece_;
   std::string queue_;
@@ -58,6 +62,7 @@ class OutputSink {
   State state_ = State::kOpen;
   bool is_terminal_;
   std::string live_line_;  // what stands in the last line of the terminal, since its last \r
+  std::string half_line_;  // of text above a bar
   OutputSink* shared_ = nullptr;
 };
 
