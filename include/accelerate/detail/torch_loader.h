@@ -31,6 +31,8 @@ class StatelessDataLoader;
 namespace torch::data::samplers {
 class RandomSampler;
 class SequentialSampler;
+template <typename BatchRequest>
+class DistributedSampler;
 }  // namespace torch::data::samplers
 
 namespace accelerate::detail {
@@ -101,6 +103,16 @@ requires(
   using Dataset = Data;
   static constexpr bool kShuffles = std::is_same_v<Sampler, torch::data::samplers::RandomSampler>;
 };
+
+template <class Request>
+std::true_type is_distributed_sampler(const torch::data::samplers::DistributedSampler<Request>*);
+std::false_type is_distributed_sampler(const void*);
+// Whether the sampler gives each rank its share itself.
+template <class Loader>
+inline constexpr bool shards_itself = false;
+template <class Data, class Sampler>
+inline constexpr bool shards_itself<torch::data::StatelessDataLoader<Data, Sampler>> =
+    decltype(is_distributed_sampler(static_cast<Sampler*>(nullptr)))::value;
 
 // What a loader keeps where only subclasses may name it; a pointer to such a member then works on
 // any loader.
