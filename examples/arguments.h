@@ -18,17 +18,17 @@ struct Arguments {
 // Prints what is wrong to standard error and ends the program with status 2 if it cannot be read.
 inline Arguments parse_arguments(int argc, char** argv) {
   Arguments arguments;
-  read_options(argc, argv,
-               "Trains a convnet on Fashion-MNIST and prints its accuracy on the test images.",
-               {
-                   {"--epochs", number_option("passes over the data [2]", arguments.epochs)},
-                   {"--batch_size",
-                    number_option("images of each process at once [64]", arguments.batch_size)},
-                   {"--lr", number_option("learning rate [0.003]", arguments.lr)},
-                   {"--seed", number_option("of weights and order [1]", arguments.seed)},
-                   {"--data",
-                    {"folder of the four files [/usr/share/datasets/fashion-mnist]",
-                     [&](const std::string& text) { arguments.data = text; }}},
-               });
+  read_options(
+      argc, argv, "Trains a convnet on Fashion-MNIST and prints its accuracy on the test images.",
+      {
+          {"--epochs", number_option("passes over the data [2]", arguments.epochs, int64_t{0})},
+          {"--batch_size",
+           number_option("images of each process at once [64]", arguments.batch_size, int64_t{1})},
+          {"--lr", number_option("learning rate [0.003]", arguments.lr)},
+          {"--seed", number_option("of weights and order [1]", arguments.seed)},
+          {"--data",
+           {"folder of the four files [/usr/share/datasets/fashion-mnist]",
+            [&](const std::string& text) { arguments.data = text; }}},
+      });
   return arguments;
 }

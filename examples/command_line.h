@@ -141,6 +141,16 @@ Option number_option(std::string help, Number& to) {
   return {std::move(help), [&to](const std::string& text) { to = number_in<Number>(text); }};
 }
 
+// The same, not below `least`.
+template <class Number>
+Option number_option(std::string help, Number& to, Number least) {
+  return {std::move(help), [&to, least](const std::string& text) {
+            const Number number = number_in<Number>(text);
+            if (number < least) throw std::invalid_argument(text);
+            to = number;
+          }};
+}
+
 [[noreturn]] inline void refuse_options(const std::string& program, const std::string& what) {
   refuse_words(program, what, "[--option value ...], --help lists the options");
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <vector>
 
@@ -149,6 +150,10 @@ class ACCELERATE_EXPORT PreparedOptimizer {
 
   std::shared_ptr<Impl> impl_;
 };
+
+// "torch::optim::AdamW, lr 0.001, 4 parameters"; of several groups each rate in its order.
+ACCELERATE_EXPORT std::ostream& operator<<(std::ostream& stream,
+                                           const PreparedOptimizer& optimizer);
 
 // For torch::save() and torch::load(): those of the user's optimizer.
 ACCELERATE_EXPORT torch::serialize::OutputArchive& operator<<(

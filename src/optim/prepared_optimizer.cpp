@@ -1,7 +1,10 @@
 #include "accelerate/prepared_optimizer.h"
 
+#include <c10/util/Type.h>
 #include <torch/optim/optimizer.h>
 
+#include <ostream>
+#include <typeinfo>
 #include <utility>
 
 #include "accelerate/detail/stamped.h"
@@ -25,6 +28,12 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
                                 "gradients accumulate over several",
                         .where = "step",
                         .hint = "set gradient_accumulation.steps to 1 for this optimizer"});
+    }
+    if (closure && strategy->layout()) {
+      throw UsageError({.what = "the strategy trains pieces of parameters, and a closure computes "
+                                "gradients of whole ones",
+                        .where = "step",
+                        .hint = "call Accelerator::backward and then step() without a closure"});
     }
     if (!closure) {  // a closure runs its own backward passes
       host->require_complete(strategy->parameters());
@@ -173,6 +182,16 @@ std::vector<at::Tensor> PreparedOptimizer::parameters() const {
 OptimizerStrategy& PreparedOptimizer::strategy() const { return *impl_->strategy; }
 
 torch::optim::Optimizer& PreparedOptimizer::optimizer() const { return *impl_->optimizer; }
+
+std::ostream& operator<<(std::ostream& stream, const PreparedOptimizer& optimizer) {
+  const torch::optim::Optimizer& own = optimizer.optimizer();
+  stream << c10::demangle(typeid(own).name()) << ", lr ";
+  const char* separator = "";
+  for (const auto& group : own.param_groups()) {
+    stream << std::exchange(separator, " and ") << group.options().get_lr();
+  }
+  return stream << ", " << optimizer.parameters().size() << " parameters";
+}
 
 torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                             const PreparedOptimizer& optimizer) {

@@ -80,6 +80,8 @@ class MergeWeights(ProgramTest):
             "accelerate merge-weights: 'b' has 1.5 KiB, more than --max_shard_size 1KiB: its file is larger\n",
         )
         self.assertEqual(self.merge(large, "more", "--max-shard-size", "2KB").stderr, "")
+        self.assertIn("its file is larger, as are those of 1 smaller tensor\n",
+                      self.merge(large, "others", "--max-shard-size", "1KB").stderr)
 
     def test_what_is_there_is_replaced_only_if_asked(self):
         self.merge("model", "merged")

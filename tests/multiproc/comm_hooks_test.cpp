@@ -510,6 +510,18 @@ TEST_F(CommHooks, PowerSgdGoesOnWithAnotherRankOfTheApproximation) {
   });
 }
 
+TEST_F(CommHooks, PowerSgdSaysThatItGoesOnFromTheStateOfItsOtherForm) {
+  run(1, [](const Rank&) {
+    PowerSgdHook gradients(nullptr, {}, PowerSgdHook::Shape::kGradients);
+    PowerSgdHook square(nullptr, {}, PowerSgdHook::Shape::kSquare);
+    EXPECT_EQ(gradients.check(gradients.state()), "");
+    EXPECT_THAT(square.check(gradients.state()),
+                HasSubstr("saved by power_sgd, this program uses batched_power_sgd"));
+    EXPECT_THAT(gradients.check(square.state()),
+                HasSubstr("saved by batched_power_sgd, this program uses power_sgd"));
+  });
+}
+
 TEST_F(CommHooks, AStateOfPowerSgdThatDoesNotHangTogetherIsRefused) {
   run(1, [](const Rank&) {
     PowerSgdHook hook(nullptr, {}, PowerSgdHook::Shape::kGradients);

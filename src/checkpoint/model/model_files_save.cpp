@@ -110,7 +110,11 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
     log(LogLevel::kWarning,
         "the tensor " + plan.too_large->name + " has " + std::to_string(plan.too_large->bytes) +
             " bytes, more than max_shard_size (" + std::to_string(options.max_shard_size.bytes()) +
-            "): its file is larger");
+            "): its file is larger" +
+            (plan.too_large_tensors == 1
+                 ? ""
+                 : ", as are those of " + std::to_string(plan.too_large_tensors - 1) +
+                       " smaller tensor" + (plan.too_large_tensors == 2 ? "" : "s")));
   }
 
   std::vector<files::StagedFile> staged;

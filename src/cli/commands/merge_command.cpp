@@ -82,12 +82,16 @@ int run_merge(const MergeFlags& options) {
                  printable_text(key).c_str());
   }
   if (!report.too_large.empty()) {
+    const size_t count = report.too_large_tensors - 1;
+    const std::string others = count == 0 ? ""
+                                          : ", as are those of " + std::to_string(count) +
+                                                " smaller tensor" + (count == 1 ? "" : "s");
     std::fprintf(
         stderr,
         "accelerate merge-weights: '%s' has %s, more than --max_shard_size %s: its file is "
-        "larger\n",
+        "larger%s\n",
         printable_text(report.too_large).c_str(), size_text(report.too_large_bytes).c_str(),
-        options.max_shard_size.c_str());
+        options.max_shard_size.c_str(), others.c_str());
   }
   std::printf("%llu tensor%s, %s, in %llu file%s: %s\n",
               static_cast<unsigned long long>(report.tensors), report.tensors == 1 ? "" : "s",

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/printable_text.h"
 #include "strategy/ddp/bucket_mean.h"
 
 namespace accelerate {
@@ -31,6 +32,11 @@ void use_on_current_stream(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.is_cpu()) return;
   const c10::impl::VirtualGuardImpl device(tensor.device().type());
   tensor.record_stream(device.getStream(tensor.device()));
+}
+
+// As users choose it; see ddp.h.
+const char* name_of(PowerSgdHook::Shape shape) {
+  return shape == PowerSgdHook::Shape::kSquare ? "batched_power_sgd" : "power_sgd";
 }
 
 void use_on_current_stream(const std::vector<at::Tensor>& tensors) {
@@ -303,6 +309,7 @@ StateDict PowerSgdHook::state() const {
   return {{"iteration", iteration_},
           {"draws", draws_},
           {"rank", options_.matrix_approximation_rank},
+          {"hook", name_of(shape_)},
           {"buckets", std::move(buckets)}};
 }
 
@@ -315,6 +322,7 @@ PowerSgdHook::Saved PowerSgdHook::parse(const StateDict& state) {
   Saved saved{.iteration = count(state, "iteration"),
               .draws = static_cast<uint64_t>(count(state, "draws"))};
   if (state.contains("rank")) saved.rank = count(state, "rank");
+  if (state.contains("hook")) saved.hook = state.at("hook").as_string();
   const auto same_kind = [](const at::Tensor& one, const at::Tensor& other) {
     return one.sizes() == other.sizes() && one.scalar_type() == other.scalar_type();
   };
@@ -336,6 +344,10 @@ PowerSgdHook::Saved PowerSgdHook::parse(const StateDict& state) {
 
 std::string PowerSgdHook::check(const StateDict& state) const {
   const Saved saved = parse(state);
+  if (!saved.hook.empty() && saved.hook != name_of(shape_)) {
+    return "the directions of PowerSGD: saved by " + printable_text(saved.hook) +
+           ", this program uses " + name_of(shape_) + "; they are drawn again";
+  }
   const int64_t own = options_.matrix_approximation_rank;
   if (saved.rank == 0 || saved.rank == own) return {};
   return "the directions of PowerSGD: saved with matrix_approximation_rank " +

@@ -46,6 +46,7 @@ class PowerSgdHook final : public c10d::CommHookInterface {
     int64_t iteration = 0;
     uint64_t draws = 0;
     int64_t rank = 0;                     // of the approximation; 0 where it is not known
+    std::string hook{};                   // by its name; "" where that is not known
     std::map<size_t, Memory> memories{};  // shares the tensors of the state
   };
   // One pass of one bucket.

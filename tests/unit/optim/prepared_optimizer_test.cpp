@@ -285,5 +285,15 @@ TEST(StepCapture, ARecordingKeepsTheTensorsThatAModelGivesToIt) {
   EXPECT_TRUE(given->expired());
 }
 
+TEST(PreparedOptimizer, SaysWhatItIs) {
+  torch::optim::SGD sgd({torch::optim::OptimizerParamGroup({at::ones({2})}),
+                         torch::optim::OptimizerParamGroup({at::ones({1}), at::ones({1})})},
+                        torch::optim::SGDOptions(0.25));
+  static_cast<torch::optim::SGDOptions&>(sgd.param_groups()[1].options()).lr(0.5);
+  std::ostringstream text;
+  text << PreparedOptimizer(std::shared_ptr<torch::optim::Optimizer>(&sgd, [](auto*) {}));
+  EXPECT_EQ(text.str(), "torch::optim::SGD, lr 0.25 and 0.5, 3 parameters");
+}
+
 }  // namespace
 }  // namespace accelerate
