@@ -22,6 +22,7 @@ constexpr const char* kEventKey = "event";  // the alarm, or the goodbye of rank
 constexpr const char* kAlarm = "alarm";
 constexpr const char* kGoodbye = "goodbye";
 constexpr const char* kGoodbyeAfterError = "goodbye after an error";
+constexpr const char* kLastValuesKey = "last values";  // that rank 0 has seen, at its goodbye
 constexpr const char* kLeftKey = "left";  // counts the ranks that need the store no more
 constexpr const char* kDiagnosisKey = "diagnosis";
 // What a collective ends with; its CommError says why.
@@ -39,6 +40,31 @@ std::string goodbye_key(int rank) { return "goodbye/" + std::to_string(rank); }
 
 std::string text_of_bytes(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
+}
+
+// "3 5 keyvalue", one after the other, and back.
+std::string encode_values(const std::deque<std::pair<std::string, std::string>>& values) {
+  std::string text;
+  for (const auto& [key, value] : values) {
+    text += std::to_string(key.size()) + ' ' + std::to_string(value.size()) + ' ' + key + value;
+  }
+  return text;
+}
+
+std::map<std::string, std::string> decode_values(const std::string& text) {
+  std::map<std::string, std::string> values;
+  std::istringstream stream(text);
+  size_t key_size = 0;
+  size_t value_size = 0;
+  while (stream >> key_size >> value_size && stream.get() == ' ') {
+    std::string key(key_size, ' ');
+    std::string value(value_size, ' ');
+    stream.read(key.data(), static_cast<std::streamsize>(key_size));
+    stream.read(value.data(), static_cast<std::streamsize>(value_size));
+    if (!stream) break;
+    values[key] = value;
+  }
+  return values;
 }
 
 // What the line of `group` in the text of a rank says.
@@ -122,19 +148,16 @@ class PeerWatch::Watcher {
   // The user's thread: what another rank has put under `key` before.
   std::optional<FirstValue> offer(const std::string& key, const std::string& value) {
     std::unique_lock lock(mutex_);
-    if (end_) return std::nullopt;
+    if (end_) return last_value(key);
     offer_ = Offer{.key = key, .value = std::to_string(rank_) + " " + value};
     offer_answer_.reset();
     wake_.notify_all();
     answered_.wait_for(lock, kFirstValueTimeout,
                        [&] { return is_answered(key) || end_.has_value(); });
     offer_.reset();
+    if (end_ && !is_answered(key)) return last_value(key);
     if (!is_answered(key) || offer_answer_->value.empty()) return std::nullopt;
-    const std::string& answer = offer_answer_->value;
-    const size_t blank = answer.find(' ');
-    const int first = std::stoi(answer.substr(0, blank));
-    if (first == rank_) return std::nullopt;
-    return FirstValue{.rank = first, .value = answer.substr(blank + 1)};
+    return value_of_another(offer_answer_->value);
   }
 
   // The user's thread: returns whether the watching one has ended within `limit`. `after_error`:
@@ -167,6 +190,27 @@ class PeerWatch::Watcher {
     std::string value;
   };
 
+  // What is under a key of the store: "1 value", where 1 is the rank; nothing if that is this one.
+  std::optional<FirstValue> value_of_another(const std::string& stored) const {
+    const size_t blank = stored.find(' ');
+    if (blank == std::string::npos) return std::nullopt;
+    const int first = std::stoi(stored.substr(0, blank));
+    if (first == rank_) return std::nullopt;
+    return FirstValue{.rank = first, .value = stored.substr(blank + 1)};
+  }
+
+  // The store has gone: from what rank 0 left behind. With mutex_ held.
+  std::optional<FirstValue> last_value(const std::string& key) {
+    const auto found = last_values_.find(key);
+    if (found != last_values_.end()) return value_of_another(found->second);
+    if (!std::exchange(told_of_end_, true) && rank_ != 0) {
+      log(LogLevel::kWarning,
+          "rank 0 has gone, and with it what the ranks compare: from here on nobody notices if "
+          "the parameters of this rank differ from those of the others");
+    }
+    return std::nullopt;
+  }
+
   // Does what offer() asks for. A store that is lost is found at the next look.
   void answer_offer() {
     std::optional<Offer> offer;
@@ -179,7 +223,7 @@ class PeerWatch::Watcher {
     try {
       const std::vector<uint8_t> bytes(offer->value.begin(), offer->value.end());
       answer = text_of_bytes(store_->compareSet(offer->key, {}, bytes));
-      if (rank_ == 0) forget_old_offers(offer->key);
+      if (rank_ == 0) keep_offer(offer->key, answer);
     } catch (const std::exception&) {  // NOLINT: no answer is one
     }
     const std::lock_guard lock(mutex_);
@@ -192,12 +236,20 @@ class PeerWatch::Watcher {
     return offer_answer_ && offer_answer_->key == key;
   }
 
-  void forget_old_offers(const std::string& key) {
+  // Until there are enough newer ones.
+  void keep_offer(const std::string& key, const std::string& stored) {
     constexpr size_t kMostOffers = 16;
     offers_.push_back(key);
     if (offers_.size() <= kMostOffers) return;
     store_->deleteKey(offers_.front());
     offers_.pop_front();
+  }
+
+  // Before the store goes with rank 0.
+  void take_last_values() {
+    auto values = decode_values(text_of_bytes(store_->get(kLastValuesKey)));
+    const std::lock_guard lock(mutex_);
+    last_values_ = std::move(values);
   }
 
   void open_lifelines() {
@@ -222,6 +274,7 @@ class PeerWatch::Watcher {
       }
       const std::string event = text_of_bytes(store_->get(kEventKey));
       if (event == kGoodbye || event == kGoodbyeAfterError) {
+        take_last_values();
         store_->add(kLeftKey, 1);
         return event == kGoodbye ? StoreState::kClosing : StoreState::kClosingAfterError;
       }
@@ -270,7 +323,7 @@ class PeerWatch::Watcher {
     const auto waited = Clock::now().time_since_epoch() - std::chrono::nanoseconds(since);
     if (waited < next_notice_) return;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(waited);
-    log(LogLevel::kWarning, "waiting for other ranks since " + std::to_string(seconds.count()) +
+    log(LogLevel::kWarning, "waiting for other ranks for " + std::to_string(seconds.count()) +
                                 " s: " + std::string(wait->text()));
     next_notice_ *= kNoticeFactor;
   }
@@ -413,6 +466,7 @@ class PeerWatch::Watcher {
         store_->add(kLeftKey, 1);
         return;
       }
+      store_->set(kLastValuesKey, encode_values(offers_));
       store_->set(kEventKey, goodbye);
       wait_for_count(kLeftKey, world_size_ - 1, kGoodbyeTimeout);
     } catch (const std::exception&) {  // NOLINT: rank 0 has left first, there is nobody to tell
@@ -441,9 +495,9 @@ class PeerWatch::Watcher {
   std::optional<Place> doomed_;     // a collective that runs though a rank has gone
   Clock::time_point doomed_since_;  // as far as is known
   int64_t waiting_since_ = 0;  // time of the oldest wait as of the last look; 0: there was none
-  std::chrono::seconds next_notice_ = kFirstNotice;  // of such a wait
-  std::deque<std::string> offers_;                   // keys of rank 0
-  bool informed_ = false;                            // of the diagnosis
+  std::chrono::seconds next_notice_ = kFirstNotice;         // of such a wait
+  std::deque<std::pair<std::string, std::string>> offers_;  // of rank 0: keys and what is there
+  bool informed_ = false;                                   // of the diagnosis
   bool has_concluded_ = false;
   Clock::time_point give_up_on_diagnosis_ = Clock::time_point::max();  // that of a peer
 
@@ -457,7 +511,9 @@ class PeerWatch::Watcher {
   std::optional<Diagnosis> report_;     // what it has found out
   std::optional<Offer> offer_;          // another question of it
   std::optional<Offer> offer_answer_;   // with what the store holds under the key
-  std::optional<StoreState> end_;       // set when the thread asks the store no more
+  std::map<std::string, std::string> last_values_;  // of the store, once rank 0 has left
+  bool told_of_end_ = false;                        // that something is not compared any more
+  std::optional<StoreState> end_;                   // set when the thread asks the store no more
 };
 
 PeerWatch::PeerWatch(c10::intrusive_ptr<c10d::Store> store, std::shared_ptr<const GroupList> groups,

@@ -38,8 +38,9 @@ struct FirstValue {
 // Where a collective has waited for kFirstNotice, it logs what this rank waits for, and again when
 // that has become several times as long.
 //
-// The store ends with the process of rank 0. So rank 0 says goodbye when its watch ends and waits
-// a moment until the others have left too or stopped asking.
+// The store ends with the process of rank 0. So rank 0 says goodbye when its watch ends, leaves the
+// latest values of first_value() and waits a moment until the others have left too, or have taken
+// these and stopped asking.
 class PeerWatch {
  public:
   static constexpr std::chrono::milliseconds kPollInterval{500};
@@ -74,7 +75,8 @@ class PeerWatch {
 
   // Puts `value` into the store unless another rank has put one there under `key`; returns that one
   // then. Nothing also if the store does not answer within kFirstValueTimeout. Keys are forgotten
-  // some time later. Does not throw.
+  // some time later. Once rank 0 has left: the value that it knew under `key`; where it knew none,
+  // or was lost, this says once that nothing can be compared any more. Does not throw.
   std::optional<FirstValue> first_value(const std::string& key, const std::string& value);
 
  private:

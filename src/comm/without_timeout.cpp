@@ -49,7 +49,7 @@ class Heartbeat {
     if (!done_ || Clock::now() - done_since_ < next_notice_) return;
     const auto waited =
         std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - done_since_);
-    log(LogLevel::kWarning, "waiting for other ranks since " + std::to_string(waited.count()) +
+    log(LogLevel::kWarning, "waiting for other ranks for " + std::to_string(waited.count()) +
                                 " s: " + comm::impl_of(ranks_).log().latest().operation);
     next_notice_ *= comm::PeerWatch::kNoticeFactor;
   }

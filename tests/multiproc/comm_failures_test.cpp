@@ -279,7 +279,7 @@ TEST_F(CommFailures, ARankThatWaitsLongSaysForWhat) {
     group.comm.barrier();
   });
   wait_all();
-  EXPECT_THAT(output_of(0), testing::ContainsRegex("warning: waiting for other ranks since 1[0-9] "
+  EXPECT_THAT(output_of(0), testing::ContainsRegex("warning: waiting for other ranks for 1[0-9] "
                                                    "s: the end of the test \\(barrier\\)"));
   EXPECT_THAT(output_of(1), testing::Not(HasSubstr("waiting for other ranks")));
 }

@@ -362,7 +362,7 @@ TEST_F(Ranks, WorkWithoutATimeoutMayTakeLongerThanThatOfTheGroup) {
     group.comm.barrier();
   });
   wait_all();
-  EXPECT_THAT(output_of(0), HasSubstr("warning: waiting for other ranks since 1"));
+  EXPECT_THAT(output_of(0), HasSubstr("warning: waiting for other ranks for 1"));
   EXPECT_THAT(output_of(1), Not(HasSubstr("waiting for other ranks")));
 }
 

@@ -1,5 +1,7 @@
 // Loops that are ported by half do not train the ranks apart, and right ones are left in peace.
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "multiproc/state_folder.h"
 #include "multiproc/training.h"
@@ -203,6 +205,45 @@ TEST_F(Replicas, ParametersThatDifferAreFoundAtTheEndOfThePass) {
       2, AllOf(HasSubstr("the ranks hold different parameters: 'second.bias' of "
                          "model 0 differs between rank "),
                HasSubstr("the end of a pass over the data"), HasSubstr("check_replicas = false")));
+}
+
+// With rank 0 goes the store, but not what it has left there.
+TEST_F(Replicas, ParametersThatDifferAreFoundAlsoWhereRankZeroHasLeft) {
+  spawn(2, [](const Rank& rank) {
+    HalfPorted half;
+    half.train();
+    int batches = 0;
+    for (auto& batch : *half.loader) {
+      half.accelerator.backward(loss_of((*half.model)(batch.data), batch.target));
+      half.optimizer->step();
+      half.optimizer->zero_grad();
+      if (++batches < 4 || rank.rank == 0) continue;
+      const torch::NoGradGuard no_grad;
+      half.net->second->bias.add_(0.01);
+      std::this_thread::sleep_for(std::chrono::seconds(2));
+    }
+  });
+  EXPECT_EQ(exit_code_of(0), 0);
+  EXPECT_EQ(exit_code_of(1), kExitUsageError);
+  EXPECT_THAT(error_of(1), HasSubstr("'second.bias' of model 0 differs between rank 0 and rank 1"));
+}
+
+TEST_F(Replicas, WhatCannotBeComparedBecauseRankZeroHasLeftIsToldOnce) {
+  spawn(2, [](const Rank& rank) {
+    HalfPorted half;
+    half.train();
+    if (rank.rank == 0) return;
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    for (int pass = 0; pass < 2; ++pass) {
+      for (auto& batch : *half.loader) (void)half.net->forward(batch.data);
+    }
+  });
+  EXPECT_EQ(exit_code_of(0), 0);
+  EXPECT_EQ(exit_code_of(1), 0);
+  const std::string text = output_of(1);
+  const size_t told = text.find("rank 0 has gone, and with it what the ranks compare");
+  EXPECT_NE(told, std::string::npos) << text;
+  EXPECT_EQ(text.find("rank 0 has gone", told + 1), std::string::npos) << text;
 }
 
 // The one that is ahead waits in a backward pass; of the two behind it, one finds the difference
