@@ -34,9 +34,8 @@ AdamWParamState* adamw_state(torch::optim::Optimizer& optimizer, const at::Tenso
 }
 
 // The part of `vector` that belongs to a parameter.
-at::Tensor part_of(const at::Tensor& vector, const FlatUnit& unit, size_t index) {
-  const at::Tensor& parameter = unit.parameters()[index];
-  return vector.narrow(0, unit.begin(index), parameter.numel()).view(parameter.sizes());
+at::Tensor moment_of(const at::Tensor& vector, const FlatUnit& unit, size_t index) {
+  return residency::part_of(vector, unit.begin(index), unit.parameters()[index].sizes());
 }
 
 bool lies_at(const at::Tensor& tensor, const at::Tensor& vector, int64_t place) {
@@ -159,8 +158,8 @@ void FlatAdamWStep::enter_state(const at::Tensor& master, size_t unit, size_t in
     moments.average = at::zeros_like(units_[unit]->gradient());
     moments.square = at::zeros_like(units_[unit]->gradient());
   }
-  const at::Tensor average = part_of(moments.average, *units_[unit], index);
-  const at::Tensor square = part_of(moments.square, *units_[unit], index);
+  const at::Tensor average = moment_of(moments.average, *units_[unit], index);
+  const at::Tensor square = moment_of(moments.square, *units_[unit], index);
   if (state == nullptr) {
     auto fresh = std::make_unique<AdamWParamState>();
     state = fresh.get();

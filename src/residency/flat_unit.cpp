@@ -48,6 +48,12 @@ std::vector<size_t> matrices_first(const std::vector<at::Tensor>& parameters) {
 
 }  // namespace
 
+at::Tensor part_of(const at::Tensor& vector, int64_t begin, at::IntArrayRef sizes) {
+  auto* memory = static_cast<char*>(vector.data_ptr()) + begin * vector.element_size();
+  return at::from_blob(
+      memory, sizes, [vector](void*) {}, vector.options());
+}
+
 FlatUnit::FlatUnit(std::vector<at::Tensor> parameters, std::vector<std::string> names,
                    const FlatOptions& options)
     : options_(options) {
@@ -68,8 +74,7 @@ FlatUnit::FlatUnit(std::vector<at::Tensor> parameters, std::vector<std::string> 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& parameter = parameters_[i];
     const auto part = [&](const at::Tensor& vector) {
-      const at::Tensor view = vector.narrow(0, begin(i), parameter.numel()).view(parameter.sizes());
-      return view.variable_data();  // with a version of its own
+      return part_of(vector, begin(i), parameter.sizes());
     };
     at::Tensor gradient = part(gradient_);
     if (parameter.grad().defined()) gradient.copy_(parameter.grad());

@@ -16,6 +16,11 @@
 
 namespace accelerate::residency {
 
+// The elements of `vector` from `begin` on as a tensor of its own: with a version of its own, and a
+// storage that ends where it ends, so that who writes storages to a file writes no more than it.
+// Keeps the memory alive.
+at::Tensor part_of(const at::Tensor& vector, int64_t begin, at::IntArrayRef sizes);
+
 // Something that updates the masters of a unit.
 class MasterUser {
  public:
@@ -125,8 +130,7 @@ class FlatUnit {
   at::Tensor values_;
   at::Tensor gradient_;
   at::Tensor masters_;
-  // Each has a version of its own, which tells whether this one part was written to.
-  std::vector<at::Tensor> gradient_parts_;
+  std::vector<at::Tensor> gradient_parts_;  // their versions tell which of them was written to
   std::vector<at::Tensor> master_parts_;
   std::vector<int64_t> versions_;  // of the parameters, when they were last looked at
   std::unordered_map<const void*, size_t> indices_;  // of parameters and masters

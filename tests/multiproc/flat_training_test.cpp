@@ -171,6 +171,39 @@ TEST_F(FlatTraining, CapturedStepsExchangeAsTheyAre) {
   });
 }
 
+TEST_F(FlatTraining, StateIsLoadedInPlaceAfterCapturedSteps) {
+  run(1, [&](const Rank&) {
+    for (const bool masters : {true, false}) {
+      AcceleratorOptions options = in_bf16();
+      options.flat->masters = masters;
+      Loop loop(options);
+      auto step = loop.accelerator.capture([&](const Sample& batch) {
+        const at::Tensor loss = loss_of(loop.model(batch.data), batch.target);
+        loop.accelerator.backward(loss);
+        loop.optimizer.step();
+        loop.optimizer.zero_grad();
+        return loss.detach();
+      });
+      const auto train = [&](int first, int last) {
+        for (int i = first; i < last; ++i) {
+          const StepData data = data_of_step(i, kRows);
+          step(Sample{.data = data.input, .target = data.target});
+        }
+      };
+      train(0, 3);
+      loop.accelerator.save_state(folder / "state");
+      train(3, 6);
+      const auto after = loop.exact();
+      const void* values = loop.unit().values().data_ptr();
+      loop.accelerator.load_state(folder / "state");
+      train(3, 6);
+      EXPECT_EQ(loop.exact(), after) << masters;
+      EXPECT_EQ(loop.unit().values().data_ptr(), values);
+      EXPECT_EQ(loop.net->first->weight.data_ptr(), values);
+    }
+  });
+}
+
 TEST_F(FlatTraining, ParametersThatALossLeavesOutHoldNobodyUp) {
   run(2, [](const Rank& rank) {
     Accelerator accelerator(with_flat({.dtype = at::kFloat}));
@@ -391,6 +424,15 @@ TEST_F(FlatTraining, WhatItDoesNotHaveIsRefused) {
     AcceleratorOptions bare = with_flat({.dtype = at::kHalf, .masters = false});
     EXPECT_THAT(usage_error([&] { Accelerator accelerator(bare); }), HasSubstr("masters"));
     loop.train(0, 1);
+    Accelerator accelerator(in_bf16());
+    auto half_frozen = fresh_net();
+    half_frozen->first->weight.set_requires_grad(false);
+    auto model = accelerator.prepare(half_frozen);
+    half_frozen->first->weight.set_requires_grad(true);
+    EXPECT_THAT(usage_error([&] {
+                  accelerator.backward(model(ones({2, 6})).sum());
+                }),
+                HasSubstr("'first.weight' was frozen"));
     loop.net->to(at::kFloat);
     EXPECT_THAT(usage_error([&] { loop.train(1, 2); }), HasSubstr("flat vector"));
   });
@@ -406,6 +448,21 @@ TEST_F(FlatTraining, AnOptimizerThatWasNotPreparedIsNoticedWhenStateIsSaved) {
     sgd.step();
     EXPECT_THAT(usage_error([&] { accelerator.save_state(folder / "state"); }),
                 HasSubstr("was not prepared"));
+  });
+}
+
+TEST_F(FlatTraining, RanksWhoseMastersDifferAreNotSaved) {
+  run(2, [&](const Rank& rank) {
+    Loop loop(in_bf16());
+    loop.train(0, 2);
+    // By less than the model can tell.
+    if (rank.rank == 1) loop.unit().masters()[0] += 1e-7;
+    EXPECT_THAT(usage_error([&] { loop.accelerator.save_state(folder / "state"); }),
+                HasSubstr("the masters of model 0"));
+    // A rank that is wrong by itself keeps nobody waiting.
+    if (rank.rank == 1) loop.net->to(at::kFloat);
+    EXPECT_THAT(usage_error([&] { loop.accelerator.save_state(folder / "state"); }),
+                HasSubstr("flat vector"));
   });
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "comm/agreement.h"
 #include "comm/process_group.h"
 #include "device/replay_actions.h"
 #include "strategy/ddp/local_passes.h"
@@ -32,6 +33,9 @@ FlatModel::FlatModel(std::shared_ptr<torch::nn::Module> module,
       ranks_(std::move(ranks)),
       options_(options),
       buffers_(module_->buffers()) {
+  for (const auto& item : module_->named_parameters()) {
+    if (!item.value().requires_grad()) frozen_.emplace_back(item.key(), item.value());
+  }
   if (ranks_->world_size() == 1) return;
   reducer_ = std::make_unique<UnitReducer>(
       unit_, ranks_, static_cast<int64_t>(options.bucket_cap_mb * 1024 * 1024), [this] {
@@ -46,6 +50,18 @@ void FlatModel::require_usable(const char* where) const {
                                                  : "an earlier backward pass of this model failed",
                     .where = where,
                     .hint = "prepare it again, on all ranks"});
+}
+
+// What was frozen has no place in the vectors: its gradients would be those of this rank alone, and
+// its updates those of another type.
+void FlatModel::require_same_trainable_set() const {
+  for (const auto& [name, parameter] : frozen_) {
+    if (!parameter.requires_grad()) continue;
+    throw UsageError({.what = "parameter '" + name +
+                              "' was frozen when the model was prepared and needs a gradient now",
+                      .where = "backward",
+                      .hint = "free_memory() and prepare the model again, on all ranks"});
+  }
 }
 
 void FlatModel::before_forward() {
@@ -67,6 +83,7 @@ void FlatModel::before_forward() {
 
 void FlatModel::before_backward(const at::Tensor& /*loss*/) {
   require_usable("backward");
+  require_same_trainable_set();
   unit_->settle_clip();
   unit_->put_gradients_back();
   reduces_ = reducer_ != nullptr && (averages() || std::exchange(sync_next_, false));
@@ -122,26 +139,23 @@ void FlatModel::before_zero_grad(const std::vector<at::Tensor>& parameters) {
 }
 
 void FlatModel::require_fit_to_save(size_t index, const char* where) {
-  if (unit_->is_released()) return;
-  unit_->refresh(where);
-  if (!values_follow_masters(*unit_)) {
+  comm::together(*ranks_, [&] {
+    unit_->refresh(where);
+    if (values_follow_masters(*unit_)) return;
     throw UsageError({.what = "the parameters of model " + std::to_string(index) +
                               " were changed by something that was not prepared, such as an "
                               "optimizer: their float32 masters do not know of it",
                       .where = where,
                       .hint = "prepare the optimizer, or write to parameters in place"});
-  }
+  });
   if (reducer_ == nullptr || !options_.check_replicas || !averages()) return;
   require_same_replica(*ranks_, *module_, index, true, where);
   if (!unit_->masters().defined()) return;
   const auto bits = sum_of_bits(unit_->masters()).item<int64_t>();
-  const auto all = ranks_->all_gather_bytes(std::to_string(bits));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
-    throw UsageError(difference_error("the masters of model " + std::to_string(index) +
-                                          " differ between rank 0 and rank " + std::to_string(rank),
-                                      where));
-  }
+  comm::require_same(*ranks_, std::to_string(bits), [&](const comm::RankDifference& difference) {
+    const std::string what = "what the masters of model " + std::to_string(index) + " hold";
+    return difference_error(difference_text(what, difference.first_rank, difference.rank), where);
+  });
 }
 
 }  // namespace accelerate

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "accelerate/communicator.h"
@@ -57,12 +59,14 @@ class FlatModel final : public ModelStrategy {
  private:
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
+  void require_same_trainable_set() const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<residency::FlatUnit> unit_;
   std::shared_ptr<Communicator> ranks_;
   DdpOptions options_;
   std::vector<at::Tensor> buffers_;
+  std::vector<std::pair<std::string, at::Tensor>> frozen_;
   std::atomic<bool> local_gradients_ = false;  // of this rank alone
   bool local_is_meant_ = false;
   bool sync_next_ = false;

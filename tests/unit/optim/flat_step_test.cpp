@@ -130,6 +130,7 @@ TEST(FlatStepTest, AnUpdateIsThatOfAdamWOfTorchInOneKernel) {
     const auto& other = static_cast<const AdamWParamState&>(
         *adamw.state().at(theirs->parameters()[p].unsafeGetTensorImpl()));
     EXPECT_EQ(own.step(), 5);
+    EXPECT_EQ(own.exp_avg().storage().nbytes(), own.exp_avg().nbytes());
     EXPECT_LT((own.exp_avg() - other.exp_avg()).abs().max().item<double>(), 1e-6);
     EXPECT_LT((own.exp_avg_sq() - other.exp_avg_sq()).abs().max().item<double>(), 1e-6);
   }

@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "compat/gradient_hooks.h"
@@ -83,6 +84,24 @@ TEST(FlatUnitTest, PartsOfTheGradientHaveVersionsOfTheirOwn) {
   EXPECT_EQ(unit->gradient_part(1)._version(), other);
   EXPECT_EQ(unit->gradient().sum().item<float>(),
             static_cast<float>(unit->parameters()[0].numel()));
+}
+
+TEST(FlatUnitTest, PartsHaveStoragesOfTheirOwn) {
+  UnitNet net = unit_net();
+  std::stringstream plain, flat;
+  torch::save(net, plain);
+  auto unit = unit_of(*net);
+  for (size_t i = 0; i < unit->parameters().size(); ++i) {
+    for (const at::Tensor& part :
+         {unit->parameters()[i], unit->master(i), unit->gradient_part(i)}) {
+      EXPECT_EQ(part.storage().nbytes(), part.nbytes());
+      EXPECT_TRUE(part.is_contiguous());
+    }
+  }
+  torch::save(net, flat);
+  EXPECT_LE(flat.str().size(), plain.str().size());
+  unit.reset();  // the memory stays as long as a part does
+  EXPECT_TRUE(net->first->weight.isfinite().all().item<bool>());
 }
 
 TEST(FlatUnitTest, KernelsThatAddToAGradientLeaveATrace) {
