@@ -40,11 +40,11 @@ def table(rooms: Map):
 
 
 def page(root: Path, rooms: Map):
-    """The text of the page with the table of today, or None where it has no place for one."""
+    """The text of the page with the table of today; with its marks at the end where it has none."""
     path = root / PAGE
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if BEGIN not in text or END not in text:
-        return None
+        text = f"{text}{BEGIN}\n{END}\n"
     before, rest = text.split(BEGIN, 1)
     return f"{before}{BEGIN}\n{table(rooms)}\n{END}{rest.split(END, 1)[1]}"
 
@@ -253,13 +253,12 @@ def picture(rooms: Map):
 
 
 def texts(root: Path, rooms: Map):
-    """{file: what it should hold}, of those that there are."""
-    wanted = {root / PAGE: page(root, rooms), root / PICTURE: picture(rooms) if (root / PICTURE).is_file() else None}
-    return {path: text for path, text in wanted.items() if text is not None}
+    """{file: what it should hold}"""
+    return {root / PAGE: page(root, rooms), root / PICTURE: picture(rooms)}
 
 
 def outdated(root: Path, rooms: Map):
-    return [path for path, text in texts(root, rooms).items() if path.read_text(encoding="utf-8") != text]
+    return [path for path, text in texts(root, rooms).items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
 
 
 def main():
