@@ -1,6 +1,7 @@
 #include "strategy/flat/unit_reducer.h"
 
-#include <algorithm>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <string>
 #include <utility>
 
@@ -10,6 +11,11 @@ namespace accelerate {
 namespace {
 
 constexpr int64_t kFloatBytes = 4;
+
+std::optional<c10::Stream> stream_now(c10::Device device) {
+  if (device.is_cpu()) return std::nullopt;
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
 
 }  // namespace
 
@@ -42,17 +48,16 @@ UnitReducer::UnitReducer(std::shared_ptr<residency::FlatUnit> unit,
 }
 
 void UnitReducer::make_hooks() {
+  made_on_ = stream_now(unit_->gradient().device());
   hooks_ = std::make_unique<compat::GradientHooks>(unit_->parameters(),
                                                    [this](size_t parameter) { came(parameter); });
 }
 
 void UnitReducer::hold_hooks(bool held) {
-  if (std::exchange(holds_hooks_, held) == held) return;
-  if (held) {
-    make_hooks();
-  } else {
-    hooks_.reset();
-  }
+  const bool fit = !held || made_on_ == stream_now(unit_->gradient().device());
+  if (std::exchange(holds_hooks_, held) == held && fit) return;
+  hooks_.reset();
+  if (held) make_hooks();
 }
 
 void UnitReducer::arm() {
@@ -67,6 +72,7 @@ void UnitReducer::arm() {
 }
 
 void UnitReducer::send(const Range& range) {
+  if (range.begin == range.end) return;  // of parameters without elements
   at::Tensor part = unit_->gradient().narrow(0, range.begin, range.end - range.begin);
   under_way_.push_back(ranks_->all_reduce_async(part, ReduceOp::kMean));
 }

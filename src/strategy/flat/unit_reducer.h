@@ -1,11 +1,14 @@
 // Averages the gradients of a unit over the ranks, while the backward pass still runs.
 #pragma once
 
+#include <c10/core/Stream.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "accelerate/communicator.h"
@@ -27,9 +30,9 @@ class UnitReducer {
               int64_t range_bytes, std::function<void()> on_local_gradient);
 
   // Before each forward pass. What sees gradients keeps the nodes alive that they go through, and
-  // these stay on the stream on which they were made: steps that are recorded as graphs on another
-  // one need nodes of their own, which `held` false lets them make. Passes that bypass the
-  // accelerator are then not seen.
+  // these stay on the stream on which they were made: a pass on another one makes new ones. Steps
+  // that are recorded as graphs need nodes of their own, which `held` false lets them make; passes
+  // that bypass the accelerator are then not seen.
   void hold_hooks(bool held);
   // Before a pass whose gradients are to be averaged, with all that are there already.
   void arm();
@@ -71,6 +74,7 @@ class UnitReducer {
   std::vector<Work> under_way_;
 
   bool holds_hooks_ = true;
+  std::optional<c10::Stream> made_on_;  // the stream of the hooks; unset where there are none
   std::unique_ptr<compat::GradientHooks> hooks_;  // last: they call the rest
 };
 
