@@ -198,6 +198,22 @@ void Communicator::Impl::throw_comm_error(const Event& begun, const std::excepti
   throw_unusable(failure_, first_line(cause.what()));
 }
 
+CommError Communicator::Impl::failure_on_other_thread(const std::string& cause) const {
+  const comm::CollectiveRecord last = log().latest();
+  const comm::Diagnosis diagnosis = job_->watch->explain_failure(entry_, last.sequence);
+  // A rank that has gone on cannot say what it did before.
+  CommError failure(
+      {.what = "collective #" + std::to_string(last.sequence) + " " + last.operation + among() +
+               " failed: a message came that is longer than this call expects, so another rank has "
+               "made another call (" +
+               diagnosis.what + ")",
+       .where = first_line(cause.c_str()),
+       .hint = "all ranks must make the same calls in the same order; ACCELERATE_DEBUG_MODE=true "
+               "finds the first that differs"});
+  detail::stamp(failure, *this);
+  return failure;
+}
+
 void Communicator::Impl::refuse_on_all(ErrorInfo info) {
   const comm::Diagnosis first =
       job_->watch->tell_all({.what = info.what, .hint = info.hint, .misused = info.where});

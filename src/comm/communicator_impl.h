@@ -94,6 +94,11 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   // Not collective; several ranks only. Waits a few seconds at most, until the others know.
   [[noreturn]] void refuse_on_all(ErrorInfo info);
 
+  // What the collective that this rank is in would throw, which fails with `cause` on a thread of a
+  // backend, where nobody can catch it. Tells the other ranks, and waits a few seconds for what
+  // they are doing. Any thread; several ranks only.
+  CommError failure_on_other_thread(const std::string& cause) const;
+
   // A group of those that give the same colour; null for a negative one. Collective.
   std::shared_ptr<Impl> split(int color, int key);
 

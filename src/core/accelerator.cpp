@@ -10,6 +10,7 @@
 #include "comm/activity.h"
 #include "comm/timeouts.h"
 #include "core/accelerator_impl.h"
+#include "core/gloo_threads.h"
 #include "core/rank_process.h"
 #include "core/requested_capabilities.h"
 #include "device/device_backend.h"
@@ -61,6 +62,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     set_up_rank_process(impl_->state);
     device::device_backend(device().type()).make_current(device());
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
+    report_failures_of_gloo(impl_->communicator);
     impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
                                                    options.separate_random_streams);
     impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });

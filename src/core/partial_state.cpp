@@ -5,6 +5,7 @@
 #include "accelerate/detail/stamped.h"
 #include "base/bar_screen.h"
 #include "comm/activity.h"
+#include "core/gloo_threads.h"
 #include "core/rank_process.h"
 
 namespace accelerate {
@@ -13,7 +14,9 @@ PartialState::PartialState(const PartialStateOptions& options)
     : state_(ProcessState::from_environment({.cpu = options.cpu})),
       communicator_(detail::stamped(state_, [&] {
         set_up_rank_process(state_);
-        return std::make_shared<Communicator>(state_, options.process_group);
+        auto communicator = std::make_shared<Communicator>(state_, options.process_group);
+        report_failures_of_gloo(communicator);
+        return communicator;
       })) {}
 
 void PartialState::wait_for_everyone() const {
