@@ -22,6 +22,7 @@ enum class EventKind : uint8_t {
   kCollectiveEnd,    //
   kCheckpointBegin,  // text: what is saved or loaded
   kCheckpointEnd,    //
+  kGroupOpened,      // text: the name of the group, the same on all its ranks; numbers are not
 };
 
 // One thing that happened. Holds no pointers, so that it can be copied word by word.

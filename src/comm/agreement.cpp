@@ -224,16 +224,18 @@ void require_same(Communicator& ranks, const std::vector<Fact>& own, const std::
 
 std::string to_fields(const std::vector<std::string>& texts) {
   std::string fields;
-  for (const std::string& text : texts) fields += text + '\0';
+  for (const std::string& text : texts) fields += std::to_string(text.size()) + ':' + text;
   return fields;
 }
 
 std::vector<std::string> from_fields(const std::string& fields) {
   std::vector<std::string> texts;
   for (size_t begin = 0; begin < fields.size();) {
-    const size_t end = std::min(fields.find('\0', begin), fields.size());
-    texts.push_back(fields.substr(begin, end - begin));
-    begin = end + 1;
+    const size_t colon = fields.find(':', begin);
+    if (colon == std::string::npos) break;  // bytes that an exchange has filled up with
+    const size_t size = std::stoul(fields.substr(begin, colon - begin));
+    texts.push_back(fields.substr(colon + 1, size));
+    begin = colon + 1 + size;
   }
   return texts;
 }

@@ -99,10 +99,10 @@ struct Fact {
   std::string value;
 };
 // The same for several facts: names the first in which a rank differs from rank 0. All ranks give
-// the same names in the same order; values have no '\0'.
+// the same names in the same order; values are any bytes.
 void require_same(Communicator& ranks, const std::vector<Fact>& own, const std::string& where);
 
-// Texts as one text, and back. None of them may hold a '\0'.
+// Texts, of any bytes, as one text, and back.
 std::string to_fields(const std::vector<std::string>& texts);
 std::vector<std::string> from_fields(const std::string& fields);
 

@@ -6,25 +6,35 @@
 
 namespace accelerate::comm {
 
-void Alarm::listen(Listener listener) {
+Alarm::Registration Alarm::listen(Listener listener) {
+  auto registration = std::make_shared<const Listener>(std::move(listener));
   std::unique_lock lock(mutex_);
   if (!why_) {
-    listeners_.push_back(std::move(listener));
-    return;
+    std::erase_if(listeners_, [](const auto& other) { return other.expired(); });
+    listeners_.push_back(registration);
+    return registration;
   }
   lock.unlock();
-  listener(why_);
+  (*registration)(why_);
+  return registration;
+}
+
+void Alarm::require_silence() const {
+  const std::lock_guard lock(mutex_);
+  if (why_) std::rethrow_exception(why_);
 }
 
 void Alarm::ring(const std::string& why) {
-  std::vector<Listener> listeners;
+  std::vector<std::weak_ptr<const Listener>> listeners;
   {
     const std::lock_guard lock(mutex_);
     if (why_) return;
     why_ = compat::make_communication_failure(why);
     listeners.swap(listeners_);
   }
-  for (const Listener& listener : listeners) listener(why_);
+  for (const auto& listener : listeners) {
+    if (const Registration held = listener.lock()) (*held)(why_);
+  }
 }
 
 }  // namespace accelerate::comm

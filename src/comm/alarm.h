@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,18 +15,24 @@ class Alarm {
  public:
   using Listener = std::function<void(const std::exception_ptr& why)>;
 
-  // From now on `listener` is called once, by whoever rings; at once if that was before. It must
-  // neither throw nor wait for another rank, and may be called after its owner is gone.
-  void listen(Listener listener);
+  // Who holds it is called. A call that is under way when it is let go goes on.
+  using Registration = std::shared_ptr<const Listener>;
+
+  // As long as the result is held, `listener` is called once, by whoever rings; at once if that was
+  // before. It must neither throw nor wait for another rank.
+  [[nodiscard]] Registration listen(Listener listener);
+
+  // Throws what the listeners are called with, if it has rung.
+  void require_silence() const;
 
   // Calls the listeners with an error of the kind that c10d reports lost peers with, and returns
   // when they are done. Does nothing if the alarm has rung.
   void ring(const std::string& why);
 
  private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::exception_ptr why_;  // null until it rings
-  std::vector<Listener> listeners_;
+  std::vector<std::weak_ptr<const Listener>> listeners_;
 };
 
 }  // namespace accelerate::comm

@@ -21,18 +21,24 @@ CollectiveRecord CollectiveRecord::decode(const std::string& text) {
   return record;
 }
 
-CollectiveLog::CollectiveLog(std::shared_ptr<EventStream> events)
+CollectiveLog::CollectiveLog(std::shared_ptr<EventStream> events, Board board)
     : events_(std::move(events)),
       group_(events_->open_group()),
-      latest_line_(events_->open_line()),
-      activity_line_(events_->open_line()) {}
+      latest_line_(board == Board::kTwoLines ? events_->open_line() : EventStream::kNoLine),
+      activity_line_(board == Board::kTwoLines ? events_->open_line() : EventStream::kNoLine) {}
 
 CollectiveLog::~CollectiveLog() {
   events_->close_line(latest_line_);
   events_->close_line(activity_line_);
 }
 
-Event CollectiveLog::begin(Event operation) {
+void CollectiveLog::tell_name(std::string_view name) {
+  Event opened(EventKind::kGroupOpened, name);
+  opened.group = group_;
+  events_->emit(opened);
+}
+
+Event CollectiveLog::begin(Event operation, EndsWith ends_with) {
   Event begun(EventKind::kCollectiveBegin);
   Event activity;
   if (depth_.load(std::memory_order_relaxed) > 0 && events_->read_line(activity_line_, activity) &&
@@ -43,17 +49,22 @@ Event CollectiveLog::begin(Event operation) {
   }
   begun.group = group_;
   begun.number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
-  running_[static_cast<size_t>(begun.number) % kMostRunning].store(begun.number,
-                                                                   std::memory_order_release);
+  running_[static_cast<size_t>(begun.number) % kMostRunning].store(
+      running_word(begun.number, ends_with), std::memory_order_release);
   events_->show(latest_line_, begun);
   events_->emit(begun);
   return begun;
 }
 
-void CollectiveLog::end(int64_t sequence) {
-  int64_t own = sequence;
-  running_[static_cast<size_t>(sequence) % kMostRunning].compare_exchange_strong(
+void CollectiveLog::clear_running(int64_t number, EndsWith ends_with) {
+  int64_t own = running_word(number, ends_with);
+  running_[static_cast<size_t>(number) % kMostRunning].compare_exchange_strong(
       own, 0, std::memory_order_release, std::memory_order_relaxed);
+}
+
+void CollectiveLog::end(int64_t sequence) {
+  clear_running(sequence, EndsWith::kEnd);
+  clear_running(sequence, EndsWith::kExchange);
   if (sequence == sequence_.load(std::memory_order_relaxed)) {
     events_->show_as(latest_line_, EventKind::kCollectiveEnd);
   }
@@ -74,7 +85,7 @@ CollectiveRecord CollectiveLog::latest() const {
 std::optional<int64_t> CollectiveLog::oldest_running() const {
   std::optional<int64_t> oldest;
   for (const auto& running : running_) {
-    const int64_t number = running.load(std::memory_order_acquire);
+    const int64_t number = running.load(std::memory_order_acquire) / 2;
     if (number != 0 && number < oldest.value_or(number + 1)) oldest = number;
   }
   return oldest;
@@ -82,6 +93,7 @@ std::optional<int64_t> CollectiveLog::oldest_running() const {
 
 void CollectiveLog::enter(std::string_view activity) {
   if (depth_.fetch_add(1, std::memory_order_relaxed) > 0) return;
+  if (activity_line_ == EventStream::kNoLine) return;  // leave() would not know what has ended
   Event span(EventKind::kSpanBegin, activity);
   span.group = group_;
   events_->show(activity_line_, span);
@@ -97,21 +109,26 @@ void CollectiveLog::leave() {
   events_->emit(span);
 }
 
-int CollectiveLog::begin_exchange() {
+CollectiveLog::Exchange CollectiveLog::begin_exchange() {
   Event wait;
-  events_->read_line(latest_line_, wait);
+  if (!events_->read_line(latest_line_, wait)) {
+    wait = Event();  // whoever had the line before may have left something
+    wait.number = sequence_.load(std::memory_order_relaxed);
+  }
   wait.kind = EventKind::kWaitBegin;
   wait.group = group_;
   const int line = events_->open_line();
   events_->show(line, wait);
   events_->emit(wait);
-  return line;
+  return {.line = line, .number = wait.number};
 }
 
-void CollectiveLog::end_exchange(int line) {
-  events_->close_line(line);
+void CollectiveLog::end_exchange(const Exchange& exchange) {
+  events_->close_line(exchange.line);
+  clear_running(exchange.number, EndsWith::kExchange);
   Event ended(EventKind::kWaitEnd);
   ended.group = group_;
+  ended.number = exchange.number;
   events_->emit(ended);
 }
 

@@ -37,19 +37,28 @@ inline Event operation_event(std::string_view name) {
 // that makes the collectives and those of a backend, read by any; takes no lock.
 class CollectiveLog {
  public:
-  explicit CollectiveLog(std::shared_ptr<EventStream> events);
+  enum class Board { kTwoLines, kNone };
+  // What one rank does alone needs no lines of the board: nobody asks for it.
+  explicit CollectiveLog(std::shared_ptr<EventStream> events, Board board = Board::kTwoLines);
   ~CollectiveLog();
   CollectiveLog(const CollectiveLog&) = delete;
   CollectiveLog& operator=(const CollectiveLog&) = delete;
 
   // Whether the board had room for it. If not, latest() knows nothing.
-  bool is_shown() const { return latest_line_ != EventStream::kNoLine; }
+  bool is_shown() const {
+    return latest_line_ != EventStream::kNoLine && activity_line_ != EventStream::kNoLine;
+  }
   EventStream& events() const { return *events_; }
   uint16_t group() const { return group_; }
 
+  // Says in the stream what the group is called, by which its events are found on other ranks.
+  void tell_name(std::string_view name);
+
+  enum class EndsWith { kEnd, kExchange };
   // Starts the next collective, which may go on while others begin. `operation` has the text;
-  // returned is the event with its number and the text that latest() will have.
-  Event begin(Event operation);
+  // returned is the event with its number and the text that latest() will have. One that ends with
+  // its exchange counts as running no longer than that, though end() may come much later.
+  Event begin(Event operation, EndsWith ends_with = EndsWith::kEnd);
   void end(int64_t sequence);
   CollectiveRecord latest() const;
   // The number of the oldest that has not ended; nothing if all have.
@@ -62,10 +71,19 @@ class CollectiveLog {
 
   // Around each exchange that a backend has started for the latest collective: a line of the board,
   // by which any reader sees since when this rank waits, and for what. To be given back.
-  int begin_exchange();
-  void end_exchange(int line);
+  struct Exchange {
+    int line = EventStream::kNoLine;
+    int64_t number = 0;  // of the collective; 0: of none
+  };
+  Exchange begin_exchange();
+  void end_exchange(const Exchange& exchange);
 
  private:
+  static int64_t running_word(int64_t number, EndsWith ends_with) {
+    return 2 * number + (ends_with == EndsWith::kExchange ? 1 : 0);
+  }
+  void clear_running(int64_t number, EndsWith ends_with);
+
   // Those that run; more than these are a program that never waits, and the oldest are forgotten.
   static constexpr size_t kMostRunning = 64;
 
@@ -75,7 +93,7 @@ class CollectiveLog {
   const int activity_line_;
   std::atomic<int64_t> sequence_{0};
   std::atomic<int> depth_{0};                                 // of activities
-  std::array<std::atomic<int64_t>, kMostRunning> running_{};  // by number modulo its size; 0: none
+  std::array<std::atomic<int64_t>, kMostRunning> running_{};  // words, by number; 0: none
 };
 
 // The exchange of one of `groups` that has been under way for the longest time; nothing while there

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <numeric>
 #include <string_view>
 
 #include "accelerate/errors.h"
 #include "accelerate/process_state.h"
 #include "base/environment.h"
+#include "comm/alarmed_store.h"
 #include "comm/rendezvous.h"
 #include "comm/timeouts.h"
 
@@ -32,6 +34,7 @@ void ignore_broken_pipes() {
 }
 
 constexpr const char* kGroupOfAll = "all";
+constexpr int kSplitWords = 3;  // of a rank in split(): colour, key, whether it has room
 
 }  // namespace
 
@@ -46,6 +49,7 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
       comm::GroupEntry{.name = kGroupOfAll,
                        .ranks = std::move(all),
                        .log = std::make_shared<comm::CollectiveLog>(job_->events)});
+  log().tell_name(entry_->name);
   job_->options = options;
   if (alone()) return;
   ignore_broken_pipes();
@@ -61,24 +65,27 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
   job_->groups->add(entry_);
 }
 
-Communicator::Impl::Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members)
+Communicator::Impl::Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members,
+                         std::shared_ptr<comm::CollectiveLog> log_of_group)
     : rank_(static_cast<int>(std::find(members.begin(), members.end(), job->state.rank()) -
                              members.begin())),
       served_kind_(job->state.device().type()),
       job_(std::move(job)) {
-  entry_ = std::make_shared<comm::GroupEntry>(
-      comm::GroupEntry{.name = std::move(name),
-                       .ranks = std::move(members),
-                       .log = std::make_shared<comm::CollectiveLog>(job_->events)});
-  if (!log().is_shown()) {
-    refuse({.what = "there are too many groups of ranks at once",
-            .where = "split",
-            .hint = "keep the groups that are needed again, and let the others go"});
-  }
+  entry_ = std::make_shared<comm::GroupEntry>(comm::GroupEntry{
+      .name = std::move(name), .ranks = std::move(members), .log = std::move(log_of_group)});
+  log().tell_name(entry_->name);
   if (alone()) return;
-  detail::stamped(*this,
-                  [&] { open(c10::make_intrusive<c10d::PrefixStore>(entry_->name, job_->store)); });
-  job_->groups->add(entry_);
+  job_->groups->add(entry_);  // from here on the watch sees if one of them is lost
+  try {
+    run(comm::operation_event("split"), compat::is_communication_failure, [&] {
+      detail::stamped(*this, [&] {
+        open(c10::make_intrusive<comm::AlarmedStore>(entry_->name, job_->store, job_->alarm));
+      });
+    });
+  } catch (...) {
+    job_->groups->remove(entry_);
+    throw;
+  }
 }
 
 Communicator::Impl::~Impl() { job_->groups->remove(entry_); }
@@ -91,21 +98,36 @@ void Communicator::Impl::open(const c10::intrusive_ptr<c10d::Store>& store) {
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key) {
-  std::vector<int64_t> words{color, key};
+  using comm::CollectiveLog;
+  // Taken before the ranks tell each other who has room.
+  auto log_of_group = std::make_shared<CollectiveLog>(
+      job_->events,
+      alone() || color < 0 ? CollectiveLog::Board::kNone : CollectiveLog::Board::kTwoLines);
+  std::vector<int64_t> words{color, key, log_of_group->is_shown() ? 1 : 0};
   std::vector<int64_t> all = words;
   if (!alone()) {
     at::Tensor own = at::tensor(words, at::kLong);
-    at::Tensor gathered = at::empty({2 * world_size()}, at::kLong);
+    at::Tensor gathered = at::empty({kSplitWords * world_size()}, at::kLong);
     collective(comm::operation_event("split"), own,
                [&] { return host_collectives().all_gather(gathered, own); });
     all.assign(gathered.data_ptr<int64_t>(), gathered.data_ptr<int64_t>() + gathered.numel());
   }
   const int number = ++splits_;
-  if (color < 0) return nullptr;
-  std::vector<std::pair<int64_t, int>> chosen;  // key, rank here
+  std::map<int64_t, std::vector<std::pair<int64_t, int>>> groups;  // by colour: key, rank here
   for (int rank = 0; rank < world_size(); ++rank) {
-    const size_t at = 2 * static_cast<size_t>(rank);
-    if (all[at] == color) chosen.emplace_back(all[at + 1], rank);
+    const size_t at = kSplitWords * static_cast<size_t>(rank);
+    if (all[at] >= 0) groups[all[at]].emplace_back(all[at + 1], rank);
+  }
+  for (const auto& [of_color, ranks] : groups) {
+    for (const auto& [order, rank] : ranks) {
+      const bool has_room = all[kSplitWords * static_cast<size_t>(rank) + 2] != 0;
+      if (!has_room && ranks.size() > 1) refuse_one_more_group(rank);
+    }
+  }
+  if (color < 0) return nullptr;
+  std::vector<std::pair<int64_t, int>>& chosen = groups[color];
+  if (chosen.size() == 1) {
+    log_of_group = std::make_shared<CollectiveLog>(job_->events, CollectiveLog::Board::kNone);
   }
   std::sort(chosen.begin(), chosen.end());
   std::vector<int> members;
@@ -115,7 +137,14 @@ std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key
   }
   return std::make_shared<Impl>(
       job_, entry_->name + '/' + std::to_string(number) + '.' + std::to_string(color),
-      std::move(members));
+      std::move(members), std::move(log_of_group));
+}
+
+void Communicator::Impl::refuse_one_more_group(int rank) const {
+  refuse({.what = "there are too many groups of ranks at once on rank " +
+                  std::to_string(entry_->ranks[static_cast<size_t>(rank)]),
+          .where = "split",
+          .hint = "keep the groups that are needed again, and let the others go"});
 }
 
 std::string Communicator::Impl::among() const {

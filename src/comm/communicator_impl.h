@@ -27,8 +27,9 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   Impl(const ProcessState& state, const ProcessGroupOptions& options,
        std::shared_ptr<EventStream> events);
   // The group of `members`, ranks of the job in their order, of which this is one. Collective over
-  // them. `name` is of no other group of the job.
-  Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members);
+  // them. `name` is of no other group of the job, `log` is shown where there are several.
+  Impl(std::shared_ptr<comm::Job> job, std::string name, std::vector<int> members,
+       std::shared_ptr<comm::CollectiveLog> log);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -42,7 +43,10 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
     try {
       work();
     } catch (const std::exception& error) {
-      if (is_failure(error)) throw_comm_error(begun, error);
+      if (is_failure(error)) throw_comm_error(begun, error);  // others read that it has not ended
+      log().end(begun.number);
+      throw;
+    } catch (...) {
       log().end(begun.number);
       throw;
     }
@@ -59,7 +63,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
     if (job_->options.check_collectives) require_same_on_all_ranks(operation.text());
     if (sample.defined() && sample.numel() == 0) return {};
     require_usable();
-    const Event begun = log().begin(operation);
+    const Event begun = log().begin(operation, comm::CollectiveLog::EndsWith::kExchange);
     device::CollectiveWorkPtr work;
     convert_errors(begun, [&] { work = start(); });
     return Work(std::make_unique<Work::State>(shared_from_this(), begun, std::move(work),
@@ -99,7 +103,8 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   // they are doing. Any thread; several ranks only.
   CommError failure_on_other_thread(const std::string& cause) const;
 
-  // A group of those that give the same colour; null for a negative one. Collective.
+  // A group of those that give the same colour; null for a negative one. Collective. Throws
+  // UsageError on all ranks where one of them has no room for another group.
   std::shared_ptr<Impl> split(int color, int key);
 
   bool alone() const { return entry_->ranks.size() == 1; }
@@ -140,6 +145,9 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
       log().end(begun.number);
       if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) throw;
       throw_refused(begun, error);
+    } catch (...) {
+      log().end(begun.number);
+      throw;
     }
   }
 
@@ -149,6 +157,8 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   // " among ranks 0 and 2"; nothing for the group of all.
   std::string among() const;
   void require_same_on_all_ranks(std::string_view operation);
+  // `rank` is that of this group which has no room.
+  [[noreturn]] void refuse_one_more_group(int rank) const;
   // Throws the CommError of an earlier call, if there was one.
   void require_usable() const;
   [[noreturn]] void throw_refused(const Event& begun, const std::exception& cause) const;

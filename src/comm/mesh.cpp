@@ -69,10 +69,10 @@ class Mesh::Grid {
     const auto found = groups_.find(chosen);
     if (found != groups_.end()) return found->second ? *found->second : ranks_;
     const std::vector<int> members = comm::ranks_on(ranks_.rank(), sizes_, chosen);
-    std::shared_ptr<Communicator>& group = groups_[chosen];  // null: all ranks
-    if (static_cast<int>(members.size()) == ranks_.world_size()) return ranks_;
-    group = ranks_.split(members[0]);
-    return *group;
+    const bool has_all = static_cast<int>(members.size()) == ranks_.world_size();
+    const auto group = has_all ? nullptr : std::shared_ptr<Communicator>(ranks_.split(members[0]));
+    groups_.emplace(chosen, group);
+    return group ? *group : ranks_;
   }
 
  private:
@@ -91,7 +91,7 @@ class Mesh::Grid {
   const std::vector<MeshAxis> axes_;
   std::vector<int> sizes_;
   std::vector<int> coordinates_;
-  std::map<std::vector<bool>, std::shared_ptr<Communicator>> groups_;  // by the axes chosen
+  std::map<std::vector<bool>, std::shared_ptr<Communicator>> groups_;  // by axes; null: all ranks
 };
 
 Mesh::Mesh(Communicator& ranks, std::vector<MeshAxis> axes)

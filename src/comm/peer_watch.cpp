@@ -1,5 +1,6 @@
 #include "comm/peer_watch.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -117,8 +118,9 @@ class PeerWatch::Watcher {
     }
     if (state == StoreState::kQuiet) say_goodbye();
     finish(state);
-    if (state == StoreState::kClosing || state == StoreState::kClosingAfterError ||
-        state == StoreState::kLost) {
+    if (state == StoreState::kClosing) {
+      ring_when_rank_zero_is_missed();
+    } else if (state == StoreState::kClosingAfterError || state == StoreState::kLost) {
       ring_after_grace();
     }
   }
@@ -239,9 +241,9 @@ class PeerWatch::Watcher {
   // Until there are enough newer ones.
   void keep_offer(const std::string& key, const std::string& stored) {
     constexpr size_t kMostOffers = 16;
-    offers_.push_back(key);
+    offers_.emplace_back(key, stored);
     if (offers_.size() <= kMostOffers) return;
-    store_->deleteKey(offers_.front());
+    store_->deleteKey(offers_.front().first);
     offers_.pop_front();
   }
 
@@ -435,6 +437,30 @@ class PeerWatch::Watcher {
       const std::lock_guard lock(mutex_);
       diagnosis_ = std::move(diagnosis);
       answered_.notify_all();
+    }
+    alarm_->ring(kEndedByWatch);
+  }
+
+  // Rank 0 has left in peace, which concerns the groups that it is in: once one of them has waited
+  // for it for kGrace.
+  void ring_when_rank_zero_is_missed() {
+    std::optional<Clock::time_point> missed_since;
+    for (;;) {
+      const auto groups = groups_->all();
+      const bool is_missed = std::any_of(groups.begin(), groups.end(), [](const auto& group) {
+        const std::vector<int>& ranks = group->ranks;
+        return std::find(ranks.begin(), ranks.end(), 0) != ranks.end() &&
+               group->log->oldest_running();
+      });
+      if (!is_missed) {
+        missed_since.reset();
+      } else if (!missed_since) {
+        missed_since = Clock::now();
+      } else if (Clock::now() - *missed_since >= kGrace) {
+        break;
+      }
+      std::unique_lock lock(mutex_);
+      if (wake_.wait_for(lock, kPollInterval, [this] { return stopping_; })) return;
     }
     alarm_->ring(kEndedByWatch);
   }

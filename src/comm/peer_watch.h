@@ -29,8 +29,9 @@ struct FirstValue {
 // any more; but the libraries below do not always notice (a send of Gloo may hang). So the watch
 // rings the alarm of this rank when the first failing rank has found out who is to blame; when a
 // collective still runs kGrace after a rank has gone (its lifeline closed), which makes this rank
-// the first to fail; and kGrace after rank 0 and the store have gone. The grace is for what a rank
-// sent before it left: it may still be on its way.
+// the first to fail; kGrace after rank 0, and the store, were lost; and when a collective that
+// needs rank 0 still runs kGrace after it has left. The grace is for what a rank sent before it
+// left: it may still be on its way.
 //
 // All talk with the store happens on that thread: a store that does not answer (rank 0 stopped)
 // can hold it up, but never the user's thread.

@@ -85,8 +85,10 @@ GroupBackends open_backends(const c10::intrusive_ptr<c10d::Store>& store, const 
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
+    alarm.require_silence();  // it says more than a connection that it has closed
     throw_not_connected(error.what_without_backtrace());
   } catch (const std::exception& error) {
+    alarm.require_silence();
     throw_not_connected(error.what());
   }
 }

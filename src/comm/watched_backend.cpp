@@ -77,8 +77,10 @@ class PendingWorks {
     std::exception_ptr why;
     {
       const std::lock_guard lock(mutex_);
-      pending_.emplace(work.get(), Pending{work, log_->begin_exchange()});
       why = why_;
+      Pending& pending = pending_[work.get()];
+      pending.work = work;
+      if (!why) pending.exchange = log_->begin_exchange();
     }
     if (!why) return;
     abort();  // the alarm rang while the work was being started, and may not have come that far
@@ -133,12 +135,12 @@ class PendingWorks {
  private:
   struct Pending {
     WatchedWorkPtr work;
-    std::optional<int> line;  // in the log, while somebody waits for it
+    std::optional<CollectiveLog::Exchange> exchange;  // while somebody waits for it
   };
 
   void end_exchange(Pending& pending) {
-    if (pending.line) log_->end_exchange(*pending.line);
-    pending.line.reset();
+    if (pending.exchange) log_->end_exchange(*pending.exchange);
+    pending.exchange.reset();
   }
 
   mutable std::mutex mutex_;  // guards what follows
@@ -160,7 +162,7 @@ class WatchedBackend final : public c10d::Backend {
       : c10d::Backend(inner->getRank(), inner->getSize()),
         inner_(std::move(inner)),
         works_(std::make_shared<PendingWorks>(std::move(abort), std::move(log))) {
-    alarm.listen([weak = std::weak_ptr(works_)](const std::exception_ptr& why) {
+    registration_ = alarm.listen([weak = std::weak_ptr(works_)](const std::exception_ptr& why) {
       if (const auto works = weak.lock()) works->end(why);
     });
   }
@@ -243,6 +245,7 @@ class WatchedBackend final : public c10d::Backend {
 
   c10::intrusive_ptr<c10d::Backend> inner_;
   const std::shared_ptr<PendingWorks> works_;
+  Alarm::Registration registration_;
 };
 
 }  // namespace

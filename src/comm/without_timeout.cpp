@@ -84,7 +84,7 @@ class Heartbeat {
   CommError error({.what = "the work of " + name + " failed: " + failure.info.what,
                    .where = "without_timeout",
                    .hint = "see the message of " + name});
-  error.set_rank(ranks.rank(), ranks.world_size());
+  detail::stamp(error, ranks);
   throw error;
 }
 

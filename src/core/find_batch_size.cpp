@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "accelerate/communicator.h"
+#include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/memory.h"
@@ -38,7 +39,7 @@ std::string outcome_of(const std::exception_ptr& error) {
 // With the rank, where there are several.
 template <class E>
 [[noreturn]] void throw_on_rank(const Communicator* ranks, E error) {
-  if (ranks != nullptr) error.set_rank(ranks->rank(), ranks->world_size());
+  if (ranks != nullptr) detail::stamp(error, *ranks);
   throw error;
 }
 
@@ -106,7 +107,7 @@ bool BatchSizeSearch::succeeded(const std::exception_ptr& error) {
     const auto lost = std::ranges::find(outcomes, kLostPeer);
     if (lost == outcomes.end()) return true;
     if (error) std::rethrow_exception(error);
-    blame(lost - outcomes.begin());
+    blame(ranks->global_ranks()[static_cast<size_t>(lost - outcomes.begin())]);
   }
   const int64_t smaller = options_.reduce(batch_size_);
   if (smaller >= batch_size_) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/alarm.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {
@@ -16,6 +17,26 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 struct Together : Ranks {};
+
+TEST(Fields, HoldAnyBytes) {
+  const std::vector<std::string> texts{std::string("a\0b", 3), "", "3:c"};
+  EXPECT_EQ(comm::from_fields(comm::to_fields(texts)), texts);
+  EXPECT_THAT(comm::from_fields(""), ElementsAre());
+}
+
+TEST(Alarms, CallThoseWhoStillListen) {
+  comm::Alarm alarm;
+  int calls = 0;
+  const auto count = [&](const std::exception_ptr&) { ++calls; };
+  const auto held = alarm.listen(count);
+  (void)alarm.listen(count);
+  EXPECT_NO_THROW(alarm.require_silence());
+  alarm.ring("gone");
+  EXPECT_EQ(calls, 1);
+  const auto late = alarm.listen(count);
+  EXPECT_EQ(calls, 2);
+  EXPECT_ANY_THROW(alarm.require_silence());
+}
 
 // What `action` throws as E, whole.
 template <class E, class Action>

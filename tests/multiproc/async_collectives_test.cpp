@@ -189,13 +189,16 @@ TEST_F(AsyncCollectives, EachThatWaitsForALostPeerNamesItselfAndThePeer) {
                  .rendezvous_timeout = std::chrono::seconds(50),
                  .cuda_backend = CudaBackend::kGloo});
     group.comm.barrier();
-    rank.reach(1);
-    if (rank.rank == 1) pause();
+    if (rank.rank == 1) {
+      rank.reach(1);
+      pause();
+    }
     at::Tensor one = torch::ones({3}, test_device());
     at::Tensor other = torch::ones({1 << 16}, test_device());
     Work first = group.comm.all_reduce_async(one);
     Work second = group.comm.broadcast_async(other, 1);
     EXPECT_FALSE(first.done());
+    rank.reach(1);
     const auto error_of_wait = [](Work& work) -> std::string {
       try {
         work.wait();

@@ -1,11 +1,16 @@
 // Groups of a part of the ranks, by colour and by the axes of a mesh.
+#include <accelerate/find_batch_size.h>
 #include <accelerate/mesh.h>
+#include <accelerate/process_control.h>
 
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "comm/activity.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {
@@ -101,17 +106,167 @@ TEST_F(SplitGroups, ErrorsInAPartNameTheRanksOfTheJob) {
   });
 }
 
-TEST_F(SplitGroups, TooManyAtOnceAreRefused) {
+// What `action` throws as CommError; "" if nothing.
+template <class Action>
+std::string comm_error(Action action) {
+  try {
+    action();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(SplitGroups, WhatAPartDoesTogetherNamesTheRanksOfTheJob) {
+  run(3, [](const Rank& rank) {
+    Group group;
+    const auto part = group.comm.split(rank.rank == 0 ? 0 : 1);
+    if (rank.rank == 0) return;
+    const auto fail_on_last = [&] {
+      if (rank.rank == 2) throw CommError({.what = "disk full"});
+    };
+    const std::string work = comm_error([&] { without_timeout(*part, fail_on_last); });
+    const std::string search = comm_error([&] {
+      (void)find_executable_batch_size(
+          [&](int64_t size) {
+            fail_on_last();
+            return size;
+          },
+          {.starting_batch_size = 4, .communicator = part.get()});
+    });
+    if (rank.rank == 2) return;
+    EXPECT_THAT(work, AllOf(HasSubstr("[rank 1 of 3]"), HasSubstr("the work of rank 2 failed")));
+    EXPECT_THAT(search, AllOf(HasSubstr("[rank 1 of 3]"), HasSubstr("rank 2 failed with batch")));
+  });
+}
+
+// No line of the board is free while one lives.
+class FullBoard {
+ public:
+  explicit FullBoard(Communicator& ranks) : events_(comm::events_of(ranks)) {
+    for (int line = events_->open_line(); line != EventStream::kNoLine;) {
+      lines_.push_back(line);
+      line = events_->open_line();
+    }
+  }
+  ~FullBoard() {
+    for (const int line : lines_) events_->close_line(line);
+  }
+  FullBoard(const FullBoard&) = delete;
+  FullBoard& operator=(const FullBoard&) = delete;
+
+ private:
+  const std::shared_ptr<EventStream> events_;
+  std::vector<int> lines_;
+};
+
+TEST_F(SplitGroups, OneRankWithoutRoomRefusesAnotherGroupOnAllRanks) {
+  run(3, [](const Rank& rank) {
+    Group group;
+    auto full = rank.rank == 1 ? std::make_unique<FullBoard>(group.comm) : nullptr;
+    EXPECT_THAT(group_usage_error([&] { (void)group.comm.split(rank.rank == 2 ? -1 : 0); }),
+                AllOf(HasSubstr("there are too many groups of ranks at once on rank 1"),
+                      HasSubstr("[rank " + std::to_string(rank.rank) + " of 3]")));
+    EXPECT_EQ(group.comm.split(rank.rank)->world_size(), 1);  // needs no room
+    full.reset();
+    EXPECT_EQ(group.comm.split(0)->world_size(), 3);
+  });
+}
+
+TEST_F(SplitGroups, GroupsOfOneRankNeedNoRoom) {
   run(1, [](const Rank&) {
     Group group;
     std::vector<std::shared_ptr<Communicator>> groups;
+    for (int i = 0; i < 200; ++i) groups.push_back(group.comm.split(0));
+    EXPECT_TRUE(same(sum_over(*groups.back(), 3), torch::full({1}, 3, test_device())));
+  });
+}
+
+TEST_F(SplitGroups, APlaneThatCouldNotBeOpenedIsOpenedLater) {
+  run(4, [](const Rank& rank) {
+    Group group;
+    Mesh mesh(group.comm, {{"dp", 2}, {"cp", 1}, {"tp", 2}});
+    auto full = rank.rank == 1 ? std::make_unique<FullBoard>(group.comm) : nullptr;
     EXPECT_THAT(group_usage_error([&] {
-                  for (int i = 0; i < 100; ++i) groups.push_back(group.comm.split(0));
+                  (void)mesh.plane({"cp", "tp"});
                 }),
-                HasSubstr("there are too many groups of ranks at once"));
-    EXPECT_GT(groups.size(), 50U);
-    groups.clear();
-    EXPECT_NE(group.comm.split(0), nullptr);
+                HasSubstr("too many groups"));
+    full.reset();
+    EXPECT_EQ(mesh.plane({"cp", "tp"}).world_size(), 2);
+  });
+}
+
+// Rank 2 tells what split() asks for and never comes to open the group.
+TEST_F(SplitGroups, ARankThatIsLostWhileAGroupOpensIsNoticedSoon) {
+  spawn(3, [](const Rank& rank) {
+    Group group({.timeout = std::chrono::minutes(10),
+                 .rendezvous_timeout = std::chrono::seconds(50),
+                 .cuda_backend = CudaBackend::kGloo});
+    if (rank.rank == 2) {
+      (void)group.comm.all_gather(torch::tensor({0, 0, 1}, torch::kLong));
+      rank.reach(1);
+      for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
+    (void)group.comm.split(0);
+  });
+  ASSERT_TRUE(wait_for_stage(2, 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // the others have it, too
+  kill_rank(2, SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(exit_code_of(rank), kExitCommError);
+    EXPECT_THAT(error_of(rank), AllOf(HasSubstr("#1 split failed"),
+                                      HasSubstr("rank 2 did not arrive: its process has ended")));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+}
+
+// Longer than the peer watch waits before it ends what a rank that has gone leaves behind.
+constexpr std::chrono::seconds kLongerThanGrace{5};
+
+TEST_F(SplitGroups, RankZeroMayLeaveAGroupThatItIsNotInAlone) {
+  run(3, [&](const Rank& rank) {
+    std::shared_ptr<Communicator> part;
+    {
+      Group group;
+      part = group.comm.split(rank.rank == 0 ? -1 : 0);
+    }
+    if (rank.rank == 0) return;
+    const auto end = std::chrono::steady_clock::now() + kLongerThanGrace;
+    at::Tensor going_on = torch::ones({1});
+    while (going_on.item<float>() > 0) {
+      going_on.fill_(std::chrono::steady_clock::now() < end ? 1 : 0);
+      part->all_reduce(going_on);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+}
+
+TEST_F(SplitGroups, AWorkThatHasEndedNeedsNobodyThoughItWasNotWaitedFor) {
+  run(3, [&](const Rank& rank) {
+    Group group;
+    const auto part = group.comm.split(rank.rank == 1 ? -1 : 0);
+    at::Tensor sum = torch::ones({4});
+    Work work = group.comm.all_reduce_async(sum);
+    if (rank.rank == 1) return work.wait();
+    std::this_thread::sleep_for(kLongerThanGrace);
+    part->barrier();
+    work.wait();
+    EXPECT_TRUE(same(sum, torch::full({4}, 3.0F)));
+  });
+}
+
+TEST_F(SplitGroups, EventsSayWhatAGroupIsCalledOnAllItsRanks) {
+  run(3, [&](const Rank& rank) {
+    Group group;
+    EventStream::Reader reader(comm::events_of(group.comm));
+    (void)group.comm.split(-1);
+    const auto part = group.comm.split(rank.rank == 1 ? 1 : 0);
+    std::vector<std::string> names;
+    for (Event event; reader.next(event);) {
+      if (event.kind == EventKind::kGroupOpened) names.emplace_back(event.text());
+    }
+    EXPECT_THAT(names, ElementsAre(rank.rank == 1 ? "all/2.1" : "all/2.0"));
   });
 }
 
@@ -164,7 +319,7 @@ TEST_F(SplitGroups, ARankThatDoesNotComeIsNamedByItsGroupAlone) {
   EXPECT_EQ(exit_code_of(2), kExitCommError);
   EXPECT_THAT(error_of(2),
               HasSubstr("all_reduce sum Float[2] among ranks 1 and 2 failed: rank 1 did "
-                        "not arrive, its last was #1 broadcast from 0 Float[2] "
+                        "not arrive, its last was #2 broadcast from 0 Float[2] "
                         "(finished)"));
 }
 

@@ -79,7 +79,8 @@ void check_agreement(ModelTask task, const PretrainedOptions& options) {
       *options.broadcast, agreement_of(task, options), [](const comm::RankDifference& difference) {
         return ErrorInfo{.what = "rank " + std::to_string(difference.rank) +
                                  " loads the model for another task, with other options or on "
-                                 "another kind of device than rank 0",
+                                 "another kind of device than rank " +
+                                 std::to_string(difference.first_rank),
                          .where = "from_pretrained()",
                          .hint = "give all ranks the same, or leave broadcast out"};
       });
@@ -110,9 +111,10 @@ LoadedModel receive_model(ModelTask task, const json& description,
                    .mismatched_keys = texts("mismatched"),
                    .message = text("message")};
   if (get_state_dict(*loaded.model).keys() != tensors) {
-    throw UsageError({.what = "the model that this rank makes has other tensors than that of rank "
-                              "0",
-                      .hint = "register the same architectures on all ranks"});
+    throw UsageError(
+        {.what = "the model that this rank makes has other tensors than that of rank " +
+                 std::to_string(options.broadcast->global_ranks()[0]),
+         .hint = "register the same architectures on all ranks"});
   }
   // The values come from rank 0; the random numbers are drawn all the same, so that the generators
   // of the ranks stay together.

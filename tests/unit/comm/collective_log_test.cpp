@@ -65,11 +65,11 @@ TEST_F(CollectiveLogs, AWaitKeepsTheNameOfItsCollectiveAndCountsForItsGroupAlone
   CollectiveLog other(events);
   const std::vector<uint16_t> own{log.group()};
   EXPECT_FALSE(oldest_wait(*events, own));
-  const int of_other = other.begin_exchange();
+  const auto of_other = other.begin_exchange();
   (void)log.begin(operation_event("all_reduce"));
-  const int first = log.begin_exchange();
+  const auto first = log.begin_exchange();
   (void)log.begin(operation_event("broadcast"));
-  const int second = log.begin_exchange();
+  const auto second = log.begin_exchange();
   ASSERT_TRUE(oldest_wait(*events, own));
   EXPECT_EQ(oldest_wait(*events, own)->text(), "all_reduce");
   EXPECT_EQ(oldest_wait(*events, own)->number, 1);
@@ -79,6 +79,46 @@ TEST_F(CollectiveLogs, AWaitKeepsTheNameOfItsCollectiveAndCountsForItsGroupAlone
   EXPECT_FALSE(oldest_wait(*events, own));
   EXPECT_TRUE(oldest_wait(*events, {other.group()}));
   other.end_exchange(of_other);
+}
+
+TEST_F(CollectiveLogs, TheEndOfAWaitHasTheNumberOfItsCollective) {
+  EventStream::Reader reader(events);
+  (void)log.begin(operation_event("first"));
+  const auto first = log.begin_exchange();
+  (void)log.begin(operation_event("second"));
+  log.end_exchange(first);
+  std::vector<int64_t> numbers;
+  for (Event event; reader.next(event);) {
+    if (event.kind == EventKind::kWaitEnd) numbers.push_back(event.number);
+  }
+  EXPECT_THAT(numbers, testing::ElementsAre(1));
+}
+
+TEST_F(CollectiveLogs, AWaitBeforeTheFirstCollectiveShowsNothingOfAnotherGroup) {
+  {
+    CollectiveLog gone(events);
+    (void)gone.begin(operation_event("theirs"));
+    (void)gone.begin(operation_event("theirs"));
+  }
+  CollectiveLog fresh(events);  // has the lines of the one before
+  const auto exchange = fresh.begin_exchange();
+  EXPECT_EQ(exchange.number, 0);
+  EXPECT_EQ(oldest_wait(*events, {fresh.group()})->text(), "");
+  fresh.end_exchange(exchange);
+}
+
+TEST_F(CollectiveLogs, WhatEndsWithItsExchangeRunsNoLonger) {
+  const int64_t number =
+      log.begin(operation_event("all_reduce"), CollectiveLog::EndsWith::kExchange).number;
+  const auto exchange = log.begin_exchange();
+  EXPECT_EQ(log.oldest_running(), number);
+  log.end_exchange(exchange);
+  EXPECT_EQ(log.oldest_running(), std::nullopt);
+  const int64_t whole = log.begin(operation_event("backward")).number;
+  log.end_exchange(log.begin_exchange());
+  EXPECT_EQ(log.oldest_running(), whole);
+  log.end(whole);
+  EXPECT_EQ(log.oldest_running(), std::nullopt);
 }
 
 TEST_F(CollectiveLogs, ARecordIsReadAsItWasWrittenOnOneLine) {
