@@ -25,9 +25,10 @@ struct BiasGelu : FirstOrderFunction<BiasGelu> {
 
   static variable_list gradients(AutogradContext* context, const variable_list& upstream) {
     const auto saved = context->get_saved_variables();
-    auto found = kernels_for(saved[0])->gelu_backward(for_kernels(upstream[0]), saved[0], saved[1],
-                                                      context->saved_data["tanh"].toBool(),
-                                                      gradient_sum_of(saved[1]));
+    const bool wants_bias = saved[1].defined() && context->needs_input_grad(1);
+    auto found = kernels_for(saved[0])->gelu_backward(
+        for_kernels(upstream[0]), saved[0], saved[1], context->saved_data["tanh"].toBool(),
+        wants_bias ? gradient_sum_of(saved[1]) : device::ColumnSum{});
     return {found[0], found[1], at::Tensor()};
   }
 };

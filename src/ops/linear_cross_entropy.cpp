@@ -111,11 +111,11 @@ struct LinearCrossEntropy : FirstOrderFunction<LinearCrossEntropy> {
     const auto saved = context->get_saved_variables();
     const at::Tensor scale = upstream[0] * saved[3];
     variable_list result(9);
-    if (saved[1].defined()) {
+    if (saved[1].defined() && context->needs_input_grad(0)) {
       result[0] = at::empty_like(saved[1]);
       scale_into(result[0], saved[1], scale, false);
     }
-    if (saved[2].defined()) {
+    if (saved[2].defined() && context->needs_input_grad(1)) {
       at::Tensor own = float_gradient_of(saved[0]);
       if (own.defined()) note_write(own);
       result[1] = own.defined() ? at::Tensor() : at::empty_like(saved[0]);

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 
+#include <array>
+
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
 #include "ops/first_order_function.h"
@@ -47,10 +49,17 @@ struct ResidualNorm : FirstOrderFunction<ResidualNorm> {
     const at::Tensor grad_output =
         upstream[0].defined() ? for_kernels(upstream[0]) : at::zeros_like(sum);
     const at::Tensor grad_sum = upstream.size() > 1 ? for_kernels(upstream[1]) : at::Tensor();
-    auto found = kernels_for(sum)->norm_backward(
-        grad_output, grad_sum, sum, weight, saved[4], saved[5],
-        {gradient_sum_of(weight), gradient_sum_of(saved[2]), gradient_sum_of(saved[3])});
     const bool residual = context->saved_data["residual"].toBool();
+    // Inputs are counted without those that are missing; the branch comes before the weight.
+    size_t input = residual ? 2 : 1;
+    const auto next_sum = [&](const at::Tensor& parameter) {
+      if (!parameter.defined() || !context->needs_input_grad(input++)) return device::ColumnSum{};
+      return gradient_sum_of(parameter);
+    };
+    const std::array<device::ColumnSum, 3> sums{next_sum(weight), next_sum(saved[2]),
+                                                next_sum(saved[3])};
+    auto found = kernels_for(sum)->norm_backward(grad_output, grad_sum, sum, weight, saved[4],
+                                                 saved[5], sums);
     return {residual ? found[0] : at::Tensor(),
             found[0],
             found[1],

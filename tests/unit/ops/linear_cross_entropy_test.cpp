@@ -117,6 +117,16 @@ TEST_F(LinearCrossEntropyTest, AGradientInFloat32IsAddedToInPlace) {
   EXPECT_GT((gradient - 1).abs().max().item<double>(), 1e-3);
 }
 
+TEST_F(LinearCrossEntropyTest, APassThatDoesNotReachTheWeightLeavesItsGradientAlone) {
+  const at::Tensor rows = torch::randn({5, 8}).to(at::kBFloat16).to(test_device()).requires_grad_();
+  at::Tensor table = torch::randn({6, 8}).to(at::kBFloat16).to(test_device()).requires_grad_();
+  table.mutable_grad() = torch::ones({6, 8}).to(test_device());
+  const at::Tensor target = torch::randint(6, {5}).to(test_device());
+  const auto found = torch::autograd::grad({linear_cross_entropy(rows, table, target)}, {rows});
+  EXPECT_GT(found[0].abs().max().item<double>(), 0);
+  EXPECT_TRUE(table.grad().eq(1).all().item<bool>());
+}
+
 TEST_F(LinearCrossEntropyTest, RefusesTargetsThatAreNotOneIntegerForEachRow) {
   const at::Tensor rows = torch::randn({5, 8});
   EXPECT_THROW(linear_cross_entropy(rows, rows, torch::zeros({5})), UsageError);

@@ -200,6 +200,40 @@ TEST_F(OpsTest, GeluTakesTheBiasOfTheLayerBefore) {
   }
 }
 
+// Kernels add to gradients in float32 by themselves, which autograd does not see.
+TEST_F(OpsTest, APassThatDoesNotReachAParameterLeavesItsGradientAlone) {
+  const auto value = [](at::IntArrayRef shape) {
+    return torch::randn(shape).to(at::kBFloat16).to(test_device()).requires_grad_();
+  };
+  const auto row = [&] {
+    at::Tensor parameter = value({64});
+    parameter.mutable_grad() = torch::ones({64}).to(test_device());
+    return parameter;
+  };
+  const at::Tensor residual = value({4, 64}), branch = value({4, 64});
+  const at::Tensor weight = row(), bias = row(), branch_bias = row();
+  const std::vector<Operation> operations{
+      [&](const Tensors&) {
+        return Tensors{
+            std::get<1>(residual_layer_norm(residual, branch, weight, bias, 1e-5, branch_bias))};
+      },
+      [&](const Tensors&) { return Tensors{layer_norm(branch, weight, bias)}; },
+      [&](const Tensors&) { return Tensors{gelu(branch, bias)}; }};
+  for (const Operation& operation : operations) {
+    torch::autograd::grad({operation({})[0].square().sum()}, {branch});
+    for (const at::Tensor& parameter : {weight, bias, branch_bias}) {
+      EXPECT_TRUE(parameter.grad().eq(1).all().item<bool>());
+    }
+    // One of several.
+    torch::autograd::grad({operation({})[0].square().sum()}, {bias}, {}, {}, false,
+                          /*allow_unused=*/true);
+    for (const at::Tensor& parameter : {weight, branch_bias}) {
+      EXPECT_TRUE(parameter.grad().eq(1).all().item<bool>());
+    }
+    bias.mutable_grad().fill_(1);
+  }
+}
+
 TEST_F(OpsTest, SwigluGatesTheSecondHalfByTheFirst) {
   for (const auto type : kTypes) {
     for (const int64_t width : {64, 10}) {
