@@ -126,11 +126,13 @@ void Accelerator::write_model(const torch::nn::Module& module, const std::filesy
   impl_->stamped([&] {
     Communicator& ranks = *impl_->communicator;
     const comm::Activity activity(ranks, "save_model");
+    impl_->optimizers->drop_expired();  // the strategy looks at the rest
     checkpoint::agree(ranks, [&] {
       impl_->checks->before_save("save_model");
       impl_->strategy->require_sound("save_model");
     });
-    impl_->strategy->before_save("save_model");
+    checkpoint::agree(ranks, [&] { impl_->strategy->before_save("save_model"); },
+                      {.keep_own = true});
     const auto write = [&] {
       if (impl_->keeper->is_writer()) accelerate::save_model(module, folder, options);
     };

@@ -88,6 +88,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     require_not_null(module, "a model");
     if (place && impl_->options.device_placement) impl_->strategy->place(*module, device());
   });
+  impl_->optimizers->drop_expired();  // models give those of the rest their parameters back
   std::erase_if(impl_->models, [](const auto& entry) {
     if (entry.strategy->usable()) return false;
     entry.strategy->release();  // its hooks on the parameters would get in the way of new ones

@@ -244,7 +244,8 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
     training.strategy->require_sound("save_state");
     if (options.async) saver_.prepare();
   });
-  training.strategy->before_save("save_state");
+  checkpoint::agree(*ranks_, [&] { training.strategy->before_save("save_state"); },
+                    {.keep_own = true});
   settle_last_save();
   if (options.async) background_ranks();
   auto job = std::make_shared<checkpoint::SaveJob>(
@@ -291,16 +292,22 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
 
   checkpoint::StateParts parts;  // random generators last, schedulers before their optimizers
   parts.push_back(checkpoint::objects_part(objects_));
-  const auto entry_of = [&training](const torch::nn::Module& module) -> const PreparedModule& {
-    return *std::ranges::find_if(training.models, [&](const PreparedModule& entry) {
+  // Nothing for a module that a hook has put there.
+  const auto entry_of = [&training](const torch::nn::Module& module) -> const PreparedModule* {
+    const auto found = std::ranges::find_if(training.models, [&](const PreparedModule& entry) {
       return entry.module.get() == &module;
     });
+    return found == training.models.end() ? nullptr : &*found;
   };
-  parts.push_back(checkpoint::load_models(
-      std::move(models), all_are_here,
-      {.tensors = [entry_of](const auto& module) { return exact_state(entry_of(module)); },
-       .loaded =
-           [entry_of](const auto& module) { entry_of(module).strategy->masters_changed(); }}));
+  const auto tensors_of = [entry_of](const torch::nn::Module& module) {
+    const PreparedModule* entry = entry_of(module);
+    return entry != nullptr ? exact_state(*entry) : get_state_dict(module);
+  };
+  const auto when_loaded = [entry_of](const torch::nn::Module& module) {
+    if (const PreparedModule* entry = entry_of(module)) entry->strategy->masters_changed();
+  };
+  parts.push_back(checkpoint::load_models(std::move(models), all_are_here,
+                                          {.tensors = tensors_of, .loaded = when_loaded}));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
                                               optimizers_elsewhere(), state_.rank()));

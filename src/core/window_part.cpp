@@ -108,7 +108,7 @@ class WindowPart final : public checkpoint::StatePart {
   void exchange(const Together& together) override {
     for (size_t i = 0; i < training_.models.size(); ++i) {
       const auto& model = training_.models[i];
-      set_gradients(*model.module, {});
+      set_gradients(model, {});
       ExchangeMemory* memory = model.strategy->exchange_memory();
       if (memory == nullptr) continue;
       const ExchangeState state = exchange_state(i);
@@ -133,9 +133,9 @@ class WindowPart final : public checkpoint::StatePart {
       for (const at::Tensor& parameter : prepared.parameters()) parameter.mutable_grad().reset();
     }
     for (size_t i = 0; i < training_.models.size(); ++i) {
-      torch::nn::Module& module = *training_.models[i].module;
-      if (i < own_.gradients.size()) set_gradients(module, own_.gradients[i]);
-      if (i < own_.buffers.size()) set_buffers(module, own_.buffers[i]);
+      const PreparedModule& model = training_.models[i];
+      if (i < own_.gradients.size()) set_gradients(model, own_.gradients[i]);
+      if (i < own_.buffers.size()) set_buffers(*model.module, own_.buffers[i]);
     }
     if (training_.gradients_replaced) training_.gradients_replaced();
   }
@@ -264,15 +264,27 @@ class WindowPart final : public checkpoint::StatePart {
                            .hint = "prepare the model that was saved"});
   }
 
-  static void set_gradients(torch::nn::Module& module, const Tensors& gradients) {
-    for (auto& item : module.named_parameters()) {
+  // That of the parameter's exact values. A parameter in half precision may have a gradient in
+  // float32, and a sum of micro-batches is not rounded on its way.
+  static at::ScalarType gradient_type(const at::Tensor& gradient, const at::Tensor& parameter,
+                                      const ModelStrategy& strategy) {
+    const at::ScalarType own = parameter.scalar_type();
+    const bool is_half = own == at::kHalf || own == at::kBFloat16;
+    if (is_half && gradient.scalar_type() == at::kFloat) return at::kFloat;
+    return strategy.master_of(parameter).scalar_type();
+  }
+
+  static void set_gradients(const PreparedModule& model, const Tensors& gradients) {
+    for (auto& item : model.module->named_parameters()) {
       const at::Tensor& parameter = item.value();
       const auto found = gradients.find(item.key());
       if (found == gradients.end()) {
         parameter.mutable_grad().reset();
       } else {
-        parameter.mutable_grad() = found->second.to(parameter.device(), parameter.scalar_type(),
-                                                    /*non_blocking=*/false, /*copy=*/true);
+        const at::Tensor& gradient = found->second;
+        parameter.mutable_grad() =
+            gradient.to(parameter.device(), gradient_type(gradient, parameter, *model.strategy),
+                        /*non_blocking=*/false, /*copy=*/true);
       }
     }
   }

@@ -24,7 +24,11 @@ at::Tensor Strategy::grad_norm(at::TensorList parameters, const ClipNormOptions&
 
 at::Tensor Strategy::clip_grad_norm_(at::TensorList parameters, double max_norm,
                                      const ClipNormOptions& options) {
-  return accelerate::clip_grad_norm_(parameters, max_norm, options);
+  // A bound that it refuses; nothing is computed or asked of other ranks then.
+  if (!(max_norm >= 0)) return accelerate::clip_grad_norm_(parameters, max_norm, options);
+  at::Tensor norm = grad_norm(parameters, options);
+  clip_grads_with_norm_(parameters, max_norm, norm);
+  return norm;
 }
 
 void Strategy::clip_grad_value_(at::TensorList parameters, double clip_value) {

@@ -225,7 +225,14 @@ SavedOptimizerState::SavedOptimizerState(TorchValue archive, size_t number,
   }
   for (int rank = 0; reader.is_ours() && rank < reader.saved_world_size(); ++rank) {
     const std::string name = pieces_file(rank);
-    if (!reader.has(name)) continue;
+    if (!reader.has(name)) {
+      if (absent_file_.empty()) absent_file_ = name;
+      continue;
+    }
+    if (rank == reader.rank() && reader.saved_world_size() == reader.world_size()) {
+      has_own_file_ = true;
+    }
+    has_files_ = true;
     const SafetensorsFile file(reader.file(name));
     for (const files::PartRecord& part : reader.parts(name)) {
       const auto parsed = parse_piece_name(part.name);
@@ -245,6 +252,14 @@ SavedOptimizerState::SavedOptimizerState(TorchValue archive, size_t number,
       }
     }
   }
+}
+
+void SavedOptimizerState::require_stateless(size_t parameter, const std::string& where) const {
+  // On as many ranks as saved it, what this one needs is what it has written.
+  if (!has_files_ || absent_file_.empty() || has_own_file_) return;
+  refuse_pieces("the state of parameter " + std::to_string(parameter) +
+                    " is in none of the files that are here, and " + absent_file_ + " is missing",
+                where, "load it where the files of all ranks are");
 }
 
 at::Tensor SavedOptimizerState::elements(size_t parameter, const std::string& name,
@@ -270,6 +285,13 @@ at::Tensor SavedOptimizerState::elements(size_t parameter, const std::string& na
     // Several ranks may keep the same.
     const auto is_same = [&](const Piece* other) { return other->box == piece.box; };
     if (std::ranges::any_of(used, is_same)) continue;
+    // Else the count below would not show what is missing.
+    const auto overlaps = [&](const Piece* other) {
+      return common_box(other->box, piece.box).numel() > 0;
+    };
+    if (std::ranges::any_of(used, overlaps)) {
+      refuse_pieces("the pieces of " + subject() + " overlap", where, "load another checkpoint");
+    }
     used.push_back(&piece);
     const TensorBox common = common_box(piece.box, box);
     if (common.numel() == 0) continue;
@@ -299,7 +321,10 @@ TorchValue SavedOptimizerState::state_for(const LaidOutOptimizer& target,
     std::optional<TorchValue> step;
     for (const ParameterPiece& piece : pieces) {
       const auto found = states_.find(piece.parameter);
-      if (found == states_.end()) continue;
+      if (found == states_.end()) {
+        require_stateless(piece.parameter, where);
+        continue;
+      }
       for (const auto& [name, field] : found->second) {
         if (name == kStepField) {
           if (!step) step = field.whole;

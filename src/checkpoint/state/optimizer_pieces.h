@@ -60,11 +60,17 @@ class SavedOptimizerState {
   };
   using Fields = std::map<std::string, Field>;
 
+  // Throws CheckpointError if a parameter that has no state here may have some in a file that is
+  // missing.
+  void require_stateless(size_t parameter, const std::string& where) const;
   at::Tensor elements(size_t parameter, const std::string& name, const Field& field,
                       const at::Tensor& own, const TensorBox& box, const std::string& where) const;
 
   TorchValue archive_;
   std::map<size_t, Fields> states_;  // by parameter
+  std::string absent_file_;          // the first, of a rank that has written pieces
+  bool has_files_ = false;
+  bool has_own_file_ = false;  // that of this rank, on as many ranks as saved it
 };
 
 std::string pieces_file(int rank);

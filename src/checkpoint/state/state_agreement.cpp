@@ -14,6 +14,7 @@ void agree(Communicator& ranks, const std::function<void()>& work,
            const AgreementOptions& options) {
   comm::together(ranks, work,
                  {.without_timeout = options.takes_long,
+                  .keep_own = options.keep_own,
                   .take_back = options.take_back,
                   .retell = throw_of_checkpoint});
 }

@@ -12,6 +12,8 @@ struct AgreementOptions {
   // Reading and writing may outlast the timeout of the group: see without_timeout(). The work must
   // not talk to other ranks then.
   bool takes_long = false;
+  // For work that compares ranks: those that failed throw their own error.
+  bool keep_own = false;
   // Run on all ranks before any of them throws.
   std::function<void()> take_back{};
 };

@@ -61,6 +61,7 @@ class OptimizersPart final : public StatePart {
     for (const PreparedOptimizer& optimizer : optimizers_) steps.push_back(optimizer.step_count());
     snapshot.facts()[kSteps] = steps;
     TensorsFile pieces;
+    bool has_layout = false;
     for (size_t i = 0; i < with_files_.size(); ++i) {
       const PreparedOptimizer& prepared = optimizers_[with_files_[i]];
       const std::string name = numbered_file(kOptimizerStem, i, kOptimizerExtension);
@@ -69,11 +70,13 @@ class OptimizersPart final : public StatePart {
         if (snapshot.writes_shared_files()) snapshot.add(name, state_of(with_files_[i]));
         continue;
       }
+      has_layout = true;
       const TorchValue state = state_of(with_files_[i]);
       if (snapshot.writes_shared_files()) snapshot.add(name, groups_by_parameters(state, *layout));
       add_pieces(state, i, {prepared.optimizer(), prepared.parameters(), *layout}, pieces);
     }
-    if (!pieces.tensors.is_empty()) snapshot.add(pieces_file(rank_), std::move(pieces));
+    // Without tensors too: whoever loads it knows by that that the rank had none.
+    if (has_layout) snapshot.add(pieces_file(rank_), std::move(pieces));
   }
 
   void check(StateReader& reader) override {
