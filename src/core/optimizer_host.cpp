@@ -1,19 +1,26 @@
 #include "core/optimizer_host.h"
 
 #include "device/device_backend.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 
 bool TrainingOptimizerHost::run_update(torch::optim::Optimizer& optimizer,
                                        const std::function<void()>& update) {
-  return updates_->step(optimizer, update);
+  const bool is_made = updates_->step(optimizer, update);
+  if (is_made) steps_->count();
+  return is_made;
 }
 
 bool TrainingOptimizerHost::run_update_on_device(
     torch::optim::Optimizer& optimizer,
     const std::function<void(const at::Tensor& found_inf)>& update,
     std::function<void(bool skipped)> ended) {
-  return updates_->step_on_device(optimizer, update, std::move(ended));
+  return updates_->step_on_device(optimizer, update,
+                                  [steps = steps_, ended = std::move(ended)](bool skipped) {
+                                    if (!skipped) steps->count();
+                                    ended(skipped);
+                                  });
 }
 
 void TrainingOptimizerHost::settle() {
@@ -38,11 +45,16 @@ void TrainingOptimizerHost::stepped(const torch::optim::Optimizer& optimizer,
                                     const std::vector<at::Tensor>& parameters) {
   window_->used(parameters);
   checks_->own_steps().forget(optimizer);
+  if (device::ReplayActions::current() != nullptr) return;  // the replays are the steps
   const c10::Device device = state_.device();
   device::device_backend(device.type()).end_of_step(device);
+  if (!updates_) steps_->count();  // those of scaled losses are counted where they are made
+}
+
+void TrainingOptimizerHost::Steps::count() {
   Event step(EventKind::kStep);
-  step.number = ++steps_;
-  events_->emit(step);
+  step.number = ++made;
+  events->emit(step);
 }
 
 }  // namespace accelerate

@@ -28,7 +28,7 @@ class TrainingOptimizerHost final : public OptimizerHost {
         window_(std::move(window)),
         updates_(std::move(updates)),
         checks_(std::move(checks)),
-        events_(std::move(events)) {}
+        steps_(std::make_shared<Steps>(std::move(events))) {}
 
   int rank() const override { return state_.rank(); }
   int world_size() const override { return state_.world_size(); }
@@ -55,8 +55,15 @@ class TrainingOptimizerHost final : public OptimizerHost {
   std::shared_ptr<GradientWindow> window_;
   std::shared_ptr<ScaledUpdates> updates_;
   std::shared_ptr<TrainingChecks> checks_;
-  std::shared_ptr<EventStream> events_;
-  int64_t steps_ = 0;  // of all these optimizers
+  // Of all these optimizers. An update on a device is counted when it is known how it ended.
+  struct Steps {
+    explicit Steps(std::shared_ptr<EventStream> to) : events(std::move(to)) {}
+    void count();
+
+    const std::shared_ptr<EventStream> events;
+    int64_t made = 0;
+  };
+  const std::shared_ptr<Steps> steps_;
 };
 
 }  // namespace accelerate

@@ -2,10 +2,12 @@
 #include <accelerate/accelerator.h>
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "comm/activity.h"
+#include "device/replay_actions.h"
 #include "multiproc/state_folder.h"
 #include "support/ranks.h"
 
@@ -57,6 +59,48 @@ TEST_F(TrainingEvents, StepsAreCountedOverAllOptimizers) {
     }
     EXPECT_THAT(texts_of(reader, {EventKind::kStep}),
                 ElementsAre("step 1", "step 2", "step 3", "step 4"));
+  });
+}
+
+TEST_F(TrainingEvents, StepsThatWereSkippedOrRecordedAreNotCounted) {
+  run(1, [](const Rank&) {
+    AcceleratorOptions options = cpu_options();
+    options.mixed_precision = "fp16";
+    Accelerator accelerator(options);
+    torch::nn::Linear net(2, 1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    EventStream::Reader reader(comm::events_of(accelerator.communicator()));
+    for (const float factor : {std::numeric_limits<float>::infinity(), 1.0F}) {
+      accelerator.backward(model(torch::ones({1, 2})).sum() * factor);
+      optimizer.step();
+      EXPECT_EQ(optimizer.step_was_skipped(), factor != 1.0F);
+      optimizer.zero_grad();
+    }
+    EXPECT_THAT(texts_of(reader, {EventKind::kStep}), ElementsAre("step 1"));
+  });
+  run(1, [](const Rank&) {
+    Accelerator accelerator(cpu_options());
+    torch::nn::Linear net(2, 1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    EventStream::Reader reader(comm::events_of(accelerator.communicator()));
+    const device::KeptGradients as_before_a_recording;
+    const auto pass = [&, &model = model] {
+      accelerator.backward(model(torch::ones({1, 2})).sum());
+    };
+    pass();
+    optimizer.step();
+    optimizer.zero_grad();
+    device::ReplayActions actions;
+    pass();
+    {
+      const device::ReplayActions::Scope recording(actions);
+      optimizer.step();
+    }
+    EXPECT_THAT(texts_of(reader, {EventKind::kStep}), ElementsAre("step 1"));
+    actions.run_after();
+    EXPECT_THAT(texts_of(reader, {EventKind::kStep}), ElementsAre("step 2"));
   });
 }
 
