@@ -76,8 +76,8 @@ TEST_F(Relay, TextOfTheWorkerWhoseBarStandsInTheTerminalGoesAboveTheBar) {
   text.consume("hello\nhalf");
   EXPECT_EQ(output(), "\r10%|=  |\r\x1b[Jhello\n\r10%|=  |");
   bar.consume("\r20%|== |");
-  text.consume(" a line\n");
-  EXPECT_EQ(output(), "\r20%|== |\r\x1b[Jhalf a line\n\r20%|== |");
+  text.consume(" a line\r\n");  // as it comes from a terminal
+  EXPECT_EQ(output(), "\r20%|== |\r\x1b[Jhalf a line\r\n\r20%|== |");
   text.consume("rest");
   bar.consume("\r30%|===|\n");
   EXPECT_EQ(output(), "\r30%|===|\nrest");

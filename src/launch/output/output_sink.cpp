@@ -71,7 +71,12 @@ void OutputSink::enqueue_live(std::string_view bytes) {
 
 bool OutputSink::is_text_beside_bar(std::string_view bytes) const {
   const bool has_bar = live_line_.starts_with('\r') && live_line_ != kWipeBelow;
-  return has_bar && bytes.find_first_of("\r\x1b") == std::string_view::npos;
+  if (!has_bar || bytes.find('\x1b') != std::string_view::npos) return false;
+  // A terminal makes \r\n of the end of a line.
+  for (size_t at = bytes.find('\r'); at != std::string_view::npos; at = bytes.find('\r', at + 1)) {
+    if (!bytes.substr(at + 1).starts_with('\n')) return false;
+  }
+  return true;
 }
 
 void OutputSink::enqueue_above_bar(std::string_view text) {
