@@ -34,8 +34,8 @@ inline std::optional<at::Tensor> optional_of(const at::Tensor& tensor) {
 // Whether autograd will want a gradient of `tensor`.
 bool wants_gradient(const at::Tensor& tensor);
 
-// A kernel writes to `tensor`, which libtorch does not see: counts it, for those who track gradients
-// by their version.
+// A kernel writes to `tensor`, which libtorch does not see: counts it, for those who track
+// gradients by their version.
 void note_write(const at::Tensor& tensor);
 
 // The dense float32 gradient of a leaf in half precision, to which a backward pass adds by itself;
