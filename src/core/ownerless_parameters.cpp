@@ -32,6 +32,7 @@ const std::vector<at::Tensor>& OwnerlessParameters::parameters(const PreparedMod
     for (const at::Tensor& own : prepared.parameters()) held.insert(own.unsafeGetTensorImpl());
   }
   size_t position = 0;
+  std::unordered_set<const void*> had_optimizer;
   for (const auto& [module, strategy] : models) {
     Model model{.position = position++};
     const std::vector<at::Tensor> all = module->parameters();
@@ -39,8 +40,13 @@ const std::vector<at::Tensor>& OwnerlessParameters::parameters(const PreparedMod
       if (!held.contains(parameter.unsafeGetTensorImpl())) model.parameters.push_back(parameter);
     }
     parameters_.insert(parameters_.end(), model.parameters.begin(), model.parameters.end());
-    if (!all.empty() && model.parameters.size() == all.size()) models_.push_back(std::move(model));
+    if (model.parameters.size() < all.size() || had_optimizer_.contains(strategy.get())) {
+      had_optimizer.insert(strategy.get());
+    } else if (!all.empty()) {
+      models_.push_back(std::move(model));
+    }
   }
+  had_optimizer_ = std::move(had_optimizer);
   return parameters_;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <unordered_set>
 #include <vector>
 
 #include "core/prepared_models.h"
@@ -22,7 +23,7 @@ class OwnerlessParameters {
   void warn_once(bool is_scaled);
 
  private:
-  // A model without any prepared optimizer.
+  // A model that has never had a prepared optimizer. One that had may still hold gradients of then.
   struct Model {
     size_t position = 0;  // among the prepared ones
     std::vector<at::Tensor> parameters{};
@@ -31,6 +32,7 @@ class OwnerlessParameters {
   std::vector<const void*> seen_;  // changes where the rest may
   std::vector<at::Tensor> parameters_;
   std::vector<Model> models_;
+  std::unordered_set<const void*> had_optimizer_;  // strategies of prepared models
   bool warned_ = false;
 };
 

@@ -171,16 +171,25 @@ void FlatUnit::settle_clip() {
   gradient_.mul_((clip.max_norm / (clip.norm + 1e-6)).clamp_max(1.0));
 }
 
+bool FlatUnit::update_clips() const {
+  const auto is_there = [](const auto& user) { return !user.expired(); };
+  // One of several would take the factor for all.
+  return update_clips_ && std::ranges::count_if(users_, is_there) == 1;
+}
+
 void FlatUnit::masters_to_values() {
   passed_ = false;
   if (!masters_.defined()) return;
   const at::NoGradGuard no_grad;
   values_.copy_(masters_);
+  // What was written to parameters before is overwritten.
+  for (size_t i = 0; i < parameters_.size(); ++i) versions_[i] = parameters_[i]._version();
 }
 
 void FlatUnit::require_in_place(const char* where) const {
   const auto* begin_of_all = static_cast<const char*>(values_.const_data_ptr());
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].numel() == 0) continue;
     if (parameters_[i].const_data_ptr() == begin_of_all + begin(i) * values_.element_size())
       continue;
     throw UsageError({.what = "parameter '" + names_[i] +
@@ -227,6 +236,7 @@ void FlatUnit::release() {
   if (std::exchange(released_, true)) return;
   const at::NoGradGuard no_grad;
   clip_ = {};
+  adopt_changed_values();
   for (size_t i = 0; i < master_parts_.size(); ++i) {
     const at::Tensor gradient = parameters_[i].grad();
     parameters_[i].mutable_grad().reset();

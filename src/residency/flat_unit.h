@@ -96,7 +96,7 @@ class FlatUnit {
   bool has_clip() const { return clip_.norm.defined(); }
   // Whether the one update of all parameters makes it, so that it may be deferred.
   void set_update_clips(bool clips) { update_clips_ = clips; }
-  bool update_clips() const { return update_clips_; }
+  bool update_clips() const;
 
   // --- values and masters ---
 

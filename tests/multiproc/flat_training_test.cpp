@@ -146,6 +146,46 @@ TEST_F(FlatTraining, GradientsTravelWhileThePassStillRuns) {
   });
 }
 
+// On rank 1 the second model leaves out a layer, so its gradients are complete later than those of
+// the first, in another order than on rank 0.
+TEST_F(FlatTraining, ModelsThatShareAPassAreAveragedInOneOrder) {
+  run(2, [](const Rank&) {
+    AcceleratorOptions options = with_flat({.dtype = at::kFloat});
+    options.ddp.bucket_cap_mb = 1e-5;  // each parameter by itself
+    Accelerator accelerator(options);
+    const auto net = [] {
+      torch::manual_seed(5);
+      return torch::nn::Sequential(torch::nn::Linear(3, 3), torch::nn::Linear(3, 3));
+    };
+    const int rank = accelerator.process_index();
+    const auto loss = [&](torch::nn::Sequential& first, torch::nn::Sequential& second) {
+      const at::Tensor input = at::full({2, 3}, rank + 1.0, accelerator.device());
+      const at::Tensor between = first->forward(input);
+      return (rank == 0 ? second->forward(between)
+                        : second->ptr<torch::nn::LinearImpl>(1)->forward(between))
+          .square()
+          .sum();
+    };
+    torch::nn::Sequential plain_first = net(), plain_second = net();
+    plain_first->to(accelerator.device());
+    plain_second->to(accelerator.device());
+    loss(plain_first, plain_second).backward();
+
+    torch::nn::Sequential first = net(), second = net();
+    auto [model, other] = accelerator.prepare(first, second);
+    accelerator.backward(loss(first, second));
+    for (const auto& [own, expected] :
+         {std::pair(first, plain_first), std::pair(second, plain_second)}) {
+      for (size_t i = 0; i < own->parameters().size(); ++i) {
+        at::Tensor mean = expected->parameters()[i].grad();
+        if (!mean.defined()) mean = at::zeros_like(expected->parameters()[i]);
+        accelerator.communicator().all_reduce(mean, ReduceOp::kMean);
+        EXPECT_TRUE(at::allclose(own->parameters()[i].grad(), mean)) << i;
+      }
+    }
+  });
+}
+
 TEST_F(FlatTraining, CapturedStepsExchangeAsTheyAre) {
   run(2, [](const Rank& rank) {
     AcceleratorOptions options = with_flat({.dtype = at::kFloat}, 2);

@@ -20,7 +20,10 @@ namespace {
 // An optimizer that was not prepared leaves no trace on what it changes.
 bool values_follow_masters(const residency::FlatUnit& unit) {
   if (!unit.masters().defined()) return true;
-  return at::equal(unit.values(), unit.masters().to(unit.values().scalar_type()));
+  // By bits: what is not a number equals nothing, not even itself.
+  const at::ScalarType bits = unit.values().element_size() == 4 ? at::kInt : at::kShort;
+  return at::equal(unit.values().view(bits),
+                   unit.masters().to(unit.values().scalar_type()).view(bits));
 }
 
 }  // namespace
@@ -86,9 +89,10 @@ void FlatModel::before_backward(const at::Tensor& /*loss*/) {
   require_same_trainable_set();
   unit_->settle_clip();
   unit_->put_gradients_back();
-  reduces_ = reducer_ != nullptr && (averages() || std::exchange(sync_next_, false));
-  in_backward_ = true;
-  if (reduces_) reducer_->arm();
+  const bool is_asked_for = std::exchange(sync_next_, false);
+  reduces_ = reducer_ != nullptr && (averages() || is_asked_for);
+  in_backward_ = reducer_ != nullptr;
+  if (reduces_) reducer_->arm(is_alone_);
 }
 
 void FlatModel::after_backward() {

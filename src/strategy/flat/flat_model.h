@@ -42,6 +42,9 @@ class FlatModel final : public ModelStrategy {
   // Null on one process, and once it was released.
   const UnitReducer* reducer() const { return reducer_.get(); }
 
+  // Whether the next pass reaches no other model that averages its gradients.
+  void set_alone(bool is_alone) { is_alone_ = is_alone; }
+
   // Throws UsageError if gradients of a pass that bypassed Accelerator::backward() are there, and
   // were not meant to stay on this rank. `where` is what the user called.
   void require_no_local_pass(const char* where) const;
@@ -70,6 +73,7 @@ class FlatModel final : public ModelStrategy {
   std::atomic<bool> local_gradients_ = false;  // of this rank alone
   bool local_is_meant_ = false;
   bool sync_next_ = false;
+  bool is_alone_ = true;
   bool in_backward_ = false;  // stays where a pass threw
   bool reduces_ = false;      // the pass that runs
   bool buffers_changed_ = false;

@@ -102,8 +102,11 @@ std::unique_ptr<OptimizerStrategy> FlatStrategy::prepare_optimizer(
       });
 }
 
-void FlatStrategy::before_backward(const BackwardCall& /*call*/) {
-  for (const auto& unit : units()) unit->mirror_dropped_gradients();
+void FlatStrategy::before_backward(const BackwardCall& call) {
+  for (const auto& model : live(*models_)) {
+    model->unit()->mirror_dropped_gradients();
+    model->set_alone(call.models.size() == 1);
+  }
 }
 
 void FlatStrategy::settle_clips() const {

@@ -60,10 +60,11 @@ void UnitReducer::hold_hooks(bool held) {
   if (held) make_hooks();
 }
 
-void UnitReducer::arm() {
+void UnitReducer::arm(bool overlaps) {
   if (!holds_hooks_) make_hooks();  // on the nodes of this pass
   const std::lock_guard lock(mutex_);
   armed_ = true;
+  overlaps_ = overlaps;
   reached_ = came_late_ = false;
   sent_ = overlapped_ = 0;
   under_way_.clear();
@@ -89,6 +90,7 @@ void UnitReducer::came(size_t parameter) {
   if (came_[parameter]) return;
   came_[parameter] = true;
   --ranges_[own].missing;
+  if (!overlaps_) return;
   while (sent_ < ranges_.size() && ranges_[sent_].missing == 0) send(ranges_[sent_++]);
 }
 

@@ -34,8 +34,10 @@ class UnitReducer {
   // that are recorded as graphs need nodes of their own, which `held` false lets them make; passes
   // that bypass the accelerator are then not seen.
   void hold_hooks(bool held);
-  // Before a pass whose gradients are to be averaged, with all that are there already.
-  void arm();
+  // Before a pass whose gradients are to be averaged, with all that are there already. Without
+  // `overlaps` all are sent by finish(): units that share a pass send in the order of these calls,
+  // since their gradients may come in another order on another rank.
+  void arm(bool overlaps);
   // After it, on the same thread. Returns false, and exchanges nothing, if it reached no parameter:
   // on all ranks alike. Throws UsageError if a gradient came after its range was sent, CommError as
   // collectives do.
@@ -65,6 +67,7 @@ class UnitReducer {
 
   std::mutex mutex_;  // of what follows: passes have threads of their own
   bool armed_ = false;
+  bool overlaps_ = true;
   bool reached_ = false;
   std::vector<bool> came_;  // by parameter
   size_t sent_ = 0;         // ranges

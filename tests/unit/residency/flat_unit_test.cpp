@@ -201,6 +201,29 @@ TEST(FlatUnitTest, ValuesThatWereWrittenInPlaceAreTakenOver) {
   EXPECT_TRUE(torch::equal(unit->master(0), other));
 }
 
+// 1/3 is not exact in bfloat16: rounded masters would show.
+TEST(FlatUnitTest, MastersThatWereLoadedReplaceWhatWasWrittenBefore) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  const torch::NoGradGuard no_grad;
+  net->second->bias.fill_(0.75);
+  unit->masters().fill_(1.0 / 3);
+  unit->masters_to_values();
+  unit->refresh("test");
+  EXPECT_EQ(unit->master(*unit->find(net->second->bias)).sum().item<float>(), 1.0F);
+}
+
+TEST(FlatUnitTest, ReleasedParametersHaveWhatWasWrittenLast) {
+  UnitNet net = unit_net();
+  const auto unit = unit_of(*net);
+  {
+    const torch::NoGradGuard no_grad;
+    net->second->bias.fill_(0.75);
+  }
+  unit->release();
+  EXPECT_EQ(net->second->bias.sum().item<float>(), 2.25F);
+}
+
 TEST(FlatUnitTest, AModuleThatHasLeftTheVectorIsNoticed) {
   UnitNet net = unit_net();
   const auto unit = unit_of(*net);
