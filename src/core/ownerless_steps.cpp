@@ -40,7 +40,7 @@ void OwnerlessSteps::note(const std::vector<at::Tensor>& parameters, GradientSta
   // From the last on: those next to the loss hardly ever have a gradient of zeros.
   for (size_t i = parameters.size(); i-- > 0 && notes_.size() < kMostNotedParameters;) {
     const at::Tensor& parameter = parameters[i];
-    const at::Tensor gradient = parameter.grad();
+    const at::Tensor& gradient = parameter.grad();
     if (!can_be_noted(parameter, gradient)) continue;
     if (!notes_.empty() && notes_[0].parameter.device() != parameter.device()) continue;
     notes_.push_back({.parameter = parameter,

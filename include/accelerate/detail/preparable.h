@@ -228,7 +228,7 @@ template <class T>
 auto adopt_torch_loader(T&& object) {
   auto loader = shared_object(std::forward<T>(object));
   using Loader = typename decltype(loader)::element_type;
-  static_assert(!shards_itself<Loader>,
+  static_assert(!kShardsItself<Loader>,
                 "accelerate: this loader's sampler shares the samples between the ranks, and "
                 "prepare() would share what is left once more; use torch::data::samplers::"
                 "RandomSampler or SequentialSampler of all samples");

@@ -109,9 +109,9 @@ std::true_type is_distributed_sampler(const torch::data::samplers::DistributedSa
 std::false_type is_distributed_sampler(const void*);
 // Whether the sampler gives each rank its share itself.
 template <class Loader>
-inline constexpr bool shards_itself = false;
+inline constexpr bool kShardsItself = false;
 template <class Data, class Sampler>
-inline constexpr bool shards_itself<torch::data::StatelessDataLoader<Data, Sampler>> =
+inline constexpr bool kShardsItself<torch::data::StatelessDataLoader<Data, Sampler>> =
     decltype(is_distributed_sampler(static_cast<Sampler*>(nullptr)))::value;
 
 // What a loader keeps where only subclasses may name it; a pointer to such a member then works on

@@ -242,7 +242,8 @@ void UnevenJoin::refuse_for_all(const ErrorInfo& info) {
   try {
     (void)gather_notices(notice(Step::kRefused));
     comm::together(*communicator_, [&] { throw UsageError(info); });
-  } catch (const UsageError&) {            // as told to the others
+  } catch (const UsageError&) {
+    refuse(info);                          // as told to the others
   } catch (const std::exception& error) {  // what this rank has to say counts more
     log(LogLevel::kWarning,
         std::string("the other ranks could not be told why this one leaves a join: ") +
