@@ -13,46 +13,20 @@
 #include "optim/flat_optimizer.h"
 #include "optim/flat_update.h"
 #include "support/test_device.h"
+#include "unit/residency/flat_net.h"
 
 namespace accelerate {
 namespace {
 
 using residency::FlatUnit;
+using test::flat_net;
+using test::FlatNet;
 using test::test_device;
+using test::unit_of;
 using torch::optim::AdamW;
 using torch::optim::AdamWOptions;
 using torch::optim::AdamWParamState;
 using torch::optim::OptimizerParamGroup;
-
-struct StepNetImpl : torch::nn::Module {
-  torch::nn::Linear first{6, 11};
-  torch::nn::Linear second{11, 3};
-  StepNetImpl() {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
-};
-TORCH_MODULE(StepNet);
-
-StepNet step_net() {
-  test_device();
-  torch::manual_seed(5);
-  StepNet net;
-  net->to(test_device());
-  return net;
-}
-
-std::shared_ptr<FlatUnit> flat_unit(const torch::nn::Module& module,
-                                    const FlatOptions& options = {}) {
-  std::vector<at::Tensor> parameters;
-  std::vector<std::string> names;
-  for (const auto& item : module.named_parameters()) {
-    parameters.push_back(item.value());
-    names.push_back(item.key());
-  }
-  return std::make_shared<FlatUnit>(parameters, names, options);
-}
 
 // A group for matrices and one for vectors.
 std::vector<OptimizerParamGroup> two_groups(const torch::nn::Module& module, double decay,
@@ -70,9 +44,9 @@ std::vector<OptimizerParamGroup> two_groups(const torch::nn::Module& module, dou
 
 // An AdamW over a unit, updated in flat vectors on any device.
 struct Trained {
-  explicit Trained(StepNet own, const FlatOptions& options = {}, double decay_of_vectors = 0)
+  explicit Trained(FlatNet own, const FlatOptions& options = {}, double decay_of_vectors = 0)
       : net(std::move(own)),
-        unit(flat_unit(*net, options)),
+        unit(unit_of(*net, options)),
         adamw(two_groups(*net, 0.1, decay_of_vectors), AdamWOptions(1e-2)),
         known(std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit})),
         strategy(adamw, known, nullptr),
@@ -94,7 +68,7 @@ struct Trained {
     }
   }
 
-  StepNet net;
+  FlatNet net;
   std::shared_ptr<FlatUnit> unit;
   AdamW adamw;
   std::shared_ptr<KnownFlatUnits> known;
@@ -111,8 +85,8 @@ at::Tensor row_of(const torch::nn::Module& module) {
 }
 
 TEST(FlatStepTest, AnUpdateIsThatOfAdamWOfTorchInOneKernel) {
-  Trained mine(step_net(), {.dtype = at::kFloat});
-  StepNet theirs = step_net();
+  Trained mine(flat_net(), {.dtype = at::kFloat});
+  FlatNet theirs = flat_net();
   AdamW adamw(two_groups(*theirs, 0.1), AdamWOptions(1e-2));
   for (int i = 0; i < 5; ++i) {
     mine.train(1, i);
@@ -137,17 +111,17 @@ TEST(FlatStepTest, AnUpdateIsThatOfAdamWOfTorchInOneKernel) {
 }
 
 TEST(FlatStepTest, GroupsThatDifferTakeAKernelEach) {
-  Trained two(step_net(), {}, /*decay_of_vectors=*/0.3);
+  Trained two(flat_net(), {}, /*decay_of_vectors=*/0.3);
   two.train(1);
   EXPECT_EQ(two.step.launches(), 2u);
-  Trained rates(step_net());
+  Trained rates(flat_net());
   rates.adamw.param_groups()[1].options().set_lr(5e-3);
   rates.train(1);
   EXPECT_EQ(rates.step.launches(), 2u);
 }
 
 TEST(FlatStepTest, GroupsHoldMastersAndTheUserSeesParameters) {
-  Trained it(step_net());
+  Trained it(flat_net());
   const std::vector<at::Tensor> seen = it.strategy.parameters();
   size_t i = 0;
   for (const auto& group : it.adamw.param_groups()) {
@@ -161,7 +135,7 @@ TEST(FlatStepTest, GroupsHoldMastersAndTheUserSeesParameters) {
 }
 
 TEST(FlatStepTest, MastersKeepWhatHalfPrecisionCannot) {
-  Trained it(step_net());
+  Trained it(flat_net());
   for (auto& group : it.adamw.param_groups()) {
     auto& options = static_cast<AdamWOptions&>(group.options());
     options.lr(1e-6).weight_decay(0);
@@ -175,8 +149,8 @@ TEST(FlatStepTest, MastersKeepWhatHalfPrecisionCannot) {
 }
 
 TEST(FlatStepTest, AClipThatWasDeferredIsPartOfTheUpdate) {
-  Trained deferred(step_net(), {.dtype = at::kFloat});
-  Trained settled(step_net(), {.dtype = at::kFloat});
+  Trained deferred(flat_net(), {.dtype = at::kFloat});
+  Trained settled(flat_net(), {.dtype = at::kFloat});
   for (Trained* it : {&deferred, &settled}) {
     it->unit->gradient().fill_(0.25);
     it->clear_gaps();
@@ -192,7 +166,7 @@ TEST(FlatStepTest, AClipThatWasDeferredIsPartOfTheUpdate) {
 }
 
 TEST(FlatStepTest, AnOverflowLeavesEverythingAsItWas) {
-  Trained it(step_net());
+  Trained it(flat_net());
   it.train(2);
   const at::Tensor masters = it.unit->masters().clone();
   const at::Tensor values = it.unit->values().clone();
@@ -213,9 +187,9 @@ TEST(FlatStepTest, AnOverflowLeavesEverythingAsItWas) {
 }
 
 TEST(FlatStepTest, AStateThatWasReplacedIsTakenOver) {
-  Trained one(step_net());
+  Trained one(flat_net());
   one.train(3);
-  Trained other(step_net());
+  Trained other(flat_net());
   other.unit->masters().copy_(one.unit->masters());
   // As loading does: other tensors, and the same numbers.
   for (size_t i = 0; i < one.unit->parameters().size(); ++i) {
@@ -234,14 +208,14 @@ TEST(FlatStepTest, AStateThatWasReplacedIsTakenOver) {
 }
 
 TEST(FlatStepTest, WhatNoKernelDoesIsLeftToTheMasters) {
-  Trained it(step_net());
+  Trained it(flat_net());
   for (auto& group : it.adamw.param_groups()) {
     static_cast<AdamWOptions&>(group.options()).amsgrad(true);
   }
   it.train(2);
   EXPECT_EQ(it.step.launches(), 0u);
   EXPECT_TRUE(torch::equal(it.unit->values(), it.unit->masters().to(at::kBFloat16)));
-  Trained bare(step_net(), {.masters = false});
+  Trained bare(flat_net(), {.masters = false});
   static_cast<AdamWOptions&>(bare.adamw.param_groups()[0].options()).amsgrad(true);
   EXPECT_THROW(bare.train(1), UsageError);
 }
@@ -251,7 +225,7 @@ TEST(FlatStepTest, WithoutMastersChanceMovesByTheRightAmountOnAverage) {
       std::make_shared<torch::nn::LinearImpl>(torch::nn::LinearOptions(256, 256).bias(false));
   net->to(test_device());
   torch::nn::init::constant_(net->weight, 1.0);
-  const auto unit = flat_unit(*net, {.masters = false, .seed = 3});
+  const auto unit = unit_of(*net, {.masters = false, .seed = 3});
   // 1 - 1e-4 lies between 1 and the next bfloat16 below it.
   AdamW adamw({net->weight}, AdamWOptions(1e-4).weight_decay(0));
   FlatAdamWStep step(adamw, {unit});
@@ -303,8 +277,8 @@ TEST(FlatStepTest, ChanceRoundsUpWhereItsHashSaysSo) {
 }
 
 TEST(FlatStepTest, WithoutMastersOnlyAdamWIsTaken) {
-  StepNet net = step_net();
-  const auto unit = flat_unit(*net, {.masters = false});
+  FlatNet net = flat_net();
+  const auto unit = unit_of(*net, {.masters = false});
   const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
   torch::optim::SGD sgd(net->parameters(), 0.1);
   EXPECT_THROW(FlatOptimizer(sgd, known, nullptr), UsageError);
@@ -312,8 +286,8 @@ TEST(FlatStepTest, WithoutMastersOnlyAdamWIsTaken) {
 
 TEST(FlatStepTest, AnOwnStepOfTheOptimizerReachesTheModel) {
   for (const double momentum : {0.0, 0.9}) {
-    StepNet net = step_net();
-    const auto unit = flat_unit(*net);
+    FlatNet net = flat_net();
+    const auto unit = unit_of(*net);
     const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(momentum));
     const FlatOptimizer strategy(sgd, known, nullptr);
@@ -328,8 +302,8 @@ TEST(FlatStepTest, AnOwnStepOfTheOptimizerReachesTheModel) {
 }
 
 TEST(FlatStepTest, AReleasedUnitGivesTheOptimizerItsParametersBack) {
-  StepNet net = step_net();
-  auto unit = flat_unit(*net);
+  FlatNet net = flat_net();
+  auto unit = unit_of(*net);
   const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
   AdamW adamw(net->parameters(), AdamWOptions(1e-2));
   FlatOptimizer strategy(adamw, known, nullptr);
@@ -343,11 +317,11 @@ TEST(FlatStepTest, AReleasedUnitGivesTheOptimizerItsParametersBack) {
 }
 
 TEST(FlatStepTest, AModelThatCameAfterItsOptimizerIsRefused) {
-  StepNet net = step_net();
+  FlatNet net = flat_net();
   const auto known = std::make_shared<KnownFlatUnits>();
   AdamW adamw(net->parameters(), AdamWOptions(1e-2));
   FlatOptimizer strategy(adamw, known, nullptr);
-  const auto unit = flat_unit(*net);
+  const auto unit = unit_of(*net);
   known->push_back(unit);
   EXPECT_THROW(strategy.before_step(), UsageError);
 }

@@ -11,42 +11,16 @@
 
 #include "compat/gradient_hooks.h"
 #include "support/test_device.h"
+#include "unit/residency/flat_net.h"
 
 namespace accelerate {
 namespace {
 
 using residency::FlatUnit;
+using test::flat_net;
+using test::FlatNet;
 using test::test_device;
-
-struct UnitNetImpl : torch::nn::Module {
-  torch::nn::Linear first{6, 11};
-  torch::nn::Linear second{11, 3};
-  UnitNetImpl() {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
-};
-TORCH_MODULE(UnitNet);
-
-UnitNet unit_net() {
-  test_device();
-  torch::manual_seed(5);
-  UnitNet net;
-  net->to(test_device());
-  return net;
-}
-
-std::unique_ptr<FlatUnit> unit_of(const torch::nn::Module& module,
-                                  const FlatOptions& options = {}) {
-  std::vector<at::Tensor> parameters;
-  std::vector<std::string> names;
-  for (const auto& item : module.named_parameters()) {
-    parameters.push_back(item.value());
-    names.push_back(item.key());
-  }
-  return std::make_unique<FlatUnit>(parameters, names, options);
-}
+using test::unit_of;
 
 at::Tensor unit_input(at::ScalarType type = at::kBFloat16) {
   torch::manual_seed(7);
@@ -75,7 +49,7 @@ TEST(GradientHooks, TellOfParametersWhoseOperationsHandNothingOn) {
 }
 
 TEST(FlatUnitTest, PartsOfTheGradientHaveVersionsOfTheirOwn) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   const int64_t other = unit->gradient_part(1)._version();
   const int64_t own = unit->gradient_part(0)._version();
@@ -87,7 +61,7 @@ TEST(FlatUnitTest, PartsOfTheGradientHaveVersionsOfTheirOwn) {
 }
 
 TEST(FlatUnitTest, PartsHaveStoragesOfTheirOwn) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   std::stringstream plain, flat;
   torch::save(net, plain);
   auto unit = unit_of(*net);
@@ -105,7 +79,7 @@ TEST(FlatUnitTest, PartsHaveStoragesOfTheirOwn) {
 }
 
 TEST(FlatUnitTest, KernelsThatAddToAGradientLeaveATrace) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   const std::vector<int64_t> before{net->first->weight.grad()._version(),
                                     net->first->bias.grad()._version()};
@@ -115,7 +89,7 @@ TEST(FlatUnitTest, KernelsThatAddToAGradientLeaveATrace) {
 }
 
 TEST(FlatUnitTest, ParametersKeepTheirValuesAndBecomePartsOfOneVector) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const std::vector<at::Tensor> parameters = net->parameters();
   std::vector<at::Tensor> before;
   for (const at::Tensor& parameter : parameters) before.push_back(parameter.detach().clone());
@@ -138,14 +112,14 @@ TEST(FlatUnitTest, ParametersKeepTheirValuesAndBecomePartsOfOneVector) {
 }
 
 TEST(FlatUnitTest, Float32NeedsNoMasters) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net, {.dtype = at::kFloat});
   EXPECT_FALSE(unit->masters().defined());
   EXPECT_TRUE(unit->master(0).is_same(unit->parameters()[0]));
 }
 
 TEST(FlatUnitTest, GradientsOfHalfPrecisionAddUpInFloat32) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   const at::Tensor x = unit_input();
   at::Tensor sum = torch::zeros_like(unit->gradient());
@@ -162,7 +136,7 @@ TEST(FlatUnitTest, GradientsOfHalfPrecisionAddUpInFloat32) {
 }
 
 TEST(FlatUnitTest, GradientsThatWereDroppedOrReplacedComeBack) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   unit->gradient().fill_(2);
   net->first->weight.mutable_grad().reset();
@@ -177,7 +151,7 @@ TEST(FlatUnitTest, GradientsThatWereDroppedOrReplacedComeBack) {
 }
 
 TEST(FlatUnitTest, AGradientIsDroppedForTheParameterAndItsMaster) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   unit->master(0).mutable_grad().reset();
   unit->parameters()[1].mutable_grad().reset();
@@ -188,7 +162,7 @@ TEST(FlatUnitTest, AGradientIsDroppedForTheParameterAndItsMaster) {
 }
 
 TEST(FlatUnitTest, ValuesThatWereWrittenInPlaceAreTakenOver) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   const at::Tensor other = unit->master(0).detach().clone();
   {
@@ -203,7 +177,7 @@ TEST(FlatUnitTest, ValuesThatWereWrittenInPlaceAreTakenOver) {
 
 // 1/3 is not exact in bfloat16: rounded masters would show.
 TEST(FlatUnitTest, MastersThatWereLoadedReplaceWhatWasWrittenBefore) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   const torch::NoGradGuard no_grad;
   net->second->bias.fill_(0.75);
@@ -214,7 +188,7 @@ TEST(FlatUnitTest, MastersThatWereLoadedReplaceWhatWasWrittenBefore) {
 }
 
 TEST(FlatUnitTest, ReleasedParametersHaveWhatWasWrittenLast) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   {
     const torch::NoGradGuard no_grad;
@@ -225,7 +199,7 @@ TEST(FlatUnitTest, ReleasedParametersHaveWhatWasWrittenLast) {
 }
 
 TEST(FlatUnitTest, AModuleThatHasLeftTheVectorIsNoticed) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   net->to(at::kDouble);
   try {
@@ -238,7 +212,7 @@ TEST(FlatUnitTest, AModuleThatHasLeftTheVectorIsNoticed) {
 }
 
 TEST(FlatUnitTest, ParametersOfOtherKindsAreRefusedAndLeftAlone) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   net->second->to(at::kDouble);
   const void* memory = net->first->weight.data_ptr();
   EXPECT_THROW(unit_of(*net), UsageError);
@@ -246,7 +220,7 @@ TEST(FlatUnitTest, ParametersOfOtherKindsAreRefusedAndLeftAlone) {
 }
 
 TEST(FlatUnitTest, ReleasedParametersAreTheirMasters) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const at::Tensor before = net->first->weight.detach().clone();
   const auto unit = unit_of(*net);
   const void* masters = unit->masters().data_ptr();
@@ -258,7 +232,7 @@ TEST(FlatUnitTest, ReleasedParametersAreTheirMasters) {
 }
 
 TEST(FlatUnitTest, AClipThatWasLeftToTheUpdateCanBeMadeNow) {
-  UnitNet net = unit_net();
+  FlatNet net = flat_net();
   const auto unit = unit_of(*net);
   unit->gradient_part(0).fill_(2);
   const at::Tensor norm = unit->gradient().norm();
