@@ -14,6 +14,7 @@
 #include "device/replay_actions.h"
 #include "optim/flat_update.h"
 #include "optim/grouped_step.h"
+#include "optim/overflow_watch.h"
 #include "optim/recorded_scalars.h"
 
 namespace accelerate {
@@ -409,12 +410,7 @@ at::Tensor FlatAdamWStep::step(LossClosure closure) {
 }
 
 void FlatAdamWStep::step_unless(const at::Tensor& found_inf) {
-  struct Look {
-    Look(at::Tensor& place, const at::Tensor& found) : place(place) { place = found; }
-    ~Look() { place.reset(); }
-    at::Tensor& place;
-  };
-  const Look look(found_inf_, found_inf);
+  const OverflowWatch watch(found_inf_, found_inf);
   step(nullptr);
 }
 

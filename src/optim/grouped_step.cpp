@@ -12,6 +12,7 @@
 
 #include "accelerate/errors.h"
 #include "device/replay_actions.h"
+#include "optim/overflow_watch.h"
 
 namespace accelerate {
 namespace {
@@ -144,12 +145,7 @@ at::Tensor GroupedStep::step(LossClosure closure) {
 }
 
 void GroupedStep::step_unless(const at::Tensor& found_inf) {
-  struct Look {
-    Look(at::Tensor& place, const at::Tensor& found) : place(place) { place = found; }
-    ~Look() { place.reset(); }
-    at::Tensor& place;
-  };
-  const Look look(found_inf_, found_inf);
+  const OverflowWatch watch(found_inf_, found_inf);
   step(nullptr);
 }
 
