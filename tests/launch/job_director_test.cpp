@@ -67,17 +67,18 @@ class Directing : public ::testing::Test {
   }
   void fail(int machine, int rank, int status, int attempt = 0) {
     director_->handle(machine,
-                      {.kind = Event::Kind::kFailed,
+                      {.kind = MachineReport::Kind::kFailed,
                        .attempt = attempt,
                        .ends = {end_of(rank, status, WorkerFate::kFailed)}},
                       now_);
   }
   void end(int machine, std::vector<WorkerEnd> ends = {}, int attempt = 0) {
     director_->handle(
-        machine, {.kind = Event::Kind::kEnded, .attempt = attempt, .ends = std::move(ends)}, now_);
+        machine, {.kind = MachineReport::Kind::kEnded, .attempt = attempt, .ends = std::move(ends)},
+        now_);
   }
   void signal(int machine, int number) {
-    director_->handle(machine, {.kind = Event::Kind::kSignal, .signal = number}, now_);
+    director_->handle(machine, {.kind = MachineReport::Kind::kSignal, .signal = number}, now_);
   }
 
   MachinePlan plan_;
@@ -170,7 +171,7 @@ TEST_F(Directing, AnotherCauseThatComesToLightLaterIsToldInFull) {
   WorkerEnd observer = end_of(0, 1, WorkerFate::kFailed);
   observer.unasked = true;
   observer.exception = "CommError: rank 1 is gone";
-  director_->handle(0, {.kind = Event::Kind::kFailed, .ends = {observer}}, now_);
+  director_->handle(0, {.kind = MachineReport::Kind::kFailed, .ends = {observer}}, now_);
   director_->handle_time(now_ + JobDirector::kPatienceBeforeWord);
   orders();
   EXPECT_THAT(last_text_, StartsWith("error: rank 0 of 2"));

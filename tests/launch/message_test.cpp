@@ -66,19 +66,20 @@ TEST(Message, DamagedLinesAreReadOrRefusedButDoNoHarm) {
   }
 }
 
-TEST(Message, EventsKeepWhatIsKnownOfAFailure) {
-  Event event{.kind = Event::Kind::kFailed, .attempt = 2, .signal = 0, .ends = {}, .grace = {}};
-  event.ends.push_back({.rank = 5,
-                        .host = "node 1",
-                        .pid = 77,
-                        .wait_status = 256,
-                        .after = std::chrono::milliseconds(1234),
-                        .fate = WorkerFate::kFailed,
-                        .exception = "E: 50% of it",
-                        .last_lines = {"one", "", "three = 3"}});
-  const auto line = Message::decode(event.message().encode());
+TEST(Message, ReportsKeepWhatIsKnownOfAFailure) {
+  MachineReport report{
+      .kind = MachineReport::Kind::kFailed, .attempt = 2, .signal = 0, .ends = {}, .grace = {}};
+  report.ends.push_back({.rank = 5,
+                         .host = "node 1",
+                         .pid = 77,
+                         .wait_status = 256,
+                         .after = std::chrono::milliseconds(1234),
+                         .fate = WorkerFate::kFailed,
+                         .exception = "E: 50% of it",
+                         .last_lines = {"one", "", "three = 3"}});
+  const auto line = Message::decode(report.message().encode());
   ASSERT_TRUE(line);
-  const auto back = Event::from(*line);
+  const auto back = MachineReport::from(*line);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->attempt, 2);
   ASSERT_EQ(back->ends.size(), 1U);
@@ -90,9 +91,9 @@ TEST(Message, EventsKeepWhatIsKnownOfAFailure) {
   EXPECT_THAT(back->ends[0].last_lines, ElementsAre("one", "", "three = 3"));
 }
 
-TEST(Message, OrdersAndEventsAreNotTakenForEachOther) {
-  EXPECT_FALSE(Order::from(Event{}.message()));
-  EXPECT_FALSE(Event::from(Order{}.message()));
+TEST(Message, OrdersAndReportsAreNotTakenForEachOther) {
+  EXPECT_FALSE(Order::from(MachineReport{}.message()));
+  EXPECT_FALSE(MachineReport::from(Order{}.message()));
   EXPECT_FALSE(Order::from(Message("alive")));
 }
 

@@ -16,10 +16,10 @@ using ::testing::UnorderedElementsAre;
 
 using Variables = std::map<std::string, std::string>;
 
-Variables variables_of(const LaunchPlan& plan, int rank,
-                       const WorkerSurroundings& surroundings = {}, const Attempt& attempt = {}) {
+Variables variables_of(const LaunchPlan& plan, int rank, const WorkerContext& context = {},
+                       const Attempt& attempt = {}) {
   Variables variables;
-  for (const std::string& variable : worker_environment(plan, rank, surroundings, attempt)) {
+  for (const std::string& variable : worker_environment(plan, rank, context, attempt)) {
     const size_t equals = variable.find('=');
     const bool is_new =
         variables.emplace(variable.substr(0, equals), variable.substr(equals + 1)).second;
@@ -141,15 +141,15 @@ TEST(WorkerEnvironment, DropsRanksThatOtherLaunchersGave) {
       "TORCHELASTIC_ERROR_FILE",
       "ROLE_RANK",
   };
-  WorkerSurroundings surroundings;
-  for (const std::string& name : foreign) surroundings.inherited.push_back(name + "=5");
-  const Variables variables = variables_of(plan_of(2), 0, surroundings);
+  WorkerContext context;
+  for (const std::string& name : foreign) context.inherited.push_back(name + "=5");
+  const Variables variables = variables_of(plan_of(2), 0, context);
   for (const std::string& name : foreign) EXPECT_THAT(variables, Not(Contains(Key(name))));
 }
 
 TEST(WorkerEnvironment, SharesTheCoresOutUnlessTheUserDecided) {
   EXPECT_THAT(variables_of(plan_of(4), 0, {.cores = 2}), Contains(Pair("OMP_NUM_THREADS", "1")));
-  const WorkerSurroundings user{.inherited = {"OMP_NUM_THREADS=5"}, .cores = 16};
+  const WorkerContext user{.inherited = {"OMP_NUM_THREADS=5"}, .cores = 16};
   EXPECT_THAT(variables_of(plan_of(2), 0, user), Contains(Pair("OMP_NUM_THREADS", "5")));
   LaunchPlan flag = plan_of(2);
   flag.num_cpu_threads_per_process = 3;

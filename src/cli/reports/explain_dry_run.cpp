@@ -18,7 +18,7 @@ namespace {
 using launch::JobPreview;
 using launch::LauncherKind;
 using launch::LaunchPlan;
-using launch::WorkerSurroundings;
+using launch::WorkerContext;
 
 bool is_secret(const std::string& name) {
   constexpr std::array<std::string_view, 4> kParts = {"TOKEN", "KEY", "SECRET", "PASSWORD"};
@@ -65,11 +65,10 @@ std::string remark_on(const std::string& name, const JobPreview& preview) {
 // The variables of a worker that this process does not have alike, a line each.
 std::vector<std::string> variable_lines_of(const JobPreview& preview, const LaunchPlan& plan,
                                            int local_rank) {
-  const WorkerSurroundings surroundings{.inherited = launch::current_environment(),
-                                        .cores = launch::available_cores()};
-  const std::set<std::string> inherited(surroundings.inherited.begin(),
-                                        surroundings.inherited.end());
-  std::vector<std::string> variables = launch::worker_environment(plan, local_rank, surroundings);
+  const WorkerContext context{.inherited = launch::current_environment(),
+                              .cores = launch::available_cores()};
+  const std::set<std::string> inherited(context.inherited.begin(), context.inherited.end());
+  std::vector<std::string> variables = launch::worker_environment(plan, local_rank, context);
   std::sort(variables.begin(), variables.end());
   std::vector<std::string> lines;
   for (const std::string& variable : variables) {

@@ -163,7 +163,7 @@ void JobRunner::start_workers(const Order& order) {
                          .main_address = order.main_address,
                          .main_port = order.main_port,
                          .run_id = run_id_},
-                 GroupSurroundings{sinks_, guard_, inbox_.original_mask()});
+                 GroupContext{sinks_, guard_, inbox_.original_mask()});
   if (!plan_.debug) return;
   const bool starts_ranks = plan_.launcher == LauncherKind::kLocal;
   for (const auto& [rank, pid] : group_->pids()) {
@@ -186,7 +186,7 @@ void JobRunner::report_failed_start(const Error& error) {
                       .wait_status = W_EXITCODE(kCannotStart, 0),
                       .fate = WorkerFate::kFailed,
                       .exception = error.message()};
-  for (const auto kind : {Event::Kind::kFailed, Event::Kind::kEnded}) {
+  for (const auto kind : {MachineReport::Kind::kFailed, MachineReport::Kind::kEnded}) {
     control_.report({.kind = kind, .attempt = attempt_, .ends = {end}});
   }
 }
@@ -280,7 +280,7 @@ void JobRunner::handle_stop_signal(int signal, bool from_terminal) {
     group_->stop(signal, plan_.signal_grace,
                  from_terminal ? Audience::kOtherGroups : Audience::kAll);
   }
-  control_.report({.kind = Event::Kind::kSignal, .attempt = attempt_, .signal = signal});
+  control_.report({.kind = MachineReport::Kind::kSignal, .attempt = attempt_, .signal = signal});
 }
 
 // Ctrl-Z: the workers sleep while we do.
@@ -321,13 +321,13 @@ void JobRunner::report_ends() {
   const WorkerEnd* failed = so_far.first_failure();
   if (failed != nullptr && !reported_failure_ && knows_cause) {
     reported_failure_ = true;
-    control_.report({.kind = Event::Kind::kFailed, .attempt = attempt_, .ends = {*failed}});
+    control_.report({.kind = MachineReport::Kind::kFailed, .attempt = attempt_, .ends = {*failed}});
   }
   if (!group_->all_ended()) return;
-  const Event ended{.kind = Event::Kind::kEnded,
-                    .attempt = attempt_,
-                    .ends = so_far.ends,
-                    .grace = group_->grace()};
+  const MachineReport ended{.kind = MachineReport::Kind::kEnded,
+                            .attempt = attempt_,
+                            .ends = so_far.ends,
+                            .grace = group_->grace()};
   group_.reset();
   control_.report(ended);
 }

@@ -82,10 +82,10 @@ struct WorkerGroup::Worker {
 };
 
 WorkerGroup::WorkerGroup(const MachinePlan& plan, const Attempt& attempt,
-                         const GroupSurroundings& around)
+                         const GroupContext& context)
     : plan_(plan),
       attempt_(attempt),
-      around_(around),
+      context_(context),
       host_(short_host_name()),
       core_shares_(shares_of_plan(plan)) {
   const UniqueFd null_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -94,12 +94,12 @@ WorkerGroup::WorkerGroup(const MachinePlan& plan, const Attempt& attempt,
         {.what = "cannot open /dev/null: " + std::string(std::strerror(errno)),
          .hint = "give the container a /dev, or raise the limit on open files (ulimit -n)"});
   }
-  const WorkerSurroundings surroundings{.inherited = current_environment(),
-                                        .cores = available_cores()};
+  const WorkerContext worker_context{.inherited = current_environment(),
+                                     .cores = available_cores()};
   const int workers = plan.processes_per_machine();
   workers_.reserve(static_cast<size_t>(workers));
   for (int local_rank = 0; local_rank < workers; ++local_rank) {
-    workers_.push_back(start_worker(local_rank, surroundings, null_fd.get()));
+    workers_.push_back(start_worker(local_rank, worker_context, null_fd.get()));
   }
   for (size_t i = 0; i < workers_.size(); ++i) {
     workers_[i].process.confirm_started(command_of(static_cast<int>(i)).front());
@@ -117,8 +117,8 @@ std::vector<cpu_set_t> WorkerGroup::cores_of(int local_rank) const {
   return processor_set(core_shares_[static_cast<size_t>(local_rank)]);
 }
 
-WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
-                                              const WorkerSurroundings& surroundings, int null_fd) {
+WorkerGroup::Worker WorkerGroup::start_worker(int local_rank, const WorkerContext& context,
+                                              int null_fd) {
   const int rank = plan_.machine_rank * plan_.processes_per_machine() + local_rank;
   const int shown = plan_.tee ? plan_.tee->streams_of(local_rank) : Tee::kOut | Tee::kErr;
   auto output = std::make_unique<WorkerOutput>(
@@ -127,7 +127,7 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
                     .prefix = plan_.prefix_output,
                     .shown = {(shown & Tee::kOut) != 0, (shown & Tee::kErr) != 0},
                     .log_folder = log_folder(plan_, attempt_, rank)},
-      around_.sinks);
+      context_.sinks);
   // Only the first process reads what the launcher could. One in another group than the terminal's
   // may not read from it, so that one stays in ours.
   Pipe lifeline = plan_.programs.empty() ? Pipe() : open_pipe();
@@ -135,7 +135,7 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
   const bool reads_terminal = reads_input && isatty(STDIN_FILENO);
   // mpirun, srun and ssh have ranks of their own to end.
   const bool is_starter = plan_.launcher != LauncherKind::kLocal;
-  WorkerSurroundings own = surroundings;
+  WorkerContext own = context;
   if (!core_shares_.empty()) {
     own.cores = static_cast<int>(core_shares_[static_cast<size_t>(local_rank)].size()) *
                 plan_.processes_per_machine();
@@ -145,7 +145,7 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
     return variable.starts_with(std::string(JobGuard::kMarkName) + "=") ||
            variable.starts_with(std::string(kErrorChannelVariable) + "=");
   });
-  environment.push_back(around_.guard.mark());
+  environment.push_back(context_.guard.mark());
   if (!is_starter) {
     environment.push_back(std::string(kErrorChannelVariable) + "=" +
                           std::to_string(output->error_fd()));
@@ -158,13 +158,13 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank,
                          .stdout_fd = output->worker_fd(StreamKind::kOut),
                          .stderr_fd = output->worker_fd(StreamKind::kErr),
                          .error_fd = is_starter ? -1 : output->error_fd(),
-                         .signal_mask = around_.signal_mask,
+                         .signal_mask = context_.signal_mask,
                          .cores = cores_of(local_rank),
                          .death_signal = is_starter ? SIGTERM : SIGKILL,
                          .own_group = !reads_terminal});
   if (process.has_own_group()) {
-    around_.guard.watch(process.pid(),
-                        is_starter ? JobGuard::Manner::kAskThenKill : JobGuard::Manner::kKill);
+    context_.guard.watch(process.pid(),
+                         is_starter ? JobGuard::Manner::kAskThenKill : JobGuard::Manner::kKill);
   }
   output->close_worker_fds();
   Worker worker{rank, std::move(output), std::move(process), std::move(lifeline.write_end)};
@@ -190,7 +190,7 @@ void WorkerGroup::add_descriptors(std::vector<pollfd>& fds) const {
   for (const Worker& worker : workers_) {
     for (const StreamKind kind : kStreams) {
       const bool readable =
-          worker.output->fd(kind) >= 0 && !around_.sinks[static_cast<size_t>(kind)].is_full();
+          worker.output->fd(kind) >= 0 && !context_.sinks[static_cast<size_t>(kind)].is_full();
       fds.push_back({readable ? worker.output->fd(kind) : -1, POLLIN, 0});
     }
     fds.push_back({worker.unsaid.empty() ? -1 : worker.lifeline.get(), POLLOUT, 0});
@@ -235,12 +235,12 @@ bool WorkerGroup::reap(pid_t pid) {
 
 void WorkerGroup::record_end(Worker& worker) {
   const int status = worker.process.reap();
-  around_.guard.forget(worker.process.pid());
+  context_.guard.forget(worker.process.pid());
   worker.output->finish();
   const WorkerFate fate = fate_of(worker, status);
   // No report will speak of it: something inside of the worker failed, and the worker went on.
   if (fate == WorkerFate::kSucceeded && !worker.output->error().empty()) {
-    around_.sinks[1].enqueue(worker.output->error() + "\n");
+    context_.sinks[1].enqueue(worker.output->error() + "\n");
   }
   ends_.push_back({.rank = worker.rank,
                    .host = host_,
@@ -328,7 +328,7 @@ void WorkerGroup::copy_terminal_size() {
 
 void WorkerGroup::drop_streams_without_reader() {
   for (const StreamKind kind : kStreams) {
-    if (!around_.sinks[static_cast<size_t>(kind)].is_broken()) continue;
+    if (!context_.sinks[static_cast<size_t>(kind)].is_broken()) continue;
     for (Worker& worker : workers_) worker.output->lose_reader(kind);
   }
 }

@@ -19,7 +19,7 @@
 namespace accelerate::launch {
 
 // What workers of all attempts share. The references outlive the group.
-struct GroupSurroundings {
+struct GroupContext {
   OutputSinks& sinks;
   JobGuard& guard;
   const sigset_t& signal_mask;  // workers start with it
@@ -34,7 +34,7 @@ class WorkerGroup {
 
   // Throws ProgramError if the program cannot be executed, CommError if the system refuses
   // processes or descriptors, ConfigError if a log file cannot be written; no worker runs then.
-  WorkerGroup(const MachinePlan& plan, const Attempt& attempt, const GroupSurroundings& around);
+  WorkerGroup(const MachinePlan& plan, const Attempt& attempt, const GroupContext& context);
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
   ~WorkerGroup();
@@ -77,7 +77,7 @@ class WorkerGroup {
   enum class State { kRunning, kStopping, kKilling };
   struct Worker;
 
-  Worker start_worker(int local_rank, const WorkerSurroundings& surroundings, int null_fd);
+  Worker start_worker(int local_rank, const WorkerContext& context, int null_fd);
   const std::vector<std::string>& command_of(int local_rank) const;
   std::vector<cpu_set_t> cores_of(int local_rank) const;
   void record_end(Worker& worker);
@@ -86,7 +86,7 @@ class WorkerGroup {
 
   const MachinePlan& plan_;
   const Attempt attempt_;
-  const GroupSurroundings around_;
+  const GroupContext context_;
   const std::string host_;
   std::vector<std::vector<int>> core_shares_;  // by local rank; empty: no binding
   std::vector<Worker> workers_;

@@ -59,10 +59,9 @@ std::map<std::string, std::string> setting_variables(const LaunchPlan& plan) {
 }
 
 std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_rank,
-                                            const WorkerSurroundings& surroundings,
-                                            const Attempt& attempt) {
+                                            const WorkerContext& context, const Attempt& attempt) {
   std::map<std::string, std::string> variables;
-  for (const std::string& variable : surroundings.inherited) {
+  for (const std::string& variable : context.inherited) {
     const size_t equals = variable.find('=');
     if (equals == std::string::npos) continue;
     std::string name = variable.substr(0, equals);
@@ -98,7 +97,7 @@ std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_ra
   }
   // Ranks behind mpirun, srun and ssh share the cores of their machines, not ours.
   if (plan.launcher != LauncherKind::kLocal) return environment_lines(variables);
-  const int share = std::max(1, surroundings.cores / local_size);
+  const int share = std::max(1, context.cores / local_size);
   variables.try_emplace("OMP_NUM_THREADS", std::to_string(share));
   return environment_lines(variables);
 }

@@ -9,8 +9,8 @@
 
 namespace accelerate::launch {
 
-// What the launcher knows of its surroundings when it starts workers.
-struct WorkerSurroundings {
+// What the launcher knows of this machine when it starts workers.
+struct WorkerContext {
   std::vector<std::string> inherited{};  // the launcher's own environment as NAME=value
   int cores = 1;                         // shared out as OMP_NUM_THREADS
 };
@@ -27,7 +27,7 @@ struct Attempt {
 // inherited one without the ranks of other launchers and schedulers, plus torchrun's names. A pure
 // function.
 std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_rank,
-                                            const WorkerSurroundings& surroundings,
+                                            const WorkerContext& context,
                                             const Attempt& attempt = {});
 
 // The variables of `plan` that do not depend on the rank: settings, not places.

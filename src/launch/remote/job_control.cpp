@@ -78,7 +78,7 @@ std::optional<Order> Order::from(const Message& message) {
                .text = message.text("text")};
 }
 
-Message Event::message() const {
+Message MachineReport::message() const {
   std::vector<std::string> encoded;
   for (const WorkerEnd& end : ends) {
     encoded.push_back(end_message(end, kind == Kind::kFailed).encode());
@@ -91,19 +91,19 @@ Message Event::message() const {
   return message;
 }
 
-std::optional<Event> Event::from(const Message& message) {
+std::optional<MachineReport> MachineReport::from(const Message& message) {
   const auto kind = kind_named<Kind>(kEventNames, message.name());
   if (!kind) return std::nullopt;
-  Event event{.kind = *kind,
-              .attempt = static_cast<int>(message.number("attempt")),
-              .signal = static_cast<int>(message.number("signal")),
-              .grace = std::chrono::milliseconds(message.number("grace"))};
+  MachineReport report{.kind = *kind,
+                       .attempt = static_cast<int>(message.number("attempt")),
+                       .signal = static_cast<int>(message.number("signal")),
+                       .grace = std::chrono::milliseconds(message.number("grace"))};
   for (const std::string& encoded : message.texts("ends")) {
     auto end = worker_end_from(encoded);
     if (!end) return std::nullopt;
-    event.ends.push_back(std::move(*end));
+    report.ends.push_back(std::move(*end));
   }
-  return event;
+  return report;
 }
 
 }  // namespace accelerate::launch

@@ -36,8 +36,8 @@ struct Order {
   static std::optional<Order> from(const Message& message);
 };
 
-// What a machine tells.
-struct Event {
+// What a machine reports of its workers.
+struct MachineReport {
   enum class Kind {
     kFailed,  // the first of its workers failed: ends holds it
     kEnded,   // no worker of the attempt is left: ends holds all
@@ -50,7 +50,7 @@ struct Event {
   std::chrono::milliseconds grace{0};
 
   Message message() const;
-  static std::optional<Event> from(const Message& message);
+  static std::optional<MachineReport> from(const Message& message);
 };
 
 // Where the launcher of a machine gets its orders. Driven by an event loop, never blocks.
@@ -58,7 +58,7 @@ class JobControl {
  public:
   virtual ~JobControl() = default;
 
-  virtual void report(const Event& event) = 0;
+  virtual void report(const MachineReport& report) = 0;
   // The next order, or nothing for now. After kFinish there is none.
   virtual std::optional<Order> next_order() = 0;
 

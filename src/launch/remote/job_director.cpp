@@ -91,38 +91,38 @@ void JobDirector::lose(int machine, const std::string& why, Clock::time_point no
   conclude_if_ended(now);
 }
 
-void JobDirector::handle(int machine, const Event& event, Clock::time_point now) {
+void JobDirector::handle(int machine, const MachineReport& report, Clock::time_point now) {
   if (phase_ == Phase::kFinished) return;
-  if (event.kind == Event::Kind::kSignal) {
+  if (report.kind == MachineReport::Kind::kSignal) {
     // One signal may reach several launchers, as over ssh: only the second to the same one is more.
     const bool again = std::exchange(machines_[static_cast<size_t>(machine)].told_to_stop, true);
     if (phase_ == Phase::kGathering) {
-      outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .stop_signal = event.signal};
+      outcome_ = LaunchOutcome{.world_size = plan_.num_processes, .stop_signal = report.signal};
       finish(outcome_.exit_code(), failure_report(outcome_), failure_summary(outcome_));
     } else if (outcome_.stop_signal) {
-      if (event.signal != SIGINT || !again) return;
+      if (report.signal != SIGINT || !again) return;
       send_all({.kind = Order::Kind::kKill});
       speak_at_.reset();  // the whole report comes soon
       if (machine == 0 && !leave_at_) leave_at_ = now + kPatienceAfterKill;
     } else {
-      outcome_.stop_signal = event.signal;
-      if (phase_ == Phase::kRunning) stop_all(event.signal, now);
+      outcome_.stop_signal = report.signal;
+      if (phase_ == Phase::kRunning) stop_all(report.signal, now);
     }
     return;
   }
-  if (event.attempt != attempt_ || !machines_[static_cast<size_t>(machine)].running) return;
-  take_ends(event);
-  if (event.kind == Event::Kind::kFailed) {
+  if (report.attempt != attempt_ || !machines_[static_cast<size_t>(machine)].running) return;
+  take_ends(report);
+  if (report.kind == MachineReport::Kind::kFailed) {
     if (phase_ == Phase::kRunning) stop_all(0, now);
     return;
   }
   machines_[static_cast<size_t>(machine)].running = false;
-  outcome_.grace = std::max(outcome_.grace, event.grace);
+  outcome_.grace = std::max(outcome_.grace, report.grace);
   conclude_if_ended(now);
 }
 
-void JobDirector::take_ends(const Event& event) {
-  for (const WorkerEnd& end : event.ends) {
+void JobDirector::take_ends(const MachineReport& report) {
+  for (const WorkerEnd& end : report.ends) {
     const bool known = std::any_of(outcome_.ends.begin(), outcome_.ends.end(),
                                    [&](const WorkerEnd& other) { return other.rank == end.rank; });
     if (!known) outcome_.ends.push_back(end);

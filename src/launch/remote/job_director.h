@@ -43,7 +43,7 @@ class JobDirector {
   // A machine was turned away: told now, and again if the job cannot begin. The first few reasons
   // are kept.
   void remember_refusal(const std::string& text);
-  void handle(int machine, const Event& event, Clock::time_point now);
+  void handle(int machine, const MachineReport& report, Clock::time_point now);
   void handle_time(Clock::time_point now);
 
   // The next order and the machine that it is for.
@@ -67,7 +67,7 @@ class JobDirector {
   void tell_why_it_stops();
   std::string rest_of_report() const;
   std::string rest_of_summary() const;
-  void take_ends(const Event& event);
+  void take_ends(const MachineReport& report);
   void conclude_if_ended(Clock::time_point now);
   void leave_without_answer();
   void finish(int exit_code, const std::string& text, const std::string& text_for_others);

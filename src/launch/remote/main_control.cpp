@@ -51,8 +51,8 @@ int MainControl::port_of_attempt(int attempt) {
   return reservation_->port();
 }
 
-void MainControl::report(const Event& event) {
-  director_.handle(0, event, Clock::now());
+void MainControl::report(const MachineReport& report) {
+  director_.handle(0, report, Clock::now());
   forward_orders();
 }
 
@@ -179,7 +179,9 @@ std::string MainControl::refusal(const Message& hello, const std::string& peer) 
 
 void MainControl::listen_to(int machine, LineChannel& channel) {
   while (const auto message = channel.next()) {
-    if (const auto event = Event::from(*message)) director_.handle(machine, *event, Clock::now());
+    if (const auto report = MachineReport::from(*message)) {
+      director_.handle(machine, *report, Clock::now());
+    }
   }
   if (!channel.end_reason().empty()) director_.lose(machine, channel.end_reason(), Clock::now());
 }

@@ -164,23 +164,23 @@ void MemberControl::lose_main(std::string why, bool may_come_back) {
   if (running_) {
     orders_.push_back({.kind = Order::Kind::kStop});
   } else {
-    report({.kind = Event::Kind::kEnded});
+    report({.kind = MachineReport::Kind::kEnded});
   }
 }
 
-void MemberControl::report(const Event& event) {
-  if (event.kind == Event::Kind::kEnded) running_ = false;
-  if (event.kind == Event::Kind::kSignal) take_signal(event.signal);
+void MemberControl::report(const MachineReport& report) {
+  if (report.kind == MachineReport::Kind::kEnded) running_ = false;
+  if (report.kind == MachineReport::Kind::kSignal) take_signal(report.signal);
   if (state_ == State::kMember) {
-    channel_.send(event.message());
+    channel_.send(report.message());
     return;
   }
-  if (event.kind == Event::Kind::kSignal && state_ != State::kEnding) {
-    LaunchOutcome outcome{.world_size = plan_.num_processes, .stop_signal = event.signal};
+  if (report.kind == MachineReport::Kind::kSignal && state_ != State::kEnding) {
+    LaunchOutcome outcome{.world_size = plan_.num_processes, .stop_signal = report.signal};
     finish(outcome.exit_code(), failure_report(outcome));
-  } else if (event.kind == Event::Kind::kSignal) {
+  } else if (report.kind == MachineReport::Kind::kSignal) {
     comes_back_ = false;
-  } else if (state_ == State::kEnding && event.kind == Event::Kind::kEnded) {
+  } else if (state_ == State::kEnding && report.kind == MachineReport::Kind::kEnded) {
     if (!comes_back_) {
       finish(kLostMachineExitCode, "error: " + lost_text_ + "\n  try  look at the output there\n");
       return;

@@ -22,7 +22,7 @@ class MemberControl : public JobControl {
   // `plan` outlives this object.
   explicit MemberControl(const MachinePlan& plan);
 
-  void report(const Event& event) override;
+  void report(const MachineReport& report) override;
   std::optional<Order> next_order() override;
   void add_descriptors(std::vector<pollfd>& fds) const override;
   void handle_descriptors(const pollfd* fds, size_t count) override;
