@@ -6,17 +6,9 @@
 
 #include "accelerate/errors.h"
 #include "base/message_text.h"
+#include "base/word_list.h"
 
 namespace accelerate::transformers {
-namespace {
-
-std::string joined(const std::set<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-}  // namespace
 
 const char* auto_class_name(ModelTask task) {
   switch (task) {
