@@ -17,9 +17,11 @@ namespace {
       {.what = std::move(what), .where = place_of(settings[name].source), .hint = std::move(hint)});
 }
 
-// What a hint adds that names something native programs are refused.
-std::string for_python_only(Capability capability) {
-  return is_in_this_build(capability) ? "" : ", for Python programs: native ones are refused";
+// A hint that helps only programs that may use `capability`: native ones are told to leave out the
+// flag that led there, where this build would refuse them next.
+std::string hint_for(Capability capability, const std::string& hint, const std::string& flag) {
+  if (is_in_this_build(capability)) return hint;
+  return "leave " + flag + " out; a Python program: " + hint;
 }
 
 void check_program(const Settings& settings) {
@@ -87,10 +89,11 @@ void check_sharding(const Settings& settings) {
       settings.is_on("use_deepspeed") &&
       settings["use_parallelism_config"].source.kind == ValueSource::kFile;
   if (settings.is_on("use_parallelism_config") && !is_fsdp_2 && !is_deepspeed_file) {
-    refuse_combination(settings, "use_parallelism_config",
-                       "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",
-                       "--use_fsdp --fsdp_version 2 --use_parallelism_config" +
-                           for_python_only(Capability::kMesh));
+    refuse_combination(
+        settings, "use_parallelism_config",
+        "--use_parallelism_config needs --use_fsdp and --fsdp_version 2",
+        hint_for(Capability::kMesh, "--use_fsdp --fsdp_version 2 --use_parallelism_config",
+                 "--use_parallelism_config"));
   }
   if (settings.is_on("use_fsdp") && settings.is_on("fsdp_cpu_ram_efficient_loading") &&
       !settings.is_on("fsdp_sync_module_states")) {
@@ -98,7 +101,7 @@ void check_sharding(const Settings& settings) {
         settings, "fsdp_sync_module_states",
         "fsdp_cpu_ram_efficient_loading needs fsdp_sync_module_states: the other ranks get "
         "their weights from rank 0",
-        "--fsdp_sync_module_states true" + for_python_only(Capability::kFsdp));
+        hint_for(Capability::kFsdp, "--fsdp_sync_module_states true", "--use_fsdp"));
   }
 }
 

@@ -253,8 +253,8 @@ class Help(ProgramTest):
             terminal.seen.replace("\r\n", "\n"),
             "error: --use_parallelism_config needs --use_fsdp and --fsdp_version 2\n"
             "  at   --use_parallelism_config\n"
-            "  try  --use_fsdp --fsdp_version 2 --use_parallelism_config, for Python\n"
-            "       programs: native ones are refused\n",
+            "  try  leave --use_parallelism_config out; a Python program: --use_fsdp\n"
+            "       --fsdp_version 2 --use_parallelism_config\n",
         )
 
     def test_headings_are_bold_in_a_terminal_alone_and_without_no_color(self):
