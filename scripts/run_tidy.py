@@ -4,7 +4,7 @@
 usage: run_tidy.py build-folder [--analyzer]
 
 Reads the sources of src as the build compiles them, in batches and with their precompiled headers. With --analyzer it runs
-clang's analyzer instead, which follows the functions of one file at a time: half a minute for each source of src.
+clang's analyzer instead.
 """
 
 import argparse
@@ -48,14 +48,19 @@ def batches(build):
     return list(found.values())
 
 
-def single_sources(build):
-    """Every source of src. One that is compiled both with and without libtorch is read without: that is the faster way."""
-    found = []
-    for source, variants in compile_database.load(build).items():
-        if of_src([source]):
-            words, folder = min(variants, key=lambda variant: compile_database.uses_torch(variant[0]))
-            found.append(entry(source, [*compile_database.without_output(words), "-c", str(source)], folder))
-    return found
+def for_analyzer(database, folder):
+    """The same batches under names that the analyzer knows: it follows functions of the main file alone, unless that is called
+    UnifiedSource; then those of the sources that it includes too."""
+    renamed = []
+    for number, unit in enumerate(database):
+        original = Path(unit["file"])
+        copy = original
+        if original.suffix == ".cxx":
+            copy = folder / f"UnifiedSource{number}.cxx"
+            copy.write_text(original.read_text())
+        words = [str(copy) if Path(word) == original else word for word in unit["arguments"]]
+        renamed.append(entry(copy, words, unit["directory"]))
+    return renamed
 
 
 def main():
@@ -66,11 +71,12 @@ def main():
     tidy = find_tidy()
 
     build = arguments.build.resolve()
-    database = single_sources(build) if arguments.analyzer else batches(build)
-    if not database:
+    found = batches(build)
+    if not found:
         sys.exit("no source was found to check")
     folder = build / ("analyzer" if arguments.analyzer else "tidy")  # both may run at once
     folder.mkdir(exist_ok=True)
+    database = for_analyzer(found, folder) if arguments.analyzer else found
     (folder / "compile_commands.json").write_text(json.dumps(database, indent=1))
 
     command = [tidy, "--quiet", "-p", folder]
@@ -78,7 +84,7 @@ def main():
         command.append(f"--checks=-*,{ANALYZER}")
 
     # The folder of a batch names its target.
-    names = [str(Path(unit["file"]).relative_to(ROOT)).replace("CMakeFiles/", "") for unit in database]
+    names = [str(Path(unit["file"]).relative_to(ROOT)).replace("CMakeFiles/", "") for unit in found]
     failed = failures_of([Check(name, [*command, unit["file"]]) for name, unit in zip(names, database)])
     if failed:
         sys.exit(f"clang-tidy objects to {failed} of {len(database)} files and batches")
