@@ -2,6 +2,7 @@
 #include <torch/nn/module.h>
 
 #include <utility>
+#include <variant>
 
 #include "accelerate/accelerator.h"
 #include "accelerate/model_files.h"
@@ -46,6 +47,8 @@ TrainingState Accelerator::Impl::training_state() {
                                  prepared.strategy().parameters_loaded();
                                }
                              }};
+  training.strategy_is_users =
+      std::holds_alternative<std::shared_ptr<StrategyFactory>>(options.strategy);
   // Schedulers whose optimizer was destroyed are dropped.
   for (const auto& find : schedulers) {
     const auto scheduler = find();

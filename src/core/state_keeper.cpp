@@ -14,6 +14,7 @@
 #include "checkpoint/state/state_loading.h"
 #include "comm/activity.h"
 #include "core/iteration_part.h"
+#include "core/optimizer_replicas.h"
 #include "core/window_part.h"
 #include "files/manifest/checkpoint_names.h"
 
@@ -246,6 +247,10 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
   });
   checkpoint::agree(*ranks_, [&] { training.strategy->before_save("save_state"); },
                     {.keep_own = true});
+  if (training.strategy_is_users) {
+    require_equal_optimizers(*ranks_, training.optimizers, optimizers_elsewhere(),
+                             training.strategy->name());
+  }
   settle_last_save();
   if (options.async) background_ranks();
   auto job = std::make_shared<checkpoint::SaveJob>(

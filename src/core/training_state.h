@@ -20,6 +20,7 @@ namespace accelerate {
 // The objects of one training loop, as they are now.
 struct TrainingState {
   std::shared_ptr<Strategy> strategy{};
+  bool strategy_is_users = false;  // made by a factory of the program
   PreparedModels models{};
   std::vector<PreparedOptimizer> optimizers{};
   std::vector<Scheduler> schedulers{};

@@ -1,6 +1,7 @@
 // What strategies keep for the training, over saving and loading and when objects go.
 #include <torch/torch.h>
 
+#include "install/strategies/averaging_strategy.h"
 #include "install/strategies/sharded_optimizer_strategy.h"
 #include "multiproc/accumulation.h"
 #include "multiproc/state_folder.h"
@@ -372,6 +373,55 @@ TEST_F(StrategyState, PiecesThatOverlapDoNotHideAHole) {
       error = refused.what();
     }
     EXPECT_THAT(error, HasSubstr("of parameter 0 overlap"));
+  });
+}
+
+// --- state without a layout ---
+
+// Steps by the gradients of its own rank, where `apart`: AdamW then keeps other moments on each.
+std::string refusal_of_averaged(const std::filesystem::path& directory, int rank, bool apart) {
+  AcceleratorOptions options = on_cpu();
+  options.strategy = std::make_shared<strategies::Averaging>();
+  Accelerator accelerator(options);
+  auto net = std::make_shared<Mlp>();
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.1));
+  const double value = apart ? 1.0 + rank : 1.0;
+  accelerator.backward(model(torch::full({1, 6}, value, test_device())).sum());
+  optimizer.step();
+  try {
+    accelerator.save_state(directory);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(StrategyState, OptimizersThatDifferByRankWithoutALayoutAreNotSaved) {
+  run(2, [&](const Rank& rank) {
+    EXPECT_THAT(refusal_of_averaged(folder / "apart", rank.rank, true),
+                AllOf(HasSubstr("of optimizer 0 differs between rank 0 and rank 1"),
+                      HasSubstr("\"averaging\""), HasSubstr("layout()")));
+    EXPECT_FALSE(std::filesystem::exists(folder / "apart"));
+    EXPECT_EQ(refusal_of_averaged(folder / "alike", rank.rank, false), "");
+    EXPECT_TRUE(std::filesystem::exists(folder / "alike"));
+  });
+}
+
+// Rank 1 alone has made a step.
+TEST_F(StrategyState, OptimizersThatHaveStateOnOneRankAloneAreNotSaved) {
+  run(2, [&](const Rank& rank) {
+    at::Tensor parameter = torch::ones({4}, test_device()).requires_grad_();
+    torch::optim::AdamW adamw(std::vector<at::Tensor>{parameter}, 0.1);
+    if (rank.rank == 1) {
+      parameter.mutable_grad() = torch::ones_like(parameter);
+      adamw.step();
+    }
+    AcceleratorOptions options = on_cpu();
+    options.strategy = std::make_shared<strategies::Averaging>();
+    Accelerator accelerator(options);
+    auto optimizer = accelerator.prepare(adamw);
+    EXPECT_THAT(usage_error([&] { accelerator.save_state(folder / "one"); }),
+                HasSubstr("of optimizer 0 differs between rank 0 and rank 1"));
   });
 }
 
