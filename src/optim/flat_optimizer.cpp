@@ -37,6 +37,18 @@ void replace_parameter(torch::optim::Optimizer& optimizer, at::Tensor& from, con
   from = to;
 }
 
+// Updates move all parameters of a unit, also by what their decay and momentum ask for.
+void require_trainable(const FlatUnit& unit) {
+  for (size_t i = 0; i < unit.parameters().size(); ++i) {
+    if (unit.parameters()[i].requires_grad()) continue;
+    throw UsageError({.what = "parameter '" + unit.names()[i] +
+                              "' was frozen after its model was prepared, and an update of flat "
+                              "parameters would still move it",
+                      .where = "step",
+                      .hint = "free_memory(), and prepare the model and the optimizer again"});
+  }
+}
+
 }  // namespace
 
 // Looks at what the user's optimizer does.
@@ -149,6 +161,7 @@ void FlatOptimizer::before_step() {
                                 "parameters in place"});
     }
   });
+  for (const auto& unit : units_) require_trainable(*unit);
   if (before_update_) before_update_(parameters());
   for (const auto& unit : units_) {
     unit->put_gradients_back();
@@ -164,6 +177,9 @@ void FlatOptimizer::after_step() {
     });
   }
 }
+
+// Counts of steps may have gone down: those that follow are new all the same.
+void FlatOptimizer::parameters_loaded() { watch_->updates_seen(); }
 
 void FlatOptimizer::drop_gradients(bool set_to_none) {
   drop_flat_gradients(units_, parameters(), set_to_none);

@@ -28,6 +28,7 @@ class FlatOptimizer final : public OptimizerStrategy {
   void before_step() override;
   void after_step() override;
   void drop_gradients(bool set_to_none) override;
+  void parameters_loaded() override;
   std::unique_ptr<OptimizerStep> make_step() override;
 
  private:

@@ -123,8 +123,8 @@ TEST_F(FlatTraining, InBfloat16ItFollowsFloat32AndIsTheSameOnAllRanks) {
       EXPECT_EQ(half.net->first->weight.grad().scalar_type(), at::kFloat);
       EXPECT_TRUE(near(half.exact(), flat(exact.net->parameters()), 0.05)) << name;
       EXPECT_TRUE(torch::equal(half.unit().values(), half.unit().masters().to(at::kBFloat16)));
-      const std::string bytes(static_cast<const char*>(half.unit().masters().data_ptr()),
-                              half.unit().masters().nbytes());
+      const at::Tensor masters = half.unit().masters().cpu();
+      const std::string bytes(static_cast<const char*>(masters.data_ptr()), masters.nbytes());
       const auto all = half.accelerator.communicator().all_gather_bytes(bytes);
       EXPECT_EQ(all[0], all[1]);
     }
@@ -387,6 +387,44 @@ TEST_F(FlatTraining, StepsOfTheUsersOwnOptimizerReachTheModel) {
       }
       EXPECT_TRUE(near(own.exact(), prepared.exact(), 1e-5)) << name;
     }
+  });
+}
+
+// The count of its steps is then below the one that was seen last.
+TEST_F(FlatTraining, OwnStepsReachTheModelAfterAnOlderCheckpointWasLoaded) {
+  run(1, [&](const Rank&) {
+    Loop loop(in_bf16());
+    loop.train(0, 1);
+    loop.accelerator.save_state(folder / "early");
+    loop.train(1, 5);
+    loop.accelerator.load_state(folder / "early");
+    const StepData data = data_of_step(1, kRows);
+    loop.accelerator.backward(loss_of(loop.model(data.input), data.target));
+    const at::Tensor before = loop.unit().values().clone();
+    loop.own->step();
+    loop.model(data.input);
+    EXPECT_FALSE(torch::equal(loop.unit().values(), before));
+    EXPECT_TRUE(torch::equal(loop.unit().values(), loop.unit().masters().to(at::kBFloat16)));
+  });
+}
+
+// One kernel for all would go on with their decay and momentum.
+TEST_F(FlatTraining, ParametersThatAreFrozenLaterAreNotUpdated) {
+  run(1, [](const Rank&) {
+    Loop loop(in_bf16());
+    loop.train(0, 2);
+    loop.net->first->weight.set_requires_grad(false);
+    EXPECT_THAT(usage_error([&] { loop.train(2, 3); }), HasSubstr("'first.weight' was frozen"));
+    loop.net->first->weight.set_requires_grad(true);
+    loop.train(3, 4);
+  });
+}
+
+TEST_F(FlatTraining, RanksMustHaveTheSameOptions) {
+  run(2, [](const Rank& rank) {
+    AcceleratorOptions options = with_flat({.seed = static_cast<uint64_t>(rank.rank)});
+    Accelerator accelerator(options);
+    EXPECT_THAT(usage_error([&] { accelerator.prepare(fresh_net()); }), HasSubstr("flat.seed"));
   });
 }
 

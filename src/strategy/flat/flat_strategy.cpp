@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 #include "comm/process_group.h"
 #include "optim/flat_update.h"
 #include "strategy/ddp/replica_check.h"
@@ -33,6 +34,13 @@ void require_usable(const FlatOptions& flat, const DdpOptions& options, int rank
     refuse_flat("communication hooks are for parameters that are not flat",
                 "leave ddp.comm_hook out, or flat");
   }
+}
+
+std::vector<comm::Fact> facts_of(const FlatOptions& flat) {
+  const auto yes_or_no = [](bool value) { return std::string(value ? "true" : "false"); };
+  return {{"flat.dtype", c10::toString(flat.dtype)},
+          {"flat.masters", yes_or_no(flat.masters)},
+          {"flat.seed", std::to_string(flat.seed)}};
 }
 
 }  // namespace
@@ -62,7 +70,10 @@ FlatUnits FlatStrategy::units() const {
 
 std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
   const bool has_peers = ranks_->world_size() > 1;
-  if (has_peers) require_same_model(*module, *ranks_);
+  if (has_peers) {
+    comm::require_same(*ranks_, facts_of(flat_), "prepare");
+    require_same_model(*module, *ranks_);
+  }
   TrainableParameters parameters = trainable_parameters(*module);
   if (parameters.tensors.empty()) return std::make_shared<ModelStrategy>();
   for (size_t i = 0; i < parameters.tensors.size(); ++i) {
