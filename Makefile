@@ -73,9 +73,12 @@ test-sanitizers: ## the default tests with the address, undefined-behaviour and 
 test-gcc: ## the default tests, compiled by g++
 	@$(MAKE) test PRESET=gcc
 
-test-single: ## everything compiled file by file, without unity builds, by clang and by g++
-	@$(MAKE) build PRESET=single
-	@$(MAKE) build PRESET=gcc-single
+# Reading a source gives all of a compiler's warnings but those of its optimiser, which the batches give.
+test-single: release-build ## every source alone, outside of its batch: all of them by clang, those of src by g++ too
+	@scripts/check_alone.py build src tests examples
+	@cmake --preset gcc
+	@cmake --build --preset gcc --target accelerate_torch_pch
+	@scripts/check_alone.py build-gcc src
 
 times: ## where the time of the last build and test run went
 	@scripts/times.py $(BUILD)

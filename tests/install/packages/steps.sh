@@ -56,7 +56,13 @@ find_torch() {
 
 # "2.11" of the torch in the folder `$1`.
 minor_version_of() {
-  cat "$1/build-version" "$1/version.py" 2>/dev/null | sed -nE "s/^(__version__ = ')?([0-9]+\.[0-9]+).*/\2/p" | head -n 1
+  local file
+  for file in "$1/build-version" "$1/version.py"; do # an unpacked libtorch has the first, the wheel the second
+    [[ -e "$file" ]] || continue
+    sed -nE "s/^(__version__ = ')?([0-9]+\.[0-9]+).*/\2/p" "$file" | sed 1q
+    return
+  done
+  fail "neither build-version nor version.py in $1"
 }
 
 project_version() { sed -n 's/^project(Accelerate VERSION \([0-9.]*\).*/\1/p' "$repository/CMakeLists.txt"; }
