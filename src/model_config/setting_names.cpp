@@ -1,8 +1,8 @@
-#include "transformers/pretrained/attribute_names.h"
+#include "model_config/setting_names.h"
 
 #include <array>
 
-namespace accelerate::transformers {
+namespace accelerate::model_config {
 namespace {
 
 struct OtherName {
@@ -25,11 +25,11 @@ constexpr std::array<OtherName, 11> kOtherNames{{
 
 }  // namespace
 
-std::string_view own_attribute_name(std::string_view model_type, std::string_view key) {
+std::string_view own_setting_name(std::string_view model_type, std::string_view key) {
   for (const OtherName& name : kOtherNames) {
     if (name.common == key && name.model_type == model_type) return name.own;
   }
   return key;
 }
 
-}  // namespace accelerate::transformers
+}  // namespace accelerate::model_config

@@ -3,10 +3,10 @@
 
 #include <string_view>
 
-namespace accelerate::transformers {
+namespace accelerate::model_config {
 
 // The name in files of this type of model: "n_embd" for "hidden_size" of "gpt2". `key` itself where
 // there is no other.
-std::string_view own_attribute_name(std::string_view model_type, std::string_view key);
+std::string_view own_setting_name(std::string_view model_type, std::string_view key);
 
-}  // namespace accelerate::transformers
+}  // namespace accelerate::model_config

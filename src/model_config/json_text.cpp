@@ -1,4 +1,4 @@
-#include "transformers/pretrained/config_json.h"
+#include "model_config/json_text.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 
 #include "base/message_text.h"
 
-namespace accelerate::transformers {
+namespace accelerate::model_config {
 namespace {
 
 using nlohmann::json;
@@ -102,4 +102,4 @@ std::string value_in_message(const json& value) {
   return value.dump();
 }
 
-}  // namespace accelerate::transformers
+}  // namespace accelerate::model_config

@@ -5,11 +5,11 @@
 #include <string>
 #include <string_view>
 
-namespace accelerate::files {
+namespace accelerate::model_config {
 
 // Strict: one object; a key twice, numbers that do not fit into 64 bits, more than 64 levels are
 // refused. Whole numbers are signed. Throws DataError that names `where`, also for a pointer of
 // git-lfs in place of the file.
-nlohmann::json parse_model_config(std::string_view text, const std::string& where);
+nlohmann::json parse_config(std::string_view text, const std::string& where);
 
-}  // namespace accelerate::files
+}  // namespace accelerate::model_config

@@ -1,4 +1,4 @@
-#include "files/model_config.h"
+#include "model_config/parse.h"
 
 #include <cmath>
 #include <cstdint>
@@ -9,9 +9,10 @@
 #include "base/message_text.h"
 #include "files/json_tree.h"
 
-namespace accelerate::files {
+namespace accelerate::model_config {
 namespace {
 
+using files::JsonTree;
 using nlohmann::json;
 
 // Takes the events of nlohmann's parser.
@@ -83,7 +84,7 @@ class ConfigEvents {
 
 }  // namespace
 
-json parse_model_config(std::string_view text, const std::string& where) {
+json parse_config(std::string_view text, const std::string& where) {
   if (is_lfs_pointer(text)) {
     throw DataError({.what = kLfsPointer, .where = where, .hint = kLfsHint});
   }
@@ -92,4 +93,4 @@ json parse_model_config(std::string_view text, const std::string& where) {
   return events.take();
 }
 
-}  // namespace accelerate::files
+}  // namespace accelerate::model_config
