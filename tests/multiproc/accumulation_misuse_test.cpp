@@ -114,31 +114,25 @@ TEST_P(AccumulationMisuseOn, RefusesOneMicroBatchInsideAnother) {
 
 TEST_P(AccumulationMisuseOn, RefusesGradientsThatWereSetToZeroBehindTheWindow) {
   run_ranks([](const Rank&) {
-    Accelerator accelerator(accumulating({.steps = 3}));
-    auto net = fresh_net();
-    torch::optim::SGD sgd(net->parameters(), 0.1);
-    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    PreparedMlp mlp(accumulating({.steps = 3}));
     const StepData data = data_of_step(0, 2);
-    const auto backward = [&, &model = model] {
-      accelerator.backward(loss_of(model(data.input), data.target));
-    };
+    const auto backward = [&] { mlp.backward(data); };
     {
-      const auto micro_batch = accelerator.accumulate(model);
-      net->zero_grad(/*set_to_none=*/false);  // nothing to lose yet
+      const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
+      mlp.net->zero_grad(/*set_to_none=*/false);  // nothing to lose yet
       backward();
     }
     {
-      const auto micro_batch = accelerator.accumulate(model);
-      net->first->bias.mutable_grad().zero_();  // a parameter that is not to be trained
+      const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
+      mlp.net->first->bias.mutable_grad().zero_();  // a parameter that is not to be trained
       backward();
-      net->zero_grad(/*set_to_none=*/false);
+      mlp.net->zero_grad(/*set_to_none=*/false);
       EXPECT_THAT(usage_error(backward), AllOf(HasSubstr("[rank "), HasSubstr("set to zero"),
                                                HasSubstr("what prepare() returned")));
     }
-    EXPECT_THAT(usage_error([&, &model = model] {
-                  const auto micro_batch = accelerator.accumulate(model);
-                }),
-                HasSubstr("set to zero"));
+    EXPECT_THAT(
+        usage_error([&] { const auto micro_batch = mlp.accelerator.accumulate(mlp.model); }),
+        HasSubstr("set to zero"));
   });
 }
 
@@ -146,46 +140,38 @@ TEST_P(AccumulationMisuseOn, RefusesGradientsThatWereSetToZeroBehindTheWindow) {
 // window; to throw its gradients away takes those of the earlier micro-batches with them.
 TEST_P(AccumulationMisuseOn, RefusesALossAfterTheGradientsOfAWholeWindowWereThrownAway) {
   run_ranks([](const Rank&) {
-    Accelerator accelerator(accumulating({.steps = 2}));
-    auto net = fresh_net();
-    torch::optim::SGD sgd(net->parameters(), 0.1);
-    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    PreparedMlp mlp(accumulating({.steps = 2}));
     const StepData data = data_of_step(0, 2);
-    const auto backward = [&, &model = model] {
-      accelerator.backward(loss_of(model(data.input), data.target));
-    };
+    const auto backward = [&] { mlp.backward(data); };
     {
-      const auto micro_batch = accelerator.accumulate(model);
+      const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
       backward();
     }
     {
-      const auto micro_batch = accelerator.accumulate(model);
+      const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
       backward();
-      optimizer.zero_grad();  // gives the update up
+      mlp.optimizer.zero_grad();  // gives the update up
       EXPECT_THAT(usage_error(backward), HasSubstr("{.only = model}"));
-      optimizer.zero_grad();
+      mlp.optimizer.zero_grad();
     }
-    const auto micro_batch = accelerator.accumulate(model);
+    const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
     backward();
   });
 }
 
 TEST_P(AccumulationMisuseOn, RefusesAnUpdateWhereTheLastMicroBatchHadNoLoss) {
   run_ranks([](const Rank&) {
-    Accelerator accelerator(accumulating({.steps = 2}));
-    auto net = fresh_net();
-    torch::optim::SGD sgd(net->parameters(), 0.1);
-    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    PreparedMlp mlp(accumulating({.steps = 2}));
     const StepData data = data_of_step(0, 2);
     {
-      const auto micro_batch = accelerator.accumulate(model);
-      accelerator.backward(loss_of(model(data.input), data.target));
+      const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
+      mlp.backward(data);
     }
-    const auto before = flat(net->parameters());
-    const auto micro_batch = accelerator.accumulate(model);
-    EXPECT_THAT(usage_error([&, &optimizer = optimizer] { optimizer.step(); }),
+    const auto before = mlp.values();
+    const auto micro_batch = mlp.accelerator.accumulate(mlp.model);
+    EXPECT_THAT(usage_error([&] { mlp.optimizer.step(); }),
                 AllOf(HasSubstr("[rank "), HasSubstr("before accumulate()")));
-    EXPECT_EQ(flat(net->parameters()), before);
+    EXPECT_EQ(mlp.values(), before);
   });
 }
 

@@ -1,56 +1,21 @@
-// What the ranks that are left say when a peer is lost, late, or does something else.
-#include <unistd.h>
+// What the ranks that are left say when a peer is lost or does something else.
+#include "multiproc/comm_failures.h"
 
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
-#include <functional>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
 
 #include "comm/activity.h"
 #include "comm/diagnosis.h"
-#include "comm/rendezvous.h"
-#include "multiproc/group.h"
 
 namespace accelerate::test {
 namespace {
 
-using std::chrono::minutes;
 using std::chrono::seconds;
 using testing::AllOf;
-using testing::AnyOf;
-using testing::Eq;
 using testing::HasSubstr;
-
-// Far longer than a test may take: an error that comes in time did not come from the timeout.
-constexpr minutes kTimeout{10};
-// From the loss of a peer to the end of the last survivor. On an idle machine that takes half a
-// second where the peer is gone and a library below notices, up to 4 s where none does (its return,
-// the grace) or where the peer is only stopped (its answer is waited for). The rest is for a busy
-// machine; what hangs, hangs for kTimeout.
-constexpr seconds kSoon{10};
-// Short, for the tests that wait for it.
-constexpr seconds kShort{3};
-
-TEST(Diagnosis, IsReadAsItWasWrittenAndAlsoWithoutItsLastPart) {
-  const comm::Diagnosis whole{.what = "it broke", .hint = "mend it", .misused = "backward"};
-  const auto read = comm::Diagnosis::decode(whole.encode());
-  EXPECT_EQ(read.what, "it broke");
-  EXPECT_EQ(read.hint, "mend it");
-  EXPECT_EQ(read.misused, "backward");
-  const auto cut = comm::Diagnosis::decode("it broke\nmend it");
-  EXPECT_EQ(cut.what, "it broke");
-  EXPECT_EQ(cut.hint, "mend it");
-  EXPECT_EQ(cut.misused, "");
-}
-
-ProcessGroupOptions with_timeout(std::chrono::milliseconds timeout) {
-  return {
-      .timeout = timeout, .rendezvous_timeout = seconds(50), .cuda_backend = CudaBackend::kGloo};
-}
 
 struct CommFailures : Ranks {
   // Starts three ranks that reduce until an error comes, kills one in the middle.
@@ -74,91 +39,21 @@ struct CommFailures : Ranks {
   }
 };
 
+TEST(Diagnosis, IsReadAsItWasWrittenAndAlsoWithoutItsLastPart) {
+  const comm::Diagnosis whole{.what = "it broke", .hint = "mend it", .misused = "backward"};
+  const auto read = comm::Diagnosis::decode(whole.encode());
+  EXPECT_EQ(read.what, "it broke");
+  EXPECT_EQ(read.hint, "mend it");
+  EXPECT_EQ(read.misused, "backward");
+  const auto cut = comm::Diagnosis::decode("it broke\nmend it");
+  EXPECT_EQ(cut.what, "it broke");
+  EXPECT_EQ(cut.hint, "mend it");
+  EXPECT_EQ(cut.misused, "");
+}
+
 TEST_F(CommFailures, SurvivorsNameAKilledPeerAndTheOperationLongBeforeTheTimeout) { lose(1); }
 
 TEST_F(CommFailures, SurvivorsNameRankZeroWhenItIsKilled) { lose(0); }
-
-// Rank 1 is stopped, so that rank 2, which is patient, cannot finish `wait_in_vain` and no library
-// below it will ever say so. Rank 0, which is not patient, raises the alarm and leaves.
-struct StuckRank : Ranks {
-  using WaitInVain = std::function<void(Group&, const Rank&)>;
-
-  void expect_rank_2_is_woken(const WaitInVain& wait_in_vain, const std::string& operation) {
-    spawn(3, [wait_in_vain](const Rank& rank) {
-      Group group(with_timeout(rank.rank == 0 ? kShort : kTimeout));
-      group.comm.barrier();
-      rank.reach(1);
-      if (rank.rank == 1) pause();
-      rank.wait_for(1, 1);
-      rank.wait_for(0, 1);
-      wait_in_vain(group, rank);
-    });
-    for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
-    stop_rank(1);
-    for (int rank : {0, 2}) {
-      EXPECT_EQ(exit_code_of(rank), kExitCommError);
-      EXPECT_THAT(error_of(rank), AllOf(HasSubstr("rank 1 did not arrive"), HasSubstr(operation)));
-    }
-    EXPECT_GE(elapsed(), kShort);
-    EXPECT_LT(elapsed(), kShort + kSoon);
-    kill_rank(1, SIGKILL);
-  }
-};
-
-TEST_F(StuckRank, IsWokenInABarrier) {
-  expect_rank_2_is_woken([](Group& group, const Rank&) { group.comm.barrier(); }, "barrier");
-}
-
-// Rank 0 has got its part and waits in the barrier that follows.
-TEST_F(StuckRank, IsWokenInASendThatNobodyTakes) {
-  expect_rank_2_is_woken(
-      [](Group& group, const Rank&) {
-        at::Tensor tensor = torch::ones({1 << 20}, test_device());
-        group.comm.broadcast(tensor, 2);
-        group.comm.barrier();
-      },
-      "broadcast from 2");
-}
-
-TEST_F(StuckRank, IsWokenInAnAllReduce) {
-  expect_rank_2_is_woken(
-      [](Group& group, const Rank&) {
-        at::Tensor tensor = torch::ones({1 << 20}, test_device());
-        group.comm.all_reduce(tensor);
-      },
-      "all_reduce");
-}
-
-TEST_F(StuckRank, IsWokenInAnExchangeOfBytes) {
-  expect_rank_2_is_woken(
-      [](Group& group, const Rank& rank) {
-        (void)group.comm.all_gather_bytes(std::string(1 << 20, rank.rank == 2 ? 'c' : 'a'));
-      },
-      "all_gather");
-}
-
-// The thread of the library below still hangs in its send when the process ends.
-TEST_F(StuckRank, EndsItsProcessSoonAfterwards) {
-  spawn(3, [](const Rank& rank) {
-    static std::unique_ptr<Group> group;  // destroyed by exit()
-    group = std::make_unique<Group>(with_timeout(rank.rank == 0 ? kShort : kTimeout));
-    group->comm.barrier();
-    rank.reach(1);
-    if (rank.rank == 1) pause();
-    rank.wait_for(1, 1);
-    EXPECT_THROW(group->comm.barrier(), CommError);
-    rank.reach(2);
-    if (rank.rank == 2) std::exit(testing::Test::HasFailure() ? kExitFailed : kExitCommError);
-  });
-  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
-  stop_rank(1);
-  ASSERT_TRUE(wait_for_stage(2, 2));
-  const auto thrown = std::chrono::steady_clock::now();
-  EXPECT_EQ(exit_code_of(2), kExitCommError);
-  EXPECT_LT(std::chrono::steady_clock::now() - thrown, kSoon);
-  EXPECT_EQ(exit_code_of(0), kExitPassed);
-  kill_rank(1, SIGKILL);
-}
 
 // Whether a connection of this machine has bytes that its other end does not take in.
 bool is_any_socket_stuck() {
@@ -310,138 +205,6 @@ TEST_F(CommFailures, APeerThatNeverComesIsNamedWithItsLastOperation) {
   EXPECT_GE(elapsed(), kShort);
 }
 
-TEST_F(CommFailures, AStoppedPeerIsNamedAfterTheTimeout) {
-  spawn(2, [](const Rank& rank) {
-    Group group(with_timeout(kShort));
-    group.comm.barrier();
-    rank.reach(1);
-    for (;;) group.comm.barrier();
-  });
-  ASSERT_TRUE(wait_for_stage(0, 1));
-  ASSERT_TRUE(wait_for_stage(1, 1));
-  stop_rank(1);
-  EXPECT_EQ(exit_code_of(0), kExitCommError);
-  EXPECT_THAT(error_of(0), AllOf(HasSubstr("barrier"), HasSubstr("rank 1")));
-  kill_rank(1, SIGKILL);
-}
-
-TEST_F(CommFailures, AStoppedRankZeroIsNamedAfterTheTimeout) {
-  spawn(2, [](const Rank& rank) {
-    Group group(with_timeout(kShort));
-    group.comm.barrier();
-    rank.reach(1);
-    for (;;) group.comm.barrier();
-  });
-  ASSERT_TRUE(wait_for_stage(0, 1));
-  ASSERT_TRUE(wait_for_stage(1, 1));
-  stop_rank(0);
-  EXPECT_EQ(exit_code_of(1), kExitCommError);
-  EXPECT_THAT(error_of(1), AllOf(HasSubstr("barrier"), HasSubstr("rank 0")));
-  kill_rank(0, SIGKILL);
-}
-
-TEST_F(CommFailures, AMissingRankIsNamedWhenTheRanksMeet) {
-  spawn(4,
-        [](const Rank& rank) {
-          try {
-            Group group({.rendezvous_timeout = kShort});
-          } catch (const CommError&) {
-            rank.reach(1);
-            rank.wait_for(2 - rank.rank, 1);  // both tell what they found before one ends
-            throw;
-          }
-        },
-        {.only = {0, 2}});
-  for (int rank : {0, 2}) {
-    EXPECT_EQ(exit_code_of(rank), kExitCommError);
-    EXPECT_THAT(error_of(rank), HasSubstr("ranks 1 and 3 did not join"));
-  }
-}
-
-TEST_F(CommFailures, AMissingRankZeroIsNamedWhenTheRanksMeet) {
-  spawn(2, [](const Rank&) { Group group({.rendezvous_timeout = kShort}); }, {.only = {1}});
-  EXPECT_EQ(exit_code_of(1), kExitCommError);
-  EXPECT_THAT(error_of(1), HasSubstr("rank 0"));
-}
-
-TEST_F(CommFailures, AMachineOfRankZeroThatNobodyKnowsIsNamedByAllRanks) {
-  spawn(2, [](const Rank&) {
-    RankEnvironment ranks = ProcessState::from_environment({.cpu = true}).ranks();
-    ranks.master_address = "no-such-machine.invalid";
-    (void)comm::meet(ranks, kShort);
-  });
-  for (int rank : {0, 1}) {
-    EXPECT_EQ(exit_code_of(rank), kExitCommError);
-    EXPECT_THAT(error_of(rank), AllOf(HasSubstr("the machine of rank 0, no-such-machine.invalid, "
-                                                "is not known here: "),
-                                      HasSubstr("set MASTER_ADDR to an address of it")));
-  }
-}
-
-// Rank 1 waits first for rank 0, which comes late, then for rank 2, which never comes. If it
-// granted each of them the whole timeout, rank 0 would give up before it.
-TEST_F(CommFailures, TheTimeoutOfTheMeetingCountsFromItsBeginning) {
-  spawn(3,
-        [](const Rank& rank) {
-          if (rank.rank == 0) {
-            rank.wait_for(1, 1);
-            std::this_thread::sleep_for(seconds(4));
-          }
-          rank.reach(1);
-          try {
-            Group group({.rendezvous_timeout = seconds(rank.rank == 0 ? 4 : 5)});
-          } catch (const CommError&) {
-            if (rank.rank == 0) {
-              EXPECT_EQ(rank.stage_of(1), 2) << "rank 1 still waits";
-            }
-            rank.reach(2);
-            throw;
-          }
-        },
-        {.only = {0, 1}});
-  for (int rank : {0, 1}) {
-    EXPECT_EQ(exit_code_of(rank), kExitCommError);
-    EXPECT_THAT(error_of(rank), HasSubstr("rank 2 did not join"));
-  }
-}
-
-TEST_F(CommFailures, ARankOfAnotherJobAtTheSameAddressIsNotTakenForAPeer) {
-  spawn(2, [](const Rank& rank) {
-    RankEnvironment ranks = ProcessState::from_environment({.cpu = true}).ranks();
-    ranks.job = "job " + std::to_string(rank.rank);
-    try {
-      (void)comm::meet(ranks, kShort);
-    } catch (const CommError&) {
-      rank.reach(1);
-      rank.wait_for(1 - rank.rank, 1);  // rank 0 keeps the store until rank 1 has looked
-      throw;
-    }
-  });
-  EXPECT_EQ(exit_code_of(0), kExitCommError);
-  EXPECT_EQ(exit_code_of(1), kExitCommError);
-  EXPECT_THAT(error_of(0), HasSubstr("rank 1 did not join"));
-  EXPECT_THAT(error_of(1), HasSubstr("rank 0 did not join"));
-}
-
-TEST_F(CommFailures, ARankThatBelievesInAnotherNumberOfRanksIsNotTakenForAPeer) {
-  spawn(2, [](const Rank& rank) {
-    RankEnvironment ranks = ProcessState::from_environment({.cpu = true}).ranks();
-    if (rank.rank == 1) ranks.world_size = 3;
-    try {
-      (void)comm::meet(ranks, kShort);
-    } catch (const CommError&) {
-      rank.reach(1);
-      rank.wait_for(1 - rank.rank, 1);
-      throw;
-    }
-  });
-  EXPECT_EQ(exit_code_of(0), kExitCommError);
-  EXPECT_EQ(exit_code_of(1), kExitCommError);
-  EXPECT_THAT(error_of(0), HasSubstr("rank 1 did not join"));
-  EXPECT_THAT(error_of(1), HasSubstr("rank 0 did not join"));
-  EXPECT_THAT(error_of(1), testing::ContainsRegex("is for 2 ranks.*, this rank is one of 3 ranks"));
-}
-
 TEST_F(CommFailures, AfterAFailureTheGroupRefusesFurtherUse) {
   spawn(2, [](const Rank& rank) {
     Group group(with_timeout(kTimeout));
@@ -469,71 +232,6 @@ TEST_F(CommFailures, ALostPeerInsideAGuardedOperationIsNamed) {
   EXPECT_EQ(exit_code_of(1), kExitPassed);
   EXPECT_EQ(exit_code_of(0), kExitCommError);
   EXPECT_THAT(error_of(0), HasSubstr("rank 1"));
-}
-
-TEST_F(CommFailures, RaggedGatherOfTensorsThatDoNotFitIsRefusedOnAllRanks) {
-  run(3, [](const Rank& rank) {
-    Group group;
-    EXPECT_THAT(group_usage_error([&] {
-                  (void)group.comm.all_gather_ragged(torch::ones({2, rank.rank == 2 ? 5 : 4}));
-                }),
-                HasSubstr(rank.rank == 2 ? "rank 0" : "rank 2"));
-    EXPECT_THAT(group_usage_error([&] {
-                  (void)group.comm.all_gather_ragged(
-                      torch::ones({2}, rank.rank == 1 ? at::kDouble : at::kFloat));
-                }),
-                HasSubstr(rank.rank == 1 ? "rank 0" : "rank 1"));
-    EXPECT_NE(group_usage_error([&] {
-                (void)group.comm.all_gather_ragged(rank.rank == 1 ? torch::ones({2, 2})
-                                                                  : torch::ones({2}));
-              }),
-              "");
-    group.comm.barrier();
-  });
-}
-
-// With check_collectives every difference is found before anything is sent.
-TEST_F(CommFailures, CheckedCollectivesRefuseADifferenceOnAllRanksAndNameIt) {
-  run(3, [](const Rank& rank) {
-    ProcessGroupOptions options = patient();
-    options.check_collectives = true;
-    Group group(options);
-    at::Tensor shape = torch::ones({2, rank.rank == 1 ? 3 : 2}, test_device());
-    EXPECT_THAT(group_usage_error([&] { group.comm.all_reduce(shape); }), HasSubstr("rank 1"));
-    at::Tensor dtype = torch::ones({2}, rank.rank == 2 ? at::kLong : at::kInt);
-    EXPECT_THAT(group_usage_error([&] { group.comm.all_reduce(dtype); }), HasSubstr("rank 2"));
-    at::Tensor fine = torch::ones({2}, test_device());
-    EXPECT_NE(group_usage_error([&] {
-                group.comm.all_reduce(fine, rank.rank == 0 ? ReduceOp::kSum : ReduceOp::kMax);
-              }),
-              "");
-    EXPECT_NE(group_usage_error([&] {
-                if (rank.rank == 0) {
-                  group.comm.barrier();
-                } else {
-                  group.comm.all_reduce(fine);
-                }
-              }),
-              "");
-    EXPECT_NE(group_usage_error([&] { group.comm.broadcast(fine, rank.rank); }), "");
-    group.comm.all_reduce(fine);
-    EXPECT_TRUE(same(fine, torch::full({2}, 3.0)));
-  });
-}
-
-// Unchecked, a difference may be found late, or by Gloo, which aborts the process; but it never
-// hangs and never passes.
-TEST_F(CommFailures, UncheckedCollectivesOfDifferentSizesEndInAnError) {
-  spawn(2, [](const Rank& rank) {
-    Group group(with_timeout(kShort));
-    at::Tensor tensor = torch::ones({rank.rank == 1 ? 3 : 200'000}, test_device());
-    group.comm.all_reduce(tensor);
-    group.comm.barrier();
-  });
-  for (int rank : {0, 1}) {
-    EXPECT_THAT(exit_code_of(rank),
-                AnyOf(Eq(kExitCommError), Eq(kExitUsageError), Eq(128 + SIGABRT)));
-  }
 }
 
 }  // namespace
