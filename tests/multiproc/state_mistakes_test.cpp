@@ -1,6 +1,7 @@
 // Mistakes of the program that calls, which must not cost anybody's work.
 #include <algorithm>
 
+#include "multiproc/accumulation.h"
 #include "multiproc/loading.h"
 #include "multiproc/resume_training.h"
 
@@ -52,39 +53,34 @@ TEST_F(StateMistakes, ANewRunDoesNotMixWithTheCheckpointsOfAnOldOne) {
 // The others have nothing to complain of, and would wait for it.
 TEST_F(StateMistakes, WhatIsWrongOnOneRankIsThrownOnAllAndAllGoOn) {
   run(2, [&](const Rank& rank) {
-    AcceleratorOptions options = on_cpu();
-    options.gradient_accumulation.steps = 2;
-    Accelerator accelerator(options);
-    torch::manual_seed(1);
-    auto net = std::make_shared<Mlp>();
-    torch::optim::SGD sgd(net->parameters(), 0.1);
-    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    PreparedMlp mlp(accumulating({.steps = 2}));
+    Accelerator& accelerator = mlp.accelerator;
     {
-      const auto micro_batch = accelerator.accumulate(model);
-      accelerator.backward(model(ones({2, 6})).sum());
+      const auto micro_batch = accelerator.accumulate(mlp.model);
+      accelerator.backward(mlp.model(ones({2, 6})).sum());
     }
     std::vector<at::Tensor> gradients;
-    for (const at::Tensor& parameter : net->parameters()) {
+    for (const at::Tensor& parameter : mlp.net->parameters()) {
       gradients.push_back(parameter.grad().clone());
     }
-    if (rank.rank == 1) net->zero_grad(/*set_to_none=*/false);
+    if (rank.rank == 1) mlp.net->zero_grad(/*set_to_none=*/false);
     EXPECT_THAT(usage_error([&] { accelerator.save_state(folder / "state"); }),
                 AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("were set to zero in place")));
 
     for (size_t i = 0; i < gradients.size(); ++i) {
-      net->parameters()[i].mutable_grad().copy_(gradients[i]);
+      mlp.net->parameters()[i].mutable_grad().copy_(gradients[i]);
     }
-    torch::optim::Optimizer& converted = optimizer;
+    torch::optim::Optimizer& converted = mlp.optimizer;
     if (rank.rank == 1) {
       converted.param_groups()[0].options().set_lr(0.2);
-      sgd.param_groups()[0].options().set_lr(0.3);
+      mlp.sgd.param_groups()[0].options().set_lr(0.3);
     }
     EXPECT_THAT(usage_error([&] { accelerator.save_state(folder / "state"); }),
                 AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("lr")));
     EXPECT_THAT(usage_error([&] { accelerator.load_state(folder / "state"); }),
                 AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("lr")));
     converted.param_groups()[0].options().set_lr(0.1);
-    sgd.param_groups()[0].options().set_lr(0.1);
+    mlp.sgd.param_groups()[0].options().set_lr(0.1);
     accelerator.save_state(folder / "state");
     EXPECT_EQ(accelerator.load_state(folder / "state"), folder / "state");
   });

@@ -1,5 +1,6 @@
 // A load that cannot be leaves everything as it was, also what changes in place.
 #include <fstream>
+#include <functional>
 #include <limits>
 
 #include "files/durable/durable_file.h"
@@ -201,59 +202,66 @@ void replace(const std::filesystem::path& directory, const std::string& name,
   std::ofstream(directory / files::kManifestName) << files::manifest_text(manifest);
 }
 
-TEST_F(StateUndo, ARandomStateThatIsNoneIsFoundBeforeAnythingChanges) {
+struct DamagedState : StateUndo {
+  // Rank 0 changes what the file of the state holds, and all wait for it.
+  void damage(ResumeTraining& training, const Rank& rank, const std::string& file,
+              const std::function<void(TorchDict&)>& change) {
+    if (rank.rank == 0) {
+      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+      change(dict);
+      replace(folder / "state", file, dict);
+    }
+    training.accelerator().wait_for_everyone();
+  }
+  // And nothing has changed.
+  void expect_refused(ResumeTraining& training, const testing::Matcher<std::string>& said) {
+    const auto before = flat(training.net()->parameters());
+    EXPECT_THAT(
+        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
+        said);
+    EXPECT_EQ(flat(training.net()->parameters()), before);
+  }
+};
+
+ResumeCase with_power_sgd(PowerSgdOptions options = {}) {
+  options.start_power_sgd_iter = 2;
+  return {.optimizer = "sgd",
+          .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd, .power_sgd = options}}};
+}
+
+TEST_F(DamagedState, ARandomStateThatIsNoneIsFoundBeforeAnythingChanges) {
   run(2, [&](const Rank& rank) {
     ResumeTraining training({}, 7);
     training.accelerator().save_state(folder / "state");
     training.train(0, 2);
-    const auto before = flat(training.net()->parameters());
     const std::string file = "random_states_1.pkl";
-    if (rank.rank == 0) {
-      TorchValue states = load_torch_archive(folder / "state" / file);
-      TorchDict dict = states.as_dict();
+    damage(training, rank, file, [](TorchDict& dict) {
       dict.set("torch_manual_seed",
                torch::full_like(dict.at("torch_manual_seed").as_tensor(), 255));
-      replace(folder / "state", file, dict);
-    }
-    training.accelerator().wait_for_everyone();
-    EXPECT_THAT(
-        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
-        AllOf(HasSubstr("the random state of cpu is invalid"), HasSubstr(file)));
-    EXPECT_EQ(flat(training.net()->parameters()), before);
+    });
+    expect_refused(training,
+                   AllOf(HasSubstr("the random state of cpu is invalid"), HasSubstr(file)));
   });
 }
 
-TEST_F(StateUndo, AMemoryOfPowerSgdThatIsNoneIsFoundBeforeAnythingChanges) {
+TEST_F(DamagedState, AMemoryOfPowerSgdThatIsNoneIsFoundBeforeAnythingChanges) {
   run(2, [&](const Rank& rank) {
-    const ResumeCase what{.optimizer = "sgd",
-                          .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
-                                                .power_sgd = {.start_power_sgd_iter = 2}}}};
-    ResumeTraining training(what, 7);
+    ResumeTraining training(with_power_sgd(), 7);
     training.train(0, 3);
     training.accelerator().save_state(folder / "state");
     training.train(3, 4);
-    const auto before = flat(training.net()->parameters());
     const std::string file = "rank_state_1.bin";
-    if (rank.rank == 0) {
-      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+    damage(training, rank, file, [](TorchDict& dict) {
       dict.set("hooks", TorchValue::List{TorchDict{{"iteration", 3}, {"draws", -2}}});
-      replace(folder / "state", file, dict);
-    }
-    training.accelerator().wait_for_everyone();
-    EXPECT_THAT(
-        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
-        AllOf(HasSubstr("the state of PowerSGD has draws = -2"), HasSubstr(file)));
-    EXPECT_EQ(flat(training.net()->parameters()), before);
+    });
+    expect_refused(training,
+                   AllOf(HasSubstr("the state of PowerSGD has draws = -2"), HasSubstr(file)));
   });
 }
 
 TEST_F(StateUndo, DirectionsOfAnotherRankOfTheApproximationAreDrawnAgainAndThatIsLogged) {
   const auto with_rank = [](int64_t rank) {
-    return ResumeCase{.optimizer = "sgd",
-                      .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
-                                            .power_sgd = {.matrix_approximation_rank = rank,
-                                                          .start_power_sgd_iter = 2,
-                                                          .min_compression_rate = 0.1}}}};
+    return with_power_sgd({.matrix_approximation_rank = rank, .min_compression_rate = 0.1});
   };
   spawn(2, [&](const Rank&) {
     {
@@ -275,17 +283,12 @@ TEST_F(StateUndo, DirectionsOfAnotherRankOfTheApproximationAreDrawnAgainAndThatI
 }
 
 // A few bytes of a file may describe terabytes.
-TEST_F(StateUndo, AMemoryOfPowerSgdThatIsLargerThanItsFileIsRefused) {
+TEST_F(DamagedState, AMemoryOfPowerSgdThatIsLargerThanItsFileIsRefused) {
   run(2, [&](const Rank& rank) {
-    const ResumeCase what{.optimizer = "sgd",
-                          .ddp = {.comm_hook = {.hook = CommHook::kPowerSgd,
-                                                .power_sgd = {.start_power_sgd_iter = 2}}}};
-    ResumeTraining training(what, 7);
+    ResumeTraining training(with_power_sgd(), 7);
     training.train(0, 3);
     training.accelerator().save_state(folder / "state");
-    const std::string file = "rank_state_1.bin";
-    if (rank.rank == 0) {
-      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+    damage(training, rank, "rank_state_1.bin", [](TorchDict& dict) {
       TorchDict bucket{{"index", 0},
                        {"directions", TorchValue::List{}},
                        {"first_directions", TorchValue::List{}},
@@ -293,38 +296,29 @@ TEST_F(StateUndo, AMemoryOfPowerSgdThatIsLargerThanItsFileIsRefused) {
       dict.set("hooks",
                TorchValue::List{TorchDict{
                    {"iteration", 3}, {"draws", 1}, {"buckets", TorchValue::List{bucket}}}});
-      replace(folder / "state", file, dict);
-    }
-    training.accelerator().wait_for_everyone();
-    EXPECT_THAT(
-        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
-        HasSubstr("the state of PowerSGD describes far more than the file holds"));
+    });
+    expect_refused(training,
+                   HasSubstr("the state of PowerSGD describes far more than the file holds"));
   });
 }
 
-TEST_F(StateUndo, AGradientThatIsLargerThanItsParameterIsRefusedAtAnotherNumberOfRanks) {
+TEST_F(DamagedState, AGradientThatIsLargerThanItsParameterIsRefusedAtAnotherNumberOfRanks) {
   const auto save = [&](const Rank& rank) {
     ResumeTraining training({.accumulation = 2}, 7);
     training.train(0, 1);
     training.accelerator().save_state(folder / "state");
-    if (rank.rank == 0) {
-      const std::string file = "rank_state_0.bin";
-      TorchDict dict = load_torch_archive(folder / "state" / file).as_dict();
+    damage(training, rank, "rank_state_0.bin", [](TorchDict& dict) {
       TorchDict gradients = dict.at("gradients").as_sequence()[0].as_dict();
       const std::string name = gradients.entries()[0].first.as_string();
       gradients.set(name, torch::ones({1}).expand({int64_t{1} << 44}));
       dict.set("gradients", TorchValue::List{gradients});
-      replace(folder / "state", file, dict);
-    }
-    training.accelerator().wait_for_everyone();
+    });
   };
   run(2, save);
   run(1, [&](const Rank&) {
     ResumeTraining training({.accumulation = 2}, 7);
-    EXPECT_THAT(
-        thrown_by<CheckpointError>([&] { training.accelerator().load_state(folder / "state"); }),
-        AllOf(HasSubstr("the model has no place for the gradient of"),
-              HasSubstr("rank_state_0.bin")));
+    expect_refused(training, AllOf(HasSubstr("the model has no place for the gradient of"),
+                                   HasSubstr("rank_state_0.bin")));
   });
 }
 
