@@ -133,6 +133,14 @@ struct StateNoted {
   StateNotes notes = std::make_shared<std::vector<std::string>>();
   Accelerator accelerator{options()};
 
+  // A model whose optimizer was prepared too, and is gone.
+  PreparedModel<Mlp> prepare_past_its_optimizer(const std::shared_ptr<Mlp>& net) {
+    auto model = accelerator.prepare(net);
+    torch::optim::AdamW adamw(net->parameters());
+    auto optimizer = accelerator.prepare(adamw);
+    return model;
+  }
+
  private:
   AcceleratorOptions options() const {
     AcceleratorOptions options = on_cpu();
@@ -145,11 +153,7 @@ TEST_F(StrategyState, OptimizersThatAreGoneAreDroppedBeforeAModelIsSaved) {
   run(1, [&](const Rank&) {
     StateNoted noted;
     auto net = std::make_shared<Mlp>();
-    auto model = noted.accelerator.prepare(net);
-    {
-      torch::optim::AdamW adamw(net->parameters());
-      auto optimizer = noted.accelerator.prepare(adamw);
-    }
+    auto model = noted.prepare_past_its_optimizer(net);
     noted.accelerator.save_model(model, folder / "model");
     EXPECT_THAT(*noted.notes, ElementsAre("optimizer gone", "save_model"));
   });
@@ -159,11 +163,7 @@ TEST_F(StrategyState, OptimizersThatAreGoneAreDroppedBeforeAModelIsReleased) {
   run(1, [&](const Rank&) {
     StateNoted noted;
     auto net = std::make_shared<Mlp>();
-    auto model = noted.accelerator.prepare(net);
-    {
-      torch::optim::AdamW adamw(net->parameters());
-      auto optimizer = noted.accelerator.prepare(adamw);
-    }
+    auto model = noted.prepare_past_its_optimizer(net);
     std::static_pointer_cast<MortalModel>(model.strategy())->usable_ = false;
     auto again = noted.accelerator.prepare(net);
     EXPECT_THAT(*noted.notes, ElementsAre("optimizer gone", "release"));
