@@ -114,4 +114,9 @@ std::string named_class(const std::filesystem::path& config) {
   }
 }
 
+void add_token_head(ParameterList& list, Head head, int64_t width, int64_t labels) {
+  if (head == Head::kTokenClassification) list.linear("classifier", width, labels);
+  if (head == Head::kQuestionAnswering) list.linear("qa_outputs", width, 2);
+}
+
 }  // namespace accelerate::estimate

@@ -73,4 +73,8 @@ ModelLayout t5_layout(const model_config::T5Sizes& sizes, Head head, int64_t lab
 void add_bert_encoder(ParameterList& list, const std::string& prefix,
                       const model_config::BertSizes& sizes, bool has_pooler);
 
+// The heads that say something of each token, under the names that most types have for them; adds
+// nothing for other heads.
+void add_token_head(ParameterList& list, Head head, int64_t width, int64_t labels);
+
 }  // namespace accelerate::estimate

@@ -55,10 +55,10 @@ ModelLayout bert_layout(const BertSizes& sizes, Head head, int64_t labels) {
     list.linear("cls.seq_relationship", sizes.width, 2);
   } else if (head == Head::kMultipleChoice) {
     list.linear("classifier", sizes.width, 1);
-  } else if (head == Head::kQuestionAnswering) {
-    list.linear("qa_outputs", sizes.width, 2);
-  } else if (head == Head::kSequenceClassification || head == Head::kTokenClassification) {
+  } else if (head == Head::kSequenceClassification) {
     list.linear("classifier", sizes.width, labels);
+  } else {
+    add_token_head(list, head, sizes.width, labels);
   }
   model.parameters = list.take();
   return model;

@@ -38,10 +38,8 @@ ModelLayout distilbert_layout(const model_config::DistilBertSizes& sizes, Head h
   } else if (head == Head::kSequenceClassification) {
     list.linear("pre_classifier", width, width);
     list.linear("classifier", width, labels);
-  } else if (head == Head::kTokenClassification) {
-    list.linear("classifier", width, labels);
-  } else if (head == Head::kQuestionAnswering) {
-    list.linear("qa_outputs", width, 2);
+  } else {
+    add_token_head(list, head, width, labels);
   }
   model.parameters = list.take();
   return model;

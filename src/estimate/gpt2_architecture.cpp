@@ -36,10 +36,8 @@ ModelLayout gpt2_layout(const model_config::Gpt2Sizes& sizes, Head head, int64_t
     model.logits_per_token = sizes.vocabulary;
   } else if (head == Head::kSequenceClassification) {
     list.linear("score", width, labels, false);
-  } else if (head == Head::kTokenClassification) {
-    list.linear("classifier", width, labels);
-  } else if (head == Head::kQuestionAnswering) {
-    list.linear("qa_outputs", width, 2);
+  } else {
+    add_token_head(list, head, width, labels);
   }
   model.parameters = list.take();
   return model;

@@ -16,10 +16,8 @@ ModelLayout roberta_layout(const model_config::BertSizes& sizes, Head head, int6
   } else if (head == Head::kSequenceClassification) {
     list.linear("classifier.dense", sizes.width, sizes.width);
     list.linear("classifier.out_proj", sizes.width, labels);
-  } else if (head == Head::kTokenClassification) {
-    list.linear("classifier", sizes.width, labels);
-  } else if (head == Head::kQuestionAnswering) {
-    list.linear("qa_outputs", sizes.width, 2);
+  } else {
+    add_token_head(list, head, sizes.width, labels);
   }
   model.parameters = list.take();
   return model;

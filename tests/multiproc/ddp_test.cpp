@@ -1,5 +1,5 @@
 // What a replicated model does with parameters, gradients and buffers.
-#include "multiproc/training.h"
+#include "multiproc/prepared_mlp.h"
 
 namespace accelerate::test {
 namespace {
@@ -28,6 +28,17 @@ std::vector<at::Tensor> mean_gradient_alone(const std::shared_ptr<Mlp>& net, con
     }
   }
   return mean;
+}
+
+void add_mean_gradient(std::vector<double>& sum, const std::shared_ptr<Mlp>& net,
+                       const StepData& data, int world_size) {
+  const auto mean = flat(mean_gradient_alone(net, data, world_size));
+  sum.resize(mean.size());
+  for (size_t i = 0; i < mean.size(); ++i) sum[i] += mean[i];
+}
+
+StepData own_rows(const StepData& data, int rank) {
+  return {rows_of(data.input, rank), rows_of(data.target, rank)};
 }
 
 TEST_F(Ddp, ParametersAndBuffersStartAsThoseOfRankZero) {
@@ -89,82 +100,61 @@ TEST_F(Ddp, DifferentModelsAreRefusedOnAllRanksWithTheFirstDifference) {
 
 TEST_F(Ddp, GradientsAreTheMeanOverTheRanks) {
   run(3, [](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
-    torch::manual_seed(1);
-    auto net = std::make_shared<Mlp>();
-    auto model = accelerator.prepare(net);
+    PreparedMlp mlp;
     const StepData data = data_of_step(0, kRows * rank.world_size);
-    const auto expected = flat(mean_gradient_alone(net, data, rank.world_size));
-    accelerator.backward(
-        loss_of(model(rows_of(data.input, rank.rank)), rows_of(data.target, rank.rank)));
-    EXPECT_TRUE(near(flat(gradients(net->parameters())), expected));
+    const auto expected = flat(mean_gradient_alone(mlp.net, data, rank.world_size));
+    mlp.backward(own_rows(data, rank.rank));
+    EXPECT_TRUE(near(flat(gradients(mlp.net->parameters())), expected));
   });
 }
 
 TEST_F(Ddp, TwoBackwardPassesBeforeAStepAddUp) {
   run(2, [](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
-    torch::manual_seed(1);
-    auto net = std::make_shared<Mlp>();
-    auto model = accelerator.prepare(net);
+    PreparedMlp mlp;
     std::vector<double> expected;
     for (int step = 0; step < 2; ++step) {
       const StepData data = data_of_step(step, kRows * rank.world_size);
-      const auto mean = flat(mean_gradient_alone(net, data, rank.world_size));
-      expected.resize(mean.size());
-      for (size_t i = 0; i < mean.size(); ++i) expected[i] += mean[i];
-      accelerator.backward(
-          loss_of(model(rows_of(data.input, rank.rank)), rows_of(data.target, rank.rank)));
+      add_mean_gradient(expected, mlp.net, data, rank.world_size);
+      mlp.backward(own_rows(data, rank.rank));
     }
-    EXPECT_TRUE(near(flat(gradients(net->parameters())), expected));
+    EXPECT_TRUE(near(flat(gradients(mlp.net->parameters())), expected));
   });
 }
 
 TEST_F(Ddp, OneBackwardPassOverTwoForwardPassesIsAveragedOnce) {
   run(2, [](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
-    torch::manual_seed(1);
-    auto net = std::make_shared<Mlp>();
-    auto model = accelerator.prepare(net);
+    PreparedMlp mlp;
     std::vector<double> expected;
     at::Tensor loss = torch::zeros({}, test_device());
     for (int step = 0; step < 2; ++step) {
       const StepData data = data_of_step(step, kRows * rank.world_size);
-      const auto mean = flat(mean_gradient_alone(net, data, rank.world_size));
-      expected.resize(mean.size());
-      for (size_t i = 0; i < mean.size(); ++i) expected[i] += mean[i];
-      loss = loss + loss_of(model(rows_of(data.input, rank.rank)), rows_of(data.target, rank.rank));
+      add_mean_gradient(expected, mlp.net, data, rank.world_size);
+      loss = loss + mlp.loss(own_rows(data, rank.rank));
     }
-    accelerator.backward(loss);
-    EXPECT_TRUE(near(flat(gradients(net->parameters())), expected));
+    mlp.accelerator.backward(loss);
+    EXPECT_TRUE(near(flat(gradients(mlp.net->parameters())), expected));
   });
 }
 
 TEST_F(Ddp, NoSyncKeepsGradientsOnTheirRankUntilTheNextPassBringsAllTogether) {
   run(2, [](const Rank& rank) {
-    Accelerator accelerator(on_cpu());
-    torch::manual_seed(1);
-    auto net = std::make_shared<Mlp>();
-    auto model = accelerator.prepare(net);
+    PreparedMlp mlp;
     const StepData first = data_of_step(0, kRows * 2);
     const StepData second = data_of_step(1, kRows * 2);
-    const auto pass = [&](const StepData& data) {
-      accelerator.backward(
-          loss_of(model(rows_of(data.input, rank.rank)), rows_of(data.target, rank.rank)));
-    };
-    const auto own = flat(gradient_alone(net, first, rank.rank));
-    const auto other = flat(gradient_alone(net, first, 1 - rank.rank));
-    const auto mean = flat(mean_gradient_alone(net, second, 2));
+    const auto pass = [&](const StepData& data) { mlp.backward(own_rows(data, rank.rank)); };
+    const auto own = flat(gradient_alone(mlp.net, first, rank.rank));
+    const auto other = flat(gradient_alone(mlp.net, first, 1 - rank.rank));
+    const auto mean = flat(mean_gradient_alone(mlp.net, second, 2));
     {
-      auto scope = accelerator.no_sync(model);
+      auto scope = mlp.accelerator.no_sync(mlp.model);
       pass(first);
     }
-    EXPECT_TRUE(near(flat(gradients(net->parameters())), own));
-    EXPECT_FALSE(near(flat(gradients(net->parameters())), other));
+    EXPECT_TRUE(near(flat(gradients(mlp.net->parameters())), own));
+    EXPECT_FALSE(near(flat(gradients(mlp.net->parameters())), other));
     pass(second);
     std::vector<double> expected(mean.size());
     for (size_t i = 0; i < mean.size(); ++i) expected[i] = mean[i] + (own[i] + other[i]) / 2;
-    EXPECT_TRUE(near(flat(gradients(net->parameters())), expected));
+    EXPECT_TRUE(near(flat(gradients(mlp.net->parameters())), expected));
   });
 }
 
