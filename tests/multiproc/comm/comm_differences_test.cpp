@@ -2,7 +2,7 @@
 #include <csignal>
 #include <string>
 
-#include "multiproc/comm_failures.h"
+#include "multiproc/comm/comm_failures.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,6 +1,6 @@
 // Parameters that are trained without a prepared model.
-#include "multiproc/replicas.h"
 #include "multiproc/state_folder.h"
+#include "multiproc/strategy/replicas.h"
 
 namespace accelerate::test {
 namespace {

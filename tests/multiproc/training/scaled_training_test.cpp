@@ -2,7 +2,7 @@
 #include <limits>
 #include <map>
 
-#include "multiproc/scaled_losses.h"
+#include "multiproc/training/scaled_losses.h"
 
 namespace accelerate::test {
 namespace {

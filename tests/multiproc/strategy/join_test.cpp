@@ -1,5 +1,5 @@
 // Ranks with different numbers of batches: what each step and the model in the end must be.
-#include "multiproc/join_training.h"
+#include "multiproc/strategy/join_training.h"
 
 namespace accelerate::test {
 namespace {

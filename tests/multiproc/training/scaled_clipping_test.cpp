@@ -1,6 +1,6 @@
 // Scaled gradients that are clipped, logged or saved before the step, on one and on two ranks.
-#include "multiproc/scaled_losses.h"
 #include "multiproc/state_folder.h"
+#include "multiproc/training/scaled_losses.h"
 
 namespace accelerate::test {
 namespace {

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "multiproc/operations_values.h"
+#include "multiproc/comm/operations_values.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,6 +1,6 @@
 // Passes that bypass the accelerator do not train the ranks apart, and right ones are left in
 // peace.
-#include "multiproc/replicas.h"
+#include "multiproc/strategy/replicas.h"
 
 namespace accelerate::test {
 namespace {

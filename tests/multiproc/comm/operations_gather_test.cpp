@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "multiproc/operations_values.h"
+#include "multiproc/comm/operations_values.h"
 
 namespace accelerate::test {
 namespace {

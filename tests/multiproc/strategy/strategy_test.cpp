@@ -3,8 +3,8 @@
 
 #include "install/strategies/averaging_strategy.h"
 #include "install/strategies/sharded_optimizer_strategy.h"
-#include "multiproc/join_training.h"
 #include "multiproc/state_folder.h"
+#include "multiproc/strategy/join_training.h"
 #include "multiproc/training.h"
 
 namespace accelerate::test {

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "comm/rendezvous.h"
-#include "multiproc/comm_failures.h"
+#include "multiproc/comm/comm_failures.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,5 +1,5 @@
 // The memory of PowerSGD in a checkpoint.
-#include "multiproc/hooked_replica.h"
+#include "multiproc/strategy/hooked_replica.h"
 
 namespace accelerate::test {
 namespace {

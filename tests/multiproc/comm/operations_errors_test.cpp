@@ -1,6 +1,6 @@
 // What operations on nested values refuse: the same on all ranks, before data is sent, and the
 // group goes on.
-#include "multiproc/operations_values.h"
+#include "multiproc/comm/operations_values.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,5 +1,5 @@
 // Joining models of every kind: with buffers, with unused parameters, sparse ones, several at once.
-#include "multiproc/join_training.h"
+#include "multiproc/strategy/join_training.h"
 
 namespace accelerate::test {
 namespace {

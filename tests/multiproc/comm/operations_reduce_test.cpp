@@ -1,5 +1,5 @@
 // reduce(), broadcast(), padding and conversion of nested values.
-#include "multiproc/operations_values.h"
+#include "multiproc/comm/operations_values.h"
 
 namespace accelerate::test {
 namespace {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "multiproc/comm_failures.h"
+#include "multiproc/comm/comm_failures.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,5 +1,5 @@
 // Ranks that hold different parameters learn of it.
-#include "multiproc/replicas.h"
+#include "multiproc/strategy/replicas.h"
 
 #include <chrono>
 #include <functional>

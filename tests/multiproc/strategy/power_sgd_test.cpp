@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "multiproc/hooked_replica.h"
+#include "multiproc/strategy/hooked_replica.h"
 
 namespace accelerate::test {
 namespace {

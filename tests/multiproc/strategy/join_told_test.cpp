@@ -1,5 +1,5 @@
 // A rank that refuses something inside a join tells the others: nobody waits for it.
-#include "multiproc/join_training.h"
+#include "multiproc/strategy/join_training.h"
 
 namespace accelerate::test {
 namespace {

@@ -1,5 +1,5 @@
 // What the ranks that are left say when a peer is lost or does something else.
-#include "multiproc/comm_failures.h"
+#include "multiproc/comm/comm_failures.h"
 
 #include <csignal>
 #include <fstream>

@@ -1,5 +1,5 @@
 // Gradients that are made smaller on their way between the ranks.
-#include "multiproc/hooked_replica.h"
+#include "multiproc/strategy/hooked_replica.h"
 
 namespace accelerate::test {
 namespace {

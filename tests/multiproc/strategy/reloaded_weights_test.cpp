@@ -1,6 +1,6 @@
 // Weights that are loaded or exchanged while they are trained.
-#include "multiproc/replicas.h"
 #include "multiproc/state_folder.h"
+#include "multiproc/strategy/replicas.h"
 
 namespace accelerate::test {
 namespace {

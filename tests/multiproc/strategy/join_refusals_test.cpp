@@ -1,5 +1,5 @@
 // What a join refuses, and how it ends where a rank fails.
-#include "multiproc/join_training.h"
+#include "multiproc/strategy/join_training.h"
 
 namespace accelerate::test {
 namespace {

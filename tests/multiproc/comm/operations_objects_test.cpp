@@ -1,5 +1,5 @@
 // Objects of any shape: gather_object(), broadcast_object(), broadcast_object_list().
-#include "multiproc/operations_values.h"
+#include "multiproc/comm/operations_values.h"
 
 namespace accelerate::test {
 namespace {
