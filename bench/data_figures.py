@@ -138,15 +138,13 @@ def tokens(bench, folder):
 def single_times(bench, part, repetitions, goal, limit_us):
     command = ours_command(bench, part, *quick_or(bench, repetitions))
     for row in bench.program(command)["rows"]:
-        bench.add(
+        bench.add_under(
+            limit_us,
+            row["p50_us"],
             what=f"{part}, {row['name']}",
             ours=time_text(row),
-            peer="",
-            peer_name="",
-            ratio=row["p50_us"],
             ratio_text=f"{time_text(row)} (best {row['best_us']:.2f} us)",
             goal=goal,
-            met=row["p50_us"] < limit_us,
             commands=[bench.shown(command)],
             details=row,
         )
@@ -180,15 +178,13 @@ def skip(bench):
 def memory(bench):
     command = ours_command(bench, "memory")
     for row in bench.program(command)["rows"]:
-        bench.add(
+        bench.add_under(
+            50,
+            row["growth_mb"],
             what=f"memory, 10^9 samples, {row['name']}",
             ours=f"{row['growth_mb']:.1f} MB",
-            peer="",
-            peer_name="",
-            ratio=row["growth_mb"],
             ratio_text=f"{row['growth_mb']:.1f} MB after {row['batches']:,} batches",
             goal="under 50 MB",
-            met=row["growth_mb"] < 50,
             commands=[bench.shown(command)],
             details=row,
         )

@@ -3,85 +3,62 @@
 namespace accelerate::estimate {
 namespace {
 
+using model_config::BertSizes;
+
 // Heads that classify tokens or predict them do without the pooler.
-bool has_pooler(const std::string& name) {
-  return name == "BertModel" || name == "BertForSequenceClassification" ||
-         name == "BertForMultipleChoice" || name == "BertForNextSentencePrediction" ||
-         name == "BertForPreTraining";
+bool has_pooler(Head head) {
+  return head == Head::kNone || head == Head::kSequenceClassification ||
+         head == Head::kMultipleChoice || head == Head::kNextSentencePrediction ||
+         head == Head::kPreTraining;
 }
 
-void add_predictions(ParameterList& list, const ConfigValues& config, uint64_t vocabulary) {
-  const uint64_t hidden = config.size("hidden_size", 768);
-  list.linear("cls.predictions.transform.dense", hidden, hidden);
-  list.layer_norm("cls.predictions.transform.LayerNorm", hidden);
-  list.add("cls.predictions.bias", {vocabulary});
-  if (!config.flag("tie_word_embeddings", true)) {
-    list.add("cls.predictions.decoder.weight", {vocabulary, hidden});
-  }
+void add_predictions(ParameterList& list, const BertSizes& sizes) {
+  list.linear("cls.predictions.transform.dense", sizes.width, sizes.width);
+  list.layer_norm("cls.predictions.transform.LayerNorm", sizes.width);
+  list.add("cls.predictions.bias", {sizes.vocabulary});
+  if (!sizes.tied_words) list.linear("cls.predictions.decoder", sizes.width, sizes.vocabulary);
 }
 
 }  // namespace
 
-void add_bert_encoder(ParameterList& list, const std::string& prefix, const ConfigValues& config,
-                      uint64_t vocabulary, bool has_pooler) {
-  const uint64_t hidden = config.size("hidden_size", 768);
-  const uint64_t inner = config.size("intermediate_size", 3072);
+void add_bert_encoder(ParameterList& list, const std::string& prefix, const BertSizes& sizes,
+                      bool has_pooler) {
+  const int64_t width = sizes.width;
   const std::string embeddings = prefix + "embeddings.";
-  list.embedding(embeddings + "word_embeddings", vocabulary, hidden);
-  list.embedding(embeddings + "position_embeddings", config.size("max_position_embeddings", 512),
-                 hidden);
-  list.embedding(embeddings + "token_type_embeddings", config.size("type_vocab_size", 2), hidden);
-  list.layer_norm(embeddings + "LayerNorm", hidden);
-  for (uint64_t i = 0; i < config.layers("num_hidden_layers", 12); ++i) {
+  list.embedding(embeddings + "word_embeddings", sizes.vocabulary, width);
+  list.embedding(embeddings + "position_embeddings", sizes.positions, width);
+  list.embedding(embeddings + "token_type_embeddings", sizes.token_types, width);
+  list.layer_norm(embeddings + "LayerNorm", width);
+  for (int64_t i = 0; i < sizes.layers; ++i) {
     const std::string layer = prefix + "encoder.layer." + std::to_string(i) + ".";
-    list.linear(layer + "attention.self.query", hidden, hidden);
-    list.linear(layer + "attention.self.key", hidden, hidden);
-    list.linear(layer + "attention.self.value", hidden, hidden);
-    list.linear(layer + "attention.output.dense", hidden, hidden);
-    list.layer_norm(layer + "attention.output.LayerNorm", hidden);
-    list.linear(layer + "intermediate.dense", hidden, inner);
-    list.linear(layer + "output.dense", inner, hidden);
-    list.layer_norm(layer + "output.LayerNorm", hidden);
+    list.linear(layer + "attention.self.query", width, width);
+    list.linear(layer + "attention.self.key", width, width);
+    list.linear(layer + "attention.self.value", width, width);
+    list.linear(layer + "attention.output.dense", width, width);
+    list.layer_norm(layer + "attention.output.LayerNorm", width);
+    list.linear(layer + "intermediate.dense", width, sizes.inner_width);
+    list.linear(layer + "output.dense", sizes.inner_width, width);
+    list.layer_norm(layer + "output.LayerNorm", width);
   }
-  if (has_pooler) list.linear(prefix + "pooler.dense", hidden, hidden);
+  if (has_pooler) list.linear(prefix + "pooler.dense", width, width);
 }
 
-BlockDimensions bert_blocks(const ConfigValues& config) {
-  const uint64_t hidden = config.size("hidden_size", 768);
-  return {.layers = config.layers("num_hidden_layers", 12),
-          .hidden = hidden,
-          .heads = config.size("num_attention_heads", 12),
-          .query_width = hidden,
-          .key_width = hidden,
-          .inner = config.size("intermediate_size", 3072)};
-}
-
-ModelLayout bert_architecture(const ConfigValues& config) {
-  ModelLayout model{
-      .name = known_class(config, {"BertModel", "BertForMaskedLM", "BertForMultipleChoice",
-                                   "BertForNextSentencePrediction", "BertForPreTraining",
-                                   "BertForQuestionAnswering", "BertForSequenceClassification",
-                                   "BertForTokenClassification"}),
-      .blocks = {bert_blocks(config)}};
-  const uint64_t hidden = config.size("hidden_size", 768);
-  const uint64_t vocabulary = config.size("vocab_size", 30522);
+ModelLayout bert_layout(const BertSizes& sizes, Head head, int64_t labels) {
+  ModelLayout model{.blocks = {plain_blocks(sizes)}};
   ParameterList list;
-  add_bert_encoder(list, model.name == "BertModel" ? "" : "bert.", config, vocabulary,
-                   has_pooler(model.name));
-  const bool predicts_tokens =
-      model.name == "BertForMaskedLM" || model.name == "BertForPreTraining";
-  if (predicts_tokens) {
-    add_predictions(list, config, vocabulary);
-    model.logits_per_token = vocabulary;
+  add_bert_encoder(list, head == Head::kNone ? "" : "bert.", sizes, has_pooler(head));
+  if (head == Head::kMaskedLm || head == Head::kPreTraining) {
+    add_predictions(list, sizes);
+    model.logits_per_token = sizes.vocabulary;
   }
-  if (model.name == "BertForPreTraining" || model.name == "BertForNextSentencePrediction") {
-    list.linear("cls.seq_relationship", hidden, 2);
-  } else if (model.name == "BertForMultipleChoice") {
-    list.linear("classifier", hidden, 1);
-  } else if (model.name == "BertForQuestionAnswering") {
-    list.linear("qa_outputs", hidden, 2);
-  } else if (model.name.ends_with("Classification")) {
-    list.linear("classifier", hidden, config.labels());
+  if (head == Head::kPreTraining || head == Head::kNextSentencePrediction) {
+    list.linear("cls.seq_relationship", sizes.width, 2);
+  } else if (head == Head::kMultipleChoice) {
+    list.linear("classifier", sizes.width, 1);
+  } else if (head == Head::kSequenceClassification) {
+    list.linear("classifier", sizes.width, labels);
+  } else {
+    add_token_head(list, head, sizes.width, labels);
   }
   model.parameters = list.take();
   return model;

@@ -75,7 +75,7 @@ class Estimator {
                         .where = model_.origin,
                         .hint = "put it beside the weights, or leave out --batch and --sequence"});
     }
-    return architecture_of(ConfigValues::read(*model_.config));
+    return read_architecture(*model_.config);
   }
 
   const ModelSource& model_;

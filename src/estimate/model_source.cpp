@@ -42,12 +42,7 @@ std::optional<fs::path> config_beside(const fs::path& path) {
 // nothing. Where it is needed, for activations, it is read again and refused.
 ModelSource weights_at(const fs::path& path) {
   ModelSource source{.origin = path.string(), .config = config_beside(path)};
-  if (!source.config) return source;
-  try {
-    source.architecture = ConfigValues::read(*source.config).architecture();
-  } catch (const ConfigError&) {
-    source.architecture.clear();
-  }
+  if (source.config) source.architecture = named_class(*source.config);
   return source;
 }
 
@@ -68,7 +63,7 @@ ModelSource from_index(const fs::path& path) {
 }
 
 ModelSource from_config(const fs::path& path) {
-  ModelLayout architecture = architecture_of(ConfigValues::read(path));
+  ModelLayout architecture = read_architecture(path);
   return {.origin = path.string(),
           .parameters = std::move(architecture.parameters),
           .config = path,

@@ -18,6 +18,8 @@ using files::TensorDtype;
 // bits.
 constexpr uint64_t kMostElements = uint64_t{1} << 40;
 constexpr uint64_t kMostParameterBytes = uint64_t{1} << 58;
+// More than a model of a thousand layers has.
+constexpr size_t kMostParameters = 1 << 17;
 
 bool is_number(std::string_view word) {
   return !word.empty() && std::all_of(word.begin(), word.end(),
@@ -37,31 +39,36 @@ bool Parameter::is_float() const {
          dtype == TensorDtype::kF64;
 }
 
-void ParameterList::add(const std::string& name, std::initializer_list<uint64_t> shape) {
-  Parameter parameter{.name = name, .shape = shape};
+void ParameterList::add(const std::string& name, std::initializer_list<int64_t> shape) {
+  if (parameters_.size() == kMostParameters) {
+    throw DataError(
+        {.what = "the model would have more than " + std::to_string(kMostParameters) + " tensors",
+         .hint = "check the numbers of layers in the configuration of the model"});
+  }
+  Parameter parameter{.name = name, .shape = {shape.begin(), shape.end()}};
   const auto bytes = files::tensor_bytes(parameter.dtype, parameter.shape);
   if (!bytes || *bytes > 4 * kMostElements) {
-    throw ConfigError({.what = "the parameter " + name + " would be too large for any machine",
-                       .hint = "check the sizes in the configuration of the model"});
+    throw DataError({.what = "the parameter " + name + " would be too large for any machine",
+                     .hint = "check the sizes in the configuration of the model"});
   }
   parameters_.push_back(std::move(parameter));
 }
 
-void ParameterList::linear(const std::string& name, uint64_t in, uint64_t out, bool has_bias) {
+void ParameterList::linear(const std::string& name, int64_t in, int64_t out, bool has_bias) {
   add(name + ".weight", {out, in});
   if (has_bias) add(name + ".bias", {out});
 }
 
-void ParameterList::embedding(const std::string& name, uint64_t rows, uint64_t width) {
+void ParameterList::embedding(const std::string& name, int64_t rows, int64_t width) {
   add(name + ".weight", {rows, width});
 }
 
-void ParameterList::layer_norm(const std::string& name, uint64_t width) {
+void ParameterList::layer_norm(const std::string& name, int64_t width) {
   add(name + ".weight", {width});
   add(name + ".bias", {width});
 }
 
-void ParameterList::rms_norm(const std::string& name, uint64_t width) {
+void ParameterList::rms_norm(const std::string& name, int64_t width) {
   add(name + ".weight", {width});
 }
 

@@ -26,12 +26,13 @@ struct Parameter {
 // Lists the parameters of a model the way its modules own them.
 class ParameterList {
  public:
-  // Throws ConfigError if the tensor would be too large for any machine.
-  void add(const std::string& name, std::initializer_list<uint64_t> shape);
-  void linear(const std::string& name, uint64_t in, uint64_t out, bool has_bias = true);
-  void embedding(const std::string& name, uint64_t rows, uint64_t width);
-  void layer_norm(const std::string& name, uint64_t width);
-  void rms_norm(const std::string& name, uint64_t width);
+  // Throws DataError if the tensor would be too large for any machine, or is one of more than
+  // any model has. Sizes are positive.
+  void add(const std::string& name, std::initializer_list<int64_t> shape);
+  void linear(const std::string& name, int64_t in, int64_t out, bool has_bias = true);
+  void embedding(const std::string& name, int64_t rows, int64_t width);
+  void layer_norm(const std::string& name, int64_t width);
+  void rms_norm(const std::string& name, int64_t width);
 
   std::vector<Parameter> take() { return std::move(parameters_); }
 

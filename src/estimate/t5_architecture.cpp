@@ -3,10 +3,12 @@
 namespace accelerate::estimate {
 namespace {
 
+using model_config::T5Sizes;
+
 struct Stack {
   std::string name;  // "encoder"
   BlockDimensions block;
-  uint64_t buckets = 0;  // of relative positions
+  int64_t buckets = 0;  // of relative positions
 };
 
 void add_attention(ParameterList& list, const std::string& layer, const std::string& kind,
@@ -32,7 +34,7 @@ void add_feed_forward(ParameterList& list, const std::string& layer, const Block
 
 void add_stack(ParameterList& list, const Stack& stack) {
   const BlockDimensions& block = stack.block;
-  for (uint64_t i = 0; i < block.layers; ++i) {
+  for (int64_t i = 0; i < block.layers; ++i) {
     const std::string layers = stack.name + ".block." + std::to_string(i) + ".layer.";
     add_attention(list, layers + "0.", "SelfAttention", block);
     if (i == 0) {  // the others use its positions
@@ -45,41 +47,44 @@ void add_stack(ParameterList& list, const Stack& stack) {
   list.rms_norm(stack.name + ".final_layer_norm", block.hidden);
 }
 
-BlockDimensions encoder_blocks(const ConfigValues& config) {
-  const uint64_t heads = config.size("num_heads", 8);
-  const uint64_t width = heads * config.size("d_kv", 64);
-  return {.layers = config.layers("num_layers", 6),
-          .hidden = config.size("d_model", 512),
-          .heads = heads,
+BlockDimensions encoder_blocks(const T5Sizes& sizes) {
+  const int64_t width = sizes.heads * sizes.head_width;
+  return {.layers = sizes.encoder_layers,
+          .hidden = sizes.width,
+          .heads = sizes.heads,
           .query_width = width,
           .key_width = width,
-          .inner = config.size("d_ff", 2048),
-          .is_gated = config.text("feed_forward_proj", "relu").starts_with("gated-")};
+          .inner = sizes.inner_width,
+          .is_gated = sizes.is_gated};
 }
 
 }  // namespace
 
-// Input and output embeddings are one tensor always, whatever tie_word_embeddings says: with T5 it
-// tells how the output of the decoder is scaled.
-ModelLayout t5_architecture(const ConfigValues& config) {
-  const BlockDimensions encoder = encoder_blocks(config);
+ModelLayout t5_layout(const T5Sizes& sizes, Head head, int64_t labels) {
+  const BlockDimensions encoder = encoder_blocks(sizes);
   BlockDimensions decoder = encoder;
-  decoder.layers = config.layers("num_decoder_layers", encoder.layers);
+  decoder.layers = sizes.decoder_layers;
   decoder.attends_encoder = true;
-  const uint64_t vocabulary = config.size("vocab_size", 32128);
-  const uint64_t buckets = config.size("relative_attention_num_buckets", 32);
+  const bool is_classifier =
+      head == Head::kSequenceClassification || head == Head::kTokenClassification;
+  const std::string prefix = is_classifier ? "transformer." : "";
 
-  ModelLayout model{
-      .name = known_class(config, {"T5Model", "T5EncoderModel", "T5ForConditionalGeneration"}),
-      .blocks = {encoder}};
+  ModelLayout model{.blocks = {encoder}};
   ParameterList list;
-  list.embedding("shared", vocabulary, encoder.hidden);
-  add_stack(list, {.name = "encoder", .block = encoder, .buckets = buckets});
-  if (model.name != "T5EncoderModel") {
-    add_stack(list, {.name = "decoder", .block = decoder, .buckets = buckets});
+  list.embedding(prefix + "shared", sizes.vocabulary, sizes.width);
+  add_stack(list, {.name = prefix + "encoder", .block = encoder, .buckets = sizes.buckets});
+  if (head != Head::kEncoderAlone && head != Head::kTokenClassification) {
+    add_stack(list, {.name = prefix + "decoder", .block = decoder, .buckets = sizes.buckets});
     model.blocks.push_back(decoder);
   }
-  if (model.name == "T5ForConditionalGeneration") model.logits_per_token = vocabulary;
+  if (head == Head::kSeq2SeqLm) {
+    model.logits_per_token = sizes.vocabulary;
+  } else if (head == Head::kSequenceClassification) {
+    list.linear("classification_head.dense", sizes.width, sizes.width);
+    list.linear("classification_head.out_proj", sizes.width, labels);
+  } else if (head == Head::kTokenClassification) {
+    list.linear("classifier", sizes.width, labels);
+  }
   model.parameters = list.take();
   return model;
 }

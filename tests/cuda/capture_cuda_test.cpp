@@ -13,6 +13,7 @@
 #include "comm/process_group.h"
 #include "comm/rendezvous.h"
 #include "cuda/lone_gpu.h"
+#include "cuda/small_net.h"
 #include "device/cuda_plugin.h"
 
 namespace accelerate {
@@ -23,16 +24,7 @@ using Tensors = std::vector<at::Tensor>;
 
 struct CaptureTest : test::LoneRank {};
 
-struct NetImpl : torch::nn::Module {
-  torch::nn::Linear first{8, 32};
-  torch::nn::Linear second{32, 3};
-  NetImpl() {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
-};
-TORCH_MODULE(Net);
+using Net = test::SmallNet;
 
 template <class Optimizer = torch::optim::AdamW>
 std::vector<float> losses_of(bool captured, MixedPrecision precision, int accumulation) {

@@ -9,6 +9,7 @@
 #include "comm/rendezvous.h"
 #include "compat/reducer.h"
 #include "cuda/lone_gpu.h"
+#include "cuda/small_net.h"
 #include "device/cuda_plugin.h"
 #include "support/ranks.h"
 
@@ -19,16 +20,7 @@ using test::Rank;
 using test::Ranks;
 using testing::HasSubstr;
 
-struct NetImpl : torch::nn::Module {
-  torch::nn::Linear first{8, 32};
-  torch::nn::Linear second{32, 3};
-  NetImpl() {
-    register_module("first", first);
-    register_module("second", second);
-  }
-  at::Tensor forward(const at::Tensor& x) { return second(torch::tanh(first(x))); }
-};
-TORCH_MODULE(Net);
+using Net = test::SmallNet;
 
 TensorDataset some_data() {
   torch::manual_seed(11);

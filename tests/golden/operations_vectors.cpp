@@ -7,10 +7,9 @@
 #include <map>
 #include <tuple>
 
-#include "golden/case_log.h"
+#include "golden/collective_cases.h"
 #include "golden/loader_cases.h"
 #include "golden/reference_data.h"
-#include "support/ranks.h"
 
 namespace accelerate::test {
 namespace {
@@ -188,7 +187,7 @@ const std::map<std::string, std::function<void(const OperationCase&)>>& operatio
   return table;
 }
 
-struct OperationVectors : Ranks {};
+struct OperationVectors : CollectiveCases {};
 
 TEST_F(OperationVectors, Collectives) {
   const json vectors = load_vectors("collectives.json");
@@ -200,20 +199,10 @@ TEST_F(OperationVectors, Collectives) {
     ASSERT_TRUE(operation_checks().contains(operation)) << "no test for " << operation;
     of_operations.push_back(recorded);
   }
-  for (const auto& [world_size, cases] : by_world_size(of_operations)) {
-    run(world_size, [&](const Rank&) {
-      const ProcessState state = ProcessState::from_environment({.cpu = true});
-      Communicator ranks(state, {});
-      CaseLog log;
-      for (const json& recorded : cases) {
-        log.run(recorded, [&] {
-          operation_checks().at(recorded.at("op"))(
-              {.recorded = recorded, .ranks = ranks, .log = log});
-        });
-      }
-      log.report();
-    });
-  }
+  run_cases(of_operations, [](const json& recorded, const ProcessState&, Communicator& ranks,
+                              CaseLog& log) {
+    operation_checks().at(recorded.at("op"))({.recorded = recorded, .ranks = ranks, .log = log});
+  });
 }
 
 TEST_F(OperationVectors, PadInputTensors) {

@@ -8,9 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "golden/case_log.h"
+#include "golden/collective_cases.h"
 #include "golden/reference_data.h"
-#include "support/ranks.h"
 
 namespace accelerate::test {
 namespace {
@@ -69,7 +68,7 @@ void check_trigger(const json& recorded, const ProcessState& state, Communicator
                    recorded.at("output_per_rank").at(static_cast<size_t>(state.rank())));
 }
 
-struct ProcessControlVectors : Ranks {};
+struct ProcessControlVectors : CollectiveCases {};
 
 TEST_F(ProcessControlVectors, SplitBetweenProcessesAndTrigger) {
   const json vectors = load_vectors("collectives.json");
@@ -79,20 +78,11 @@ TEST_F(ProcessControlVectors, SplitBetweenProcessesAndTrigger) {
     if (operation != "split_between_processes" && operation != "trigger") continue;
     of_control.push_back(recorded);
   }
-  for (const auto& [world_size, cases] : by_world_size(of_control)) {
-    run(world_size, [&](const Rank&) {
-      const ProcessState state = ProcessState::from_environment({.cpu = true});
-      Communicator ranks(state, {});
-      CaseLog log;
-      for (const json& recorded : cases) {
-        log.run(recorded, [&] {
-          if (recorded.at("op") == "trigger") return check_trigger(recorded, state, ranks, log);
-          check_split(recorded, state, log);
-        });
-      }
-      log.report();
-    });
-  }
+  run_cases(of_control,
+            [](const json& recorded, const ProcessState& state, Communicator& ranks, CaseLog& log) {
+              if (recorded.at("op") == "trigger") return check_trigger(recorded, state, ranks, log);
+              check_split(recorded, state, log);
+            });
 }
 
 }  // namespace

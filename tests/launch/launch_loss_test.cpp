@@ -115,10 +115,7 @@ void interrupt_twice(LauncherRun& run) {
 TEST_F(Machines, ASecondInterruptDoesNotWaitForAMainMachineThatDoesNotAnswer) {
   const Setup setup{.machines = 2, .processes = 2};
   const auto program = script("echo ready $$.; exec sleep 600");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output(".");
-  other->wait_for_output(".");
+  auto [main, other] = start_both(setup, program, ".");
   main->signal(SIGSTOP);
   interrupt_twice(*other);
   const RunResult on_other = other->wait();
@@ -132,10 +129,7 @@ TEST_F(Machines, ASecondInterruptDoesNotWaitForAMainMachineThatDoesNotAnswer) {
 TEST_F(Machines, ASecondInterruptDoesNotWaitForAMachineThatDoesNotAnswer) {
   const Setup setup{.machines = 2, .processes = 2};
   const auto program = script("echo ready $$.; exec sleep 600");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output(".");
-  other->wait_for_output(".");
+  auto [main, other] = start_both(setup, program, ".");
   other->signal(SIGSTOP);
   interrupt_twice(*main);
   const RunResult on_main = main->wait();
@@ -155,10 +149,7 @@ until [ -e "$0.go" ]; do
   sleep 0.05
 done
 echo saved)");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output("ready");
-  other->wait_for_output("ready");
+  auto [main, other] = start_both(setup, program);
   main->signal(SIGINT);
   other->wait_for_output("heard");  // by order of the main machine
   other->signal(SIGINT);

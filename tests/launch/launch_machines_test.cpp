@@ -82,10 +82,7 @@ echo ready
 while [ ! -e "$0.go" ]; do sleep 0.05; done
 echo no disk >&2
 exit 9)");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output("ready", 2);
-  other->wait_for_output("ready", 2);
+  auto [main, other] = start_both(setup, program);
   folder_.write("worker.sh.go", "");
   const RunResult on_main = main->wait();
   const RunResult on_other = other->wait();
@@ -123,10 +120,7 @@ TEST_F(Machines, AStopSignalToOneLauncherStopsAll) {
   const Setup setup{.machines = 2, .processes = 2};
   const auto program =
       script("trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output("ready");
-  other->wait_for_output("ready");
+  auto [main, other] = start_both(setup, program);
   other->signal(SIGTERM);
   const RunResult on_main = main->wait();
   const RunResult on_other = other->wait();
@@ -139,10 +133,7 @@ TEST_F(Machines, AStopSignalToOneLauncherStopsAll) {
 TEST_F(Machines, AKilledLauncherIsNamedAsALostMachine) {
   const Setup setup{.machines = 2, .processes = 4};
   const auto program = script("echo ready; exec sleep 600");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output("ready", 2);
-  other->wait_for_output("ready", 2);
+  auto [main, other] = start_both(setup, program);
   other->signal(SIGKILL);
   const RunResult on_main = main->wait();
   EXPECT_EQ(on_main.exit_code, 75);
@@ -154,10 +145,7 @@ TEST_F(Machines, AKilledLauncherIsNamedAsALostMachine) {
 TEST_F(Machines, AKilledMainLauncherEndsTheOthers) {
   const Setup setup{.machines = 2, .processes = 2, .flags = {"--max_restarts", "3"}};
   const auto program = script("echo ready; exec sleep 600");
-  auto main = start_machine(0, setup, program);
-  auto other = start_machine(1, setup, program);
-  main->wait_for_output("ready");
-  other->wait_for_output("ready");
+  auto [main, other] = start_both(setup, program);
   main->signal(SIGKILL);
   const RunResult on_other = other->wait();
   EXPECT_EQ(on_other.exit_code, 75);

@@ -39,6 +39,18 @@ class Machines : public Launcher {
     arguments.insert(arguments.end(), program.begin(), program.end());
     return start(arguments, std::move(options));
   }
+  // The launchers of machine 0 and of machine 1, whose workers have all written `word`.
+  struct Both {
+    std::unique_ptr<LauncherRun> main{}, other{};
+  };
+  Both start_both(const Setup& setup, const std::vector<std::string>& program,
+                  const std::string& word = "ready") {
+    Both both{start_machine(0, setup, program), start_machine(1, setup, program)};
+    for (LauncherRun* run : {both.main.get(), both.other.get()}) {
+      run->wait_for_output(word, setup.processes / setup.machines);
+    }
+    return both;
+  }
   // The same with a shell script as the program.
   std::vector<std::string> script(const std::string& text) {
     return {"sh", folder_.write("worker.sh", text)};

@@ -9,6 +9,7 @@ namespace accelerate::launch {
 namespace {
 
 using ::testing::Contains;
+using ::testing::IsSupersetOf;
 using ::testing::Key;
 using ::testing::Not;
 using ::testing::Pair;
@@ -54,16 +55,12 @@ TEST(WorkerEnvironment, CountsRanksOverAllMachines) {
   plan.max_restarts = 4;
   const Variables variables = variables_of(
       plan, 1, {.cores = 8}, {.restarts = 3, .main_address = "10.0.0.1", .main_port = 31000});
-  EXPECT_THAT(variables, Contains(Pair("RANK", "5")));
-  EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", "1")));
-  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "6")));
-  EXPECT_THAT(variables, Contains(Pair("LOCAL_WORLD_SIZE", "2")));
-  EXPECT_THAT(variables, Contains(Pair("NODE_RANK", "2")));
-  EXPECT_THAT(variables, Contains(Pair("MASTER_ADDR", "10.0.0.1")));
-  EXPECT_THAT(variables, Contains(Pair("MASTER_PORT", "31000")));
-  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_RESTART_COUNT", "3")));
-  EXPECT_THAT(variables, Contains(Pair("TORCHELASTIC_MAX_RESTARTS", "4")));
-  EXPECT_THAT(variables, Contains(Pair("OMP_NUM_THREADS", "4")));
+  EXPECT_THAT(variables,
+              IsSupersetOf({Pair("RANK", "5"), Pair("LOCAL_RANK", "1"), Pair("WORLD_SIZE", "6"),
+                            Pair("LOCAL_WORLD_SIZE", "2"), Pair("NODE_RANK", "2"),
+                            Pair("MASTER_ADDR", "10.0.0.1"), Pair("MASTER_PORT", "31000"),
+                            Pair("TORCHELASTIC_RESTART_COUNT", "3"),
+                            Pair("TORCHELASTIC_MAX_RESTARTS", "4"), Pair("OMP_NUM_THREADS", "4")}));
 }
 
 TEST(WorkerEnvironment, SettingsReplaceInheritedOnesButNeverRanks) {
@@ -74,10 +71,9 @@ TEST(WorkerEnvironment, SettingsReplaceInheritedOnesButNeverRanks) {
       {"ACCELERATE_MIXED_PRECISION", "fp16"}, {"ACCELERATE_DEBUG_MODE", "true"}, {"RANK", "9"}};
   const Variables variables =
       variables_of(plan, 1, {.inherited = {"CUDA_VISIBLE_DEVICES=0", "ACCELERATE_DEBUG_MODE=no"}});
-  EXPECT_THAT(variables, Contains(Pair("CUDA_VISIBLE_DEVICES", "3,5")));
-  EXPECT_THAT(variables, Contains(Pair("ACCELERATE_MIXED_PRECISION", "fp16")));
-  EXPECT_THAT(variables, Contains(Pair("ACCELERATE_DEBUG_MODE", "true")));
-  EXPECT_THAT(variables, Contains(Pair("RANK", "1")));
+  EXPECT_THAT(variables, IsSupersetOf({Pair("CUDA_VISIBLE_DEVICES", "3,5"),
+                                       Pair("ACCELERATE_MIXED_PRECISION", "fp16"),
+                                       Pair("ACCELERATE_DEBUG_MODE", "true"), Pair("RANK", "1")}));
   plan.gpu_ids = "all";
   EXPECT_THAT(variables_of(plan, 0, {.inherited = {"CUDA_VISIBLE_DEVICES=0"}}),
               Contains(Pair("CUDA_VISIBLE_DEVICES", "0")));
@@ -108,8 +104,7 @@ TEST(WorkerEnvironment, LeavesThreadsToTheMachinesThatSshAndSrunReach) {
 
 TEST(WorkerEnvironment, ASingleProcessIsAWorldOfOne) {
   const Variables variables = variables_of(plan_of(1), 0);
-  EXPECT_THAT(variables, Contains(Pair("RANK", "0")));
-  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "1")));
+  EXPECT_THAT(variables, IsSupersetOf({Pair("RANK", "0"), Pair("WORLD_SIZE", "1")}));
 }
 
 TEST(WorkerEnvironment, KeepsWhatTheUserSetAndReplacesRanksOfAnOuterJob) {
@@ -117,13 +112,10 @@ TEST(WorkerEnvironment, KeepsWhatTheUserSetAndReplacesRanksOfAnOuterJob) {
       variables_of(plan_of(2), 1,
                    {.inherited = {"HOME=/home/a", "EMPTY=", "EQUATION=a=b", "RANK=7",
                                   "WORLD_SIZE=8", "MASTER_PORT=1", "SLURM_JOB_ID=42"}});
-  EXPECT_THAT(variables, Contains(Pair("HOME", "/home/a")));
-  EXPECT_THAT(variables, Contains(Pair("EMPTY", "")));
-  EXPECT_THAT(variables, Contains(Pair("EQUATION", "a=b")));
-  EXPECT_THAT(variables, Contains(Pair("RANK", "1")));
-  EXPECT_THAT(variables, Contains(Pair("WORLD_SIZE", "2")));
-  EXPECT_THAT(variables, Contains(Pair("MASTER_PORT", "29501")));
-  EXPECT_THAT(variables, Contains(Pair("SLURM_JOB_ID", "42")));
+  EXPECT_THAT(variables,
+              IsSupersetOf({Pair("HOME", "/home/a"), Pair("EMPTY", ""), Pair("EQUATION", "a=b"),
+                            Pair("RANK", "1"), Pair("WORLD_SIZE", "2"),
+                            Pair("MASTER_PORT", "29501"), Pair("SLURM_JOB_ID", "42")}));
 }
 
 TEST(WorkerEnvironment, DropsRanksThatOtherLaunchersGave) {

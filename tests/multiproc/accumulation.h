@@ -1,7 +1,7 @@
 // What tests of gradient accumulation share.
 #pragma once
 
-#include "multiproc/training.h"
+#include "multiproc/prepared_mlp.h"
 
 namespace accelerate::test {
 
@@ -16,11 +16,5 @@ struct AccumulationOn : Ranks, testing::WithParamInterface<int> {
     run(GetParam(), body, options);
   }
 };
-
-// The same on every rank and at every call.
-inline std::shared_ptr<Mlp> fresh_net() {
-  torch::manual_seed(7);
-  return std::make_shared<Mlp>();
-}
 
 }  // namespace accelerate::test

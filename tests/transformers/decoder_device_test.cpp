@@ -47,6 +47,13 @@ ModelInputs on_device(ModelInputs inputs) {
   return inputs;
 }
 
+ModelInputs labelled_texts(bool padded) {
+  ModelInputs inputs = padded ? left_padded({random_texts(1, 16), random_texts(1, 9, 2)})
+                              : ModelInputs{.input_ids = random_texts(2, 16)};
+  inputs.labels = random_texts(2, 16, 3);
+  return inputs;
+}
+
 double relative_error(const at::Tensor& found, const at::Tensor& exact) {
   const at::Tensor wanted = exact.to(at::kDouble);
   return ((found.cpu().to(at::kDouble) - wanted).norm() / wanted.norm()).item<double>();
@@ -56,9 +63,7 @@ TEST_F(DecoderDeviceTest, LossAndGradientsAreThoseOfTheCpu) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(type + (padded ? " padded" : ""));
-      ModelInputs inputs = padded ? left_padded({random_texts(1, 16), random_texts(1, 9, 2)})
-                                  : ModelInputs{.input_ids = random_texts(2, 16)};
-      inputs.labels = random_texts(2, 16, 3);
+      const ModelInputs inputs = labelled_texts(padded);
       const auto model = wide_model(type);
       const auto other = wide_model(type);
       other->to(test_device());
@@ -114,9 +119,7 @@ TEST_F(DecoderDeviceTest, UnderAutocastTheLossIsNearlyThatOfFloat32) {
   for (const std::string type : {"gpt2", "llama", "t5"}) {
     for (const bool padded : {false, true}) {
       SCOPED_TRACE(type + (padded ? " padded" : ""));
-      ModelInputs inputs = padded ? left_padded({random_texts(1, 16), random_texts(1, 9, 2)})
-                                  : ModelInputs{.input_ids = random_texts(2, 16)};
-      inputs.labels = random_texts(2, 16, 3);
+      const ModelInputs inputs = labelled_texts(padded);
       const auto model = wide_model(type);
       const at::Tensor wanted = model->forward(inputs).loss;
       wanted.backward();

@@ -15,9 +15,11 @@
 
 #include "accelerate/export.h"
 
-namespace accelerate::transformers {
+namespace accelerate::model_config {
+struct Document;
+}
 
-struct ConfigDocument;
+namespace accelerate::transformers {
 
 // A value that a setting can be given. nullptr is the null of JSON: as if it were absent, except
 // for the few settings that is_null() is asked about.
@@ -102,7 +104,10 @@ class ACCELERATE_EXPORT ModelConfig {
   const std::string& source_of(std::string_view key) const;
 
  private:
-  std::unique_ptr<ConfigDocument> document_;
+  // For the library itself.
+  friend const model_config::Document& document_of(const ModelConfig& config);
+
+  std::unique_ptr<model_config::Document> document_;
 };
 
 }  // namespace accelerate::transformers

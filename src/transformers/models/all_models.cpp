@@ -2,6 +2,25 @@
 
 namespace accelerate::transformers {
 
+model_config::Head head_of(ModelTask task) {
+  using model_config::Head;
+  switch (task) {
+    case ModelTask::kBase:
+      return Head::kNone;
+    case ModelTask::kSequenceClassification:
+      return Head::kSequenceClassification;
+    case ModelTask::kTokenClassification:
+      return Head::kTokenClassification;
+    case ModelTask::kCausalLm:
+      return Head::kCausalLm;
+    case ModelTask::kMaskedLm:
+      return Head::kMaskedLm;
+    case ModelTask::kSeq2SeqLm:
+      return Head::kSeq2SeqLm;
+  }
+  return Head::kNone;
+}
+
 void register_all_models() {
   register_bert();
   register_distilbert();

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/allocation.h"
 #include "transformers/models/bert_base.h"
@@ -69,20 +68,17 @@ class BertForMaskedLm : public EncoderForMaskedLm<BertModel> {
     transform.register_module("dense", head.dense);
     transform.register_module("LayerNorm", head.norm);
     head.tied_bias = predictions.register_parameter("bias", new_parameter({settings.vocabulary}));
-    set_head(std::move(head));
+    set_head(std::move(head), settings.tied_words);
   }
 };
 
 }  // namespace
 
 void register_bert() {
-  const std::string type = "bert";
-  register_architecture<BertModel>(type, ModelTask::kBase, "BertModel");
-  register_architecture<BertForSequenceClassification>(type, ModelTask::kSequenceClassification,
-                                                       "BertForSequenceClassification");
-  register_architecture<EncoderForTokenClassification<BertModel>>(
-      type, ModelTask::kTokenClassification, "BertForTokenClassification");
-  register_architecture<BertForMaskedLm>(type, ModelTask::kMaskedLm, "BertForMaskedLM");
+  register_own<BertModel>("bert", ModelTask::kBase);
+  register_own<BertForSequenceClassification>("bert", ModelTask::kSequenceClassification);
+  register_own<EncoderForTokenClassification<BertModel>>("bert", ModelTask::kTokenClassification);
+  register_own<BertForMaskedLm>("bert", ModelTask::kMaskedLm);
 }
 
 }  // namespace accelerate::transformers

@@ -6,9 +6,19 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
+namespace {
+
+model_config::BertSizes sizes_of(const ModelConfig& config, BertPositions kind) {
+  const model_config::Document& document = document_of(config);
+  return kind == BertPositions::kFromZero ? model_config::bert_sizes(document)
+                                          : model_config::roberta_sizes(document);
+}
+
+}  // namespace
 
 BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config, const BertSettings& settings,
                                        BertPositions kind)
@@ -70,7 +80,7 @@ BertPoolerImpl::BertPoolerImpl(int64_t width)
 at::Tensor BertPoolerImpl::forward(const at::Tensor& x) { return at::tanh(dense_->forward(x)); }
 
 BertBase::BertBase(const ModelConfig& config, BertPositions kind, bool with_pooler)
-    : PretrainedModel(config), settings_(config), kind_(kind) {
+    : PretrainedModel(config), settings_(config, sizes_of(config, kind)), kind_(kind) {
   embeddings_ = register_module("embeddings", BertEmbeddings(config, settings_, kind));
   encoder_ = register_module("encoder", BertEncoder(settings_));
   if (with_pooler) pooler_ = register_module("pooler", BertPooler(settings_.width));

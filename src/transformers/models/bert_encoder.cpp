@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "transformers/models/text_inputs.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -49,14 +48,8 @@ void register_bert_layer(torch::nn::Module& layer, const EncoderBlock& block) {
 
 }  // namespace
 
-BertSettings::BertSettings(const ModelConfig& config)
-    : vocabulary(config.size("vocab_size", 30522)),
-      width(config.size("hidden_size", 768)),
-      layers(config.size("num_hidden_layers", 12)),
-      heads(config.size("num_attention_heads", 12)),
-      inner_width(config.size("intermediate_size", 3072)),
-      positions(config.size("max_position_embeddings", 512)),
-      token_types(config.size("type_vocab_size", 2)),
+BertSettings::BertSettings(const ModelConfig& config, const model_config::BertSizes& sizes)
+    : BertSizes(sizes),
       dropout(config.probability("hidden_dropout_prob", 0.1)),
       attention_dropout(config.probability("attention_probs_dropout_prob", 0.1)),
       classifier_dropout(config.probability("classifier_dropout", dropout)),
@@ -65,7 +58,6 @@ BertSettings::BertSettings(const ModelConfig& config)
       act(activation(config.text("hidden_act", "gelu"), "hidden_act",
                      config.source_of("hidden_act"))) {
   refuse_what_is_not_here(config);
-  check_heads(config, width, heads);
 }
 
 BertEncoderImpl::BertEncoderImpl(const BertSettings& settings) {

@@ -7,16 +7,16 @@
 #include <cstdint>
 
 #include "accelerate/transformers/config.h"
+#include "model_config/model_sizes.h"
 #include "transformers/models/encoder_block.h"
 #include "transformers/models/layers.h"
 
 namespace accelerate::transformers {
 
 // The settings of config.json, where one is missing the value that Hugging Face's classes have.
-struct BertSettings {
-  explicit BertSettings(const ModelConfig& config);
+struct BertSettings : model_config::BertSizes {
+  BertSettings(const ModelConfig& config, const model_config::BertSizes& sizes);
 
-  int64_t vocabulary, width, layers, heads, inner_width, positions, token_types;
   double dropout, attention_dropout, classifier_dropout, eps;
   bool causal;
   Activation act;

@@ -6,9 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "accelerate/transformers/registry.h"
+#include "model_config/model_sizes.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/allocation.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/encoder_block.h"
 #include "transformers/models/encoder_heads.h"
 #include "transformers/models/masked_lm.h"
@@ -20,24 +21,16 @@ namespace {
 // Not among the settings.
 constexpr double kEps = 1e-12;
 
-struct DistilBertSettings {
-  // Some keys have a second name.
+struct DistilBertSettings : model_config::DistilBertSizes {
   explicit DistilBertSettings(const ModelConfig& config)
-      : vocabulary(config.size("vocab_size", 30522)),
-        positions(config.size("max_position_embeddings", 512)),
-        width(config.size("dim", config.size("hidden_size", 768))),
-        layers(config.size("n_layers", config.size("num_hidden_layers", 6))),
-        heads(config.size("n_heads", config.size("num_attention_heads", 12))),
-        inner_width(config.size("hidden_dim", 4 * 768)),
+      : DistilBertSizes(model_config::distilbert_sizes(document_of(config))),
         padding(padding_row(config, 0, vocabulary)),
         dropout(config.probability("dropout", 0.1)),
         attention_dropout(config.probability("attention_dropout", 0.1)),
         act(activation(config.text("activation", "gelu"), "activation",
-                       config.source_of("activation"))) {
-    check_heads(config, width, heads);
-  }
+                       config.source_of("activation"))) {}
 
-  int64_t vocabulary, positions, width, layers, heads, inner_width, padding;
+  int64_t padding;
   double dropout, attention_dropout;
   Activation act;
 };
@@ -203,20 +196,19 @@ class DistilBertForMaskedLm : public EncoderForMaskedLm<DistilBertModel> {
     register_module("vocab_layer_norm", head.norm);
     head.decoder = room(*this, "vocab_projector").shared_from_this();
     head.bias = head.decoder->register_parameter("bias", new_parameter({settings.vocabulary}));
-    set_head(std::move(head));
+    set_head(std::move(head), settings.tied_words);
   }
 };
 
 }  // namespace
 
 void register_distilbert() {
-  const std::string type = "distilbert";
-  register_architecture<DistilBertModel>(type, ModelTask::kBase, "DistilBertModel");
-  register_architecture<DistilBertForSequenceClassification>(
-      type, ModelTask::kSequenceClassification, "DistilBertForSequenceClassification");
-  register_architecture<EncoderForTokenClassification<DistilBertModel>>(
-      type, ModelTask::kTokenClassification, "DistilBertForTokenClassification");
-  register_architecture<DistilBertForMaskedLm>(type, ModelTask::kMaskedLm, "DistilBertForMaskedLM");
+  register_own<DistilBertModel>("distilbert", ModelTask::kBase);
+  register_own<DistilBertForSequenceClassification>("distilbert",
+                                                    ModelTask::kSequenceClassification);
+  register_own<EncoderForTokenClassification<DistilBertModel>>("distilbert",
+                                                               ModelTask::kTokenClassification);
+  register_own<DistilBertForMaskedLm>("distilbert", ModelTask::kMaskedLm);
 }
 
 }  // namespace accelerate::transformers

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/decoding.h"
 
 namespace accelerate::transformers {
@@ -37,7 +37,8 @@ class Gpt2LmHeadModel : public Gpt2WithHead, public FactoredLogits {
  public:
   explicit Gpt2LmHeadModel(const ModelConfig& config)
       : Gpt2WithHead(config),
-        head_(*this, transformer_->embedding(), config.flag("tie_word_embeddings", true)) {}
+        head_(*this, transformer_->embedding(),
+              model_config::gpt2_sizes(document_of(config)).tied_words) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
     return head_.next_token(transformer_->forward(inputs, options), inputs, options);
@@ -102,12 +103,10 @@ class Gpt2ForTokenClassification : public Gpt2WithHead {
 }  // namespace
 
 void register_gpt2() {
-  register_architecture<Gpt2Model>("gpt2", ModelTask::kBase, "GPT2Model");
-  register_architecture<Gpt2LmHeadModel>("gpt2", ModelTask::kCausalLm, "GPT2LMHeadModel");
-  register_architecture<Gpt2ForSequenceClassification>("gpt2", ModelTask::kSequenceClassification,
-                                                       "GPT2ForSequenceClassification");
-  register_architecture<Gpt2ForTokenClassification>("gpt2", ModelTask::kTokenClassification,
-                                                    "GPT2ForTokenClassification");
+  register_own<Gpt2Model>("gpt2", ModelTask::kBase);
+  register_own<Gpt2LmHeadModel>("gpt2", ModelTask::kCausalLm);
+  register_own<Gpt2ForSequenceClassification>("gpt2", ModelTask::kSequenceClassification);
+  register_own<Gpt2ForTokenClassification>("gpt2", ModelTask::kTokenClassification);
 }
 
 }  // namespace accelerate::transformers

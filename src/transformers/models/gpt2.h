@@ -11,6 +11,7 @@
 
 #include "accelerate/ops.h"
 #include "accelerate/transformers/model.h"
+#include "model_config/model_sizes.h"
 #include "transformers/models/attention.h"
 #include "transformers/models/layers.h"
 
@@ -32,7 +33,7 @@ struct Gpt2MlpImpl : torch::nn::Module {
 TORCH_MODULE(Gpt2Mlp);
 
 struct Gpt2BlockImpl : torch::nn::Module {
-  Gpt2BlockImpl(const ModelConfig& config, int64_t width, int64_t layer);
+  Gpt2BlockImpl(const ModelConfig& config, const model_config::Gpt2Sizes& sizes, int64_t layer);
 
   LayerNorm ln_1;
   Gpt2Attention attn;
@@ -56,6 +57,8 @@ class Gpt2Model : public PretrainedModel {
   int64_t width() const { return wte_->weight.size(1); }
 
  private:
+  Gpt2Model(const ModelConfig& config, const model_config::Gpt2Sizes& sizes);
+
   at::Tensor embed(const ModelInputs& inputs, int64_t past) const;
   at::Tensor attend_to(const Gpt2Attention& attention, const at::Tensor& x,
                        const AttendOptions& attend_options, KeyValueCache* cache,

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "accelerate/errors.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/decoding.h"
 #include "transformers/models/gpt2.h"
 #include "transformers/models/text_inputs.h"
@@ -12,37 +13,14 @@
 namespace accelerate::transformers {
 namespace {
 
+using model_config::Gpt2Sizes;
+
 constexpr auto kInputsFirst = ops::WeightLayout::kInputsFirst;
 
-// By the name of GPT-2's own files, or the one that other models have for it.
-int64_t size_of(const ModelConfig& config, const std::string& key, const std::string& other,
-                int64_t otherwise) {
-  return config.has(key) ? config.size(key) : config.size(other, otherwise);
-}
-
-int64_t gpt2_width(const ModelConfig& config) {
-  return size_of(config, "n_embd", "hidden_size", 768);
-}
-
-int64_t gpt2_heads(const ModelConfig& config) {
-  const int64_t heads = size_of(config, "n_head", "num_attention_heads", 12);
-  if (gpt2_width(config) % heads != 0) {
-    throw DataError({.what = "'n_embd' in " + config.name() + " is " +
-                             std::to_string(gpt2_width(config)) + ", which " +
-                             std::to_string(heads) + " heads do not divide" +
-                             changed_settings(config, {"n_embd", "n_head"})});
-  }
-  return heads;
-}
-
-int64_t layers_of(const ModelConfig& config) {
-  return size_of(config, "n_layer", "num_hidden_layers", 12);
-}
-
-double scale_of(const ModelConfig& config, int64_t layer) {
+double scale_of(const ModelConfig& config, const Gpt2Sizes& sizes, int64_t layer) {
   double scale = 1.0;
   if (config.flag("scale_attn_weights", true)) {
-    scale = 1 / std::sqrt(static_cast<double>(gpt2_width(config) / gpt2_heads(config)));
+    scale = 1 / std::sqrt(static_cast<double>(sizes.width / sizes.heads));
   }
   if (config.flag("scale_attn_by_inverse_layer_idx", false)) {
     scale /= static_cast<double>(layer + 1);
@@ -69,36 +47,37 @@ Gpt2MlpImpl::Gpt2MlpImpl(int64_t width, int64_t inner)
     : c_fc(register_module("c_fc", Conv1d(width, inner))),
       c_proj(register_module("c_proj", Conv1d(inner, width))) {}
 
-Gpt2BlockImpl::Gpt2BlockImpl(const ModelConfig& config, int64_t width, int64_t layer)
-    : ln_1(register_module("ln_1", LayerNorm(width, gpt2_epsilon(config)))),
-      attn(register_module("attn", Gpt2Attention(width, scale_of(config, layer)))),
-      ln_2(register_module("ln_2", LayerNorm(width, gpt2_epsilon(config)))),
-      mlp(register_module("mlp", Gpt2Mlp(width, config.size("n_inner", 4 * width)))) {}
+Gpt2BlockImpl::Gpt2BlockImpl(const ModelConfig& config, const Gpt2Sizes& sizes, int64_t layer)
+    : ln_1(register_module("ln_1", LayerNorm(sizes.width, gpt2_epsilon(config)))),
+      attn(register_module("attn", Gpt2Attention(sizes.width, scale_of(config, sizes, layer)))),
+      ln_2(register_module("ln_2", LayerNorm(sizes.width, gpt2_epsilon(config)))),
+      mlp(register_module("mlp", Gpt2Mlp(sizes.width, sizes.inner_width))) {}
 
 Gpt2Model::Gpt2Model(const ModelConfig& config)
+    : Gpt2Model(config, model_config::gpt2_sizes(document_of(config))) {}
+
+Gpt2Model::Gpt2Model(const ModelConfig& config, const Gpt2Sizes& sizes)
     : PretrainedModel(config),
-      heads_(gpt2_heads(config)),
+      heads_(sizes.heads),
       embedding_dropout_(config.probability("embd_pdrop", 0.1)),
       attention_dropout_(config.probability("attn_pdrop", 0.1)),
       residual_dropout_(config.probability("resid_pdrop", 0.1)),
       activation_name_(config.text("activation_function", "gelu_new")),
       activation_(activation(activation_name_, "activation_function",
                              config.source_of("activation_function"))),
-      wte_(register_module("wte", Embedding(config.size("vocab_size", 50257), gpt2_width(config)))),
-      wpe_(register_module(
-          "wpe", Embedding(size_of(config, "n_positions", "max_position_embeddings", 1024),
-                           gpt2_width(config)))),
+      wte_(register_module("wte", Embedding(sizes.vocabulary, sizes.width))),
+      wpe_(register_module("wpe", Embedding(sizes.positions, sizes.width))),
       h_(register_module("h", torch::nn::ModuleList())),
       ln_f_(nullptr) {
   if (config.flag("add_cross_attention", false)) {
     throw DataError({.what = "'add_cross_attention' in " + config.source_of("add_cross_attention") +
                              " is true: GPT-2 as the decoder of another model is not supported"});
   }
-  for (int64_t layer = 0; layer < layers_of(config); ++layer) {
-    blocks_.emplace_back(config, gpt2_width(config), layer);
+  for (int64_t layer = 0; layer < sizes.layers; ++layer) {
+    blocks_.emplace_back(config, sizes, layer);
     h_->push_back(blocks_.back());
   }
-  ln_f_ = register_module("ln_f", LayerNorm(gpt2_width(config), gpt2_epsilon(config)));
+  ln_f_ = register_module("ln_f", LayerNorm(sizes.width, gpt2_epsilon(config)));
 }
 
 void Gpt2Model::initialise(const std::string& name, at::Tensor parameter) const {

@@ -10,9 +10,10 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
-#include "accelerate/transformers/registry.h"
+#include "model_config/model_sizes.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/attention.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/decoding.h"
 #include "transformers/models/layers.h"
 #include "transformers/models/rotary.h"
@@ -21,42 +22,16 @@
 namespace accelerate::transformers {
 namespace {
 
-int64_t llama_width(const ModelConfig& config) { return config.size("hidden_size", 4096); }
-
-int64_t llama_heads(const ModelConfig& config) { return config.size("num_attention_heads", 32); }
-
-int64_t key_heads_of(const ModelConfig& config) {
-  const int64_t heads = llama_heads(config);
-  const int64_t key_heads = config.size("num_key_value_heads", heads);
-  if (heads % key_heads != 0) {
-    throw DataError(
-        {.what = "'num_key_value_heads' in " + config.name() + " is " + std::to_string(key_heads) +
-                 ", which does not divide the " + std::to_string(heads) + " attention heads" +
-                 changed_settings(config, {"num_key_value_heads", "num_attention_heads"})});
-  }
-  return key_heads;
-}
-
-int64_t head_width_of(const ModelConfig& config) {
-  if (config.has("head_dim")) return config.size("head_dim");
-  if (llama_width(config) % llama_heads(config) != 0) {
-    throw DataError({.what = "'hidden_size' in " + config.name() + " is " +
-                             std::to_string(llama_width(config)) + ", which " +
-                             std::to_string(llama_heads(config)) + " heads do not divide" +
-                             changed_settings(config, {"hidden_size", "num_attention_heads"})});
-  }
-  return llama_width(config) / llama_heads(config);
-}
+using model_config::LlamaSizes;
 
 // The token without a gradient, -1 if there is none.
-int64_t padding_of(const ModelConfig& config) {
-  const int64_t vocabulary = config.size("vocab_size", 32000);
+int64_t padding_of(const ModelConfig& config, int64_t vocabulary) {
   int64_t padding = config.integer("pad_token_id", -1 - vocabulary);
   if (padding < 0) padding = std::max<int64_t>(padding + vocabulary, -1);  // from the end
   if (padding >= vocabulary) {
     throw DataError({.what = "'pad_token_id' in " + config.name() + " is " +
                              std::to_string(padding) + ", which is not a token of the vocabulary" +
-                             changed_settings(config, {"pad_token_id", "vocab_size"})});
+                             document_of(config).changed_settings({"pad_token_id", "vocab_size"})});
   }
   return padding;
 }
@@ -73,18 +48,18 @@ struct LayerCall {
 };
 
 struct LlamaAttentionImpl : torch::nn::Module {
-  explicit LlamaAttentionImpl(const ModelConfig& config)
-      : heads(llama_heads(config)),
-        key_heads(key_heads_of(config)),
-        q_proj(projection("q_proj", config, heads)),
-        k_proj(projection("k_proj", config, key_heads)),
-        v_proj(projection("v_proj", config, key_heads)),
-        o_proj(register_module("o_proj", Linear(heads * head_width_of(config), llama_width(config),
-                                                config.flag("attention_bias", false)))) {}
+  explicit LlamaAttentionImpl(const LlamaSizes& sizes)
+      : heads(sizes.heads),
+        key_heads(sizes.key_heads),
+        q_proj(projection("q_proj", sizes, heads)),
+        k_proj(projection("k_proj", sizes, key_heads)),
+        v_proj(projection("v_proj", sizes, key_heads)),
+        o_proj(register_module(
+            "o_proj", Linear(heads * sizes.head_width, sizes.width, sizes.attention_bias))) {}
 
-  Linear projection(const std::string& name, const ModelConfig& config, int64_t count) {
-    return register_module(name, Linear(llama_width(config), count * head_width_of(config),
-                                        config.flag("attention_bias", false)));
+  Linear projection(const std::string& name, const LlamaSizes& sizes, int64_t count) {
+    return register_module(name,
+                           Linear(sizes.width, count * sizes.head_width, sizes.attention_bias));
   }
 
   at::Tensor forward(const at::Tensor& x, const LayerCall& call, size_t layer) {
@@ -112,21 +87,18 @@ struct LlamaAttentionImpl : torch::nn::Module {
 TORCH_MODULE(LlamaAttention);
 
 struct LlamaMlpImpl : torch::nn::Module {
-  explicit LlamaMlpImpl(const ModelConfig& config)
-      : gate_proj(projection("gate_proj", config, false)),
-        up_proj(projection("up_proj", config, false)),
-        down_proj(projection("down_proj", config, true)),
+  LlamaMlpImpl(const ModelConfig& config, const LlamaSizes& sizes)
+      : gate_proj(projection("gate_proj", sizes.width, sizes.inner_width, sizes.mlp_bias)),
+        up_proj(projection("up_proj", sizes.width, sizes.inner_width, sizes.mlp_bias)),
+        down_proj(projection("down_proj", sizes.inner_width, sizes.width, sizes.mlp_bias)),
         act(activation(config.text("hidden_act", "silu"), "hidden_act",
                        config.source_of("hidden_act"))),
-        is_swiglu(is_silu(config.text("hidden_act", "silu")) && !config.flag("mlp_bias", false)) {}
+        is_swiglu(is_silu(config.text("hidden_act", "silu")) && !sizes.mlp_bias) {}
 
   static bool is_silu(const std::string& name) { return name == "silu" || name == "swish"; }
 
-  Linear projection(const std::string& name, const ModelConfig& config, bool down) {
-    const int64_t inner = config.size("intermediate_size", 11008);
-    const int64_t width = llama_width(config);
-    return register_module(
-        name, Linear(down ? inner : width, down ? width : inner, config.flag("mlp_bias", false)));
+  Linear projection(const std::string& name, int64_t in, int64_t out, bool has_bias) {
+    return register_module(name, Linear(in, out, has_bias));
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -149,13 +121,13 @@ std::tuple<at::Tensor, at::Tensor> add_and_norm(const at::Tensor& x, const at::T
 }
 
 struct LlamaLayerImpl : torch::nn::Module {
-  explicit LlamaLayerImpl(const ModelConfig& config)
-      : self_attn(register_module("self_attn", LlamaAttention(config))),
-        mlp(register_module("mlp", LlamaMlp(config))),
-        input_layernorm(register_module("input_layernorm",
-                                        RmsNorm(llama_width(config), llama_epsilon(config)))),
-        post_attention_layernorm(register_module(
-            "post_attention_layernorm", RmsNorm(llama_width(config), llama_epsilon(config)))) {}
+  LlamaLayerImpl(const ModelConfig& config, const LlamaSizes& sizes)
+      : self_attn(register_module("self_attn", LlamaAttention(sizes))),
+        mlp(register_module("mlp", LlamaMlp(config, sizes))),
+        input_layernorm(
+            register_module("input_layernorm", RmsNorm(sizes.width, llama_epsilon(config)))),
+        post_attention_layernorm(register_module("post_attention_layernorm",
+                                                 RmsNorm(sizes.width, llama_epsilon(config)))) {}
 
   // Of x, whose norm by input_layernorm is `normed`. Returns the sum after attention, and the
   // branch that is still to be added to it.
@@ -175,19 +147,22 @@ TORCH_MODULE(LlamaLayer);
 class LlamaModel : public PretrainedModel {
  public:
   explicit LlamaModel(const ModelConfig& config)
+      : LlamaModel(config, model_config::llama_sizes(document_of(config))) {}
+
+  LlamaModel(const ModelConfig& config, const LlamaSizes& sizes)
       : PretrainedModel(config),
-        padding_(padding_of(config)),
+        padding_(padding_of(config, sizes.vocabulary)),
         attention_dropout_(config.probability("attention_dropout", 0.0)),
-        embed_tokens_(register_module("embed_tokens", Embedding(config.size("vocab_size", 32000),
-                                                                llama_width(config), padding_))),
+        embed_tokens_(
+            register_module("embed_tokens", Embedding(sizes.vocabulary, sizes.width, padding_))),
         layers_(register_module("layers", torch::nn::ModuleList())),
         norm_(nullptr),
-        rotary_(RotaryOptions::from_config(config, head_width_of(config))) {
-    for (int64_t i = 0; i < config.size("num_hidden_layers", 32); ++i) {
-      all_layers_.emplace_back(config);
+        rotary_(RotaryOptions::from_config(config, sizes.head_width)) {
+    for (int64_t i = 0; i < sizes.layers; ++i) {
+      all_layers_.emplace_back(config, sizes);
       layers_->push_back(all_layers_.back());
     }
-    norm_ = register_module("norm", RmsNorm(llama_width(config), llama_epsilon(config)));
+    norm_ = register_module("norm", RmsNorm(sizes.width, llama_epsilon(config)));
   }
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options = {}) override {
@@ -225,6 +200,7 @@ class LlamaModel : public PretrainedModel {
   std::vector<std::string> token_parameters() const override { return {"embed_tokens.weight"}; }
 
   const Embedding& embedding() const { return embed_tokens_; }
+  int64_t width() const { return embed_tokens_->weight.size(1); }
 
  private:
   const int64_t padding_;
@@ -259,7 +235,8 @@ class LlamaForCausalLm : public LlamaWithHead, public FactoredLogits {
  public:
   explicit LlamaForCausalLm(const ModelConfig& config)
       : LlamaWithHead(config),
-        head_(*this, model_->embedding(), config.flag("tie_word_embeddings", false)) {}
+        head_(*this, model_->embedding(),
+              model_config::llama_sizes(document_of(config)).tied_words) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
     return head_.next_token(model_->forward(inputs, options), inputs, options);
@@ -288,7 +265,7 @@ class LlamaForSequenceClassification : public LlamaWithHead {
  public:
   explicit LlamaForSequenceClassification(const ModelConfig& config)
       : LlamaWithHead(config),
-        score_(register_module("score", Linear(llama_width(config), config.num_labels(), false))) {}
+        score_(register_module("score", Linear(model_->width(), config.num_labels(), false))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
     return classify_last_token(model_->forward(inputs, options), score_, config(), inputs);
@@ -304,7 +281,7 @@ class LlamaForTokenClassification : public LlamaWithHead {
   explicit LlamaForTokenClassification(const ModelConfig& config)
       : LlamaWithHead(config),
         dropout_(token_head_dropout(config)),
-        score_(register_module("score", Linear(llama_width(config), config.num_labels()))) {}
+        score_(register_module("score", Linear(model_->width(), config.num_labels()))) {}
 
   ModelOutput forward(const ModelInputs& inputs, const ForwardOptions& options) override {
     ModelOutput body = model_->forward(inputs, options);
@@ -321,12 +298,10 @@ class LlamaForTokenClassification : public LlamaWithHead {
 }  // namespace
 
 void register_llama() {
-  register_architecture<LlamaModel>("llama", ModelTask::kBase, "LlamaModel");
-  register_architecture<LlamaForCausalLm>("llama", ModelTask::kCausalLm, "LlamaForCausalLM");
-  register_architecture<LlamaForSequenceClassification>("llama", ModelTask::kSequenceClassification,
-                                                        "LlamaForSequenceClassification");
-  register_architecture<LlamaForTokenClassification>("llama", ModelTask::kTokenClassification,
-                                                     "LlamaForTokenClassification");
+  register_own<LlamaModel>("llama", ModelTask::kBase);
+  register_own<LlamaForCausalLm>("llama", ModelTask::kCausalLm);
+  register_own<LlamaForSequenceClassification>("llama", ModelTask::kSequenceClassification);
+  register_own<LlamaForTokenClassification>("llama", ModelTask::kTokenClassification);
 }
 
 }  // namespace accelerate::transformers

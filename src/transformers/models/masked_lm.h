@@ -65,10 +65,10 @@ class EncoderForMaskedLm : public EncoderWithHead<Base> {
   bool untie(const std::string& name) override { return head_.untie(name, this->base().words()); }
 
  protected:
-  // Unties all of it if the settings say so.
-  void set_head(WordHead head) {
+  // Unties all of it unless it is to be tied.
+  void set_head(WordHead head, bool is_tied) {
     head_ = std::move(head);
-    if (this->config().flag("tie_word_embeddings", true)) return;
+    if (is_tied) return;
     head_.untie(head_.decoder_name + ".weight", this->base().words());
     head_.untie(head_.decoder_name + ".bias", this->base().words());
   }

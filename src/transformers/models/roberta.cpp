@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/allocation.h"
 #include "transformers/models/bert_base.h"
@@ -76,20 +75,18 @@ class RobertaForMaskedLm : public EncoderForMaskedLm<RobertaModel> {
     lm_head.register_module("dense", head.dense);
     lm_head.register_module("layer_norm", head.norm);
     head.tied_bias = lm_head.register_parameter("bias", new_parameter({settings.vocabulary}));
-    set_head(std::move(head));
+    set_head(std::move(head), settings.tied_words);
   }
 };
 
 }  // namespace
 
 void register_roberta() {
-  const std::string type = "roberta";
-  register_architecture<RobertaModel>(type, ModelTask::kBase, "RobertaModel");
-  register_architecture<RobertaForSequenceClassification>(type, ModelTask::kSequenceClassification,
-                                                          "RobertaForSequenceClassification");
-  register_architecture<EncoderForTokenClassification<RobertaModel>>(
-      type, ModelTask::kTokenClassification, "RobertaForTokenClassification");
-  register_architecture<RobertaForMaskedLm>(type, ModelTask::kMaskedLm, "RobertaForMaskedLM");
+  register_own<RobertaModel>("roberta", ModelTask::kBase);
+  register_own<RobertaForSequenceClassification>("roberta", ModelTask::kSequenceClassification);
+  register_own<EncoderForTokenClassification<RobertaModel>>("roberta",
+                                                            ModelTask::kTokenClassification);
+  register_own<RobertaForMaskedLm>("roberta", ModelTask::kMaskedLm);
 }
 
 }  // namespace accelerate::transformers

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/decoding.h"
 #include "transformers/models/losses.h"
 #include "transformers/models/text_inputs.h"
@@ -109,7 +109,7 @@ void T5Model::initialise(const std::string& name, at::Tensor parameter) const {
   if (name.ends_with("relative_attention_bias.weight")) {
     deviation *= root(shared_->weight.size(1));
   } else if (name.ends_with(".q.weight")) {
-    deviation *= root(parameter.size(1) * config().size("d_kv", 64));
+    deviation *= root(parameter.size(1) * model_config::t5_sizes(document_of(config())).head_width);
   } else if (!name.ends_with("shared.weight") && !name.ends_with("lm_head.weight") &&
              !name.ends_with("embed_tokens.weight") && name != "classifier.weight") {
     deviation *= root(parameter.size(1));
@@ -207,9 +207,8 @@ ModelOutput T5ForConditionalGeneration::forward(const ModelInputs& inputs,
 }  // namespace
 
 void register_t5() {
-  register_architecture<T5Model>("t5", ModelTask::kBase, "T5Model");
-  register_architecture<T5ForConditionalGeneration>("t5", ModelTask::kSeq2SeqLm,
-                                                    "T5ForConditionalGeneration");
+  register_own<T5Model>("t5", ModelTask::kBase);
+  register_own<T5ForConditionalGeneration>("t5", ModelTask::kSeq2SeqLm);
 }
 
 }  // namespace accelerate::transformers

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "accelerate/errors.h"
-#include "accelerate/transformers/registry.h"
 #include "transformers/models/all_models.h"
 #include "transformers/models/layers.h"
 #include "transformers/models/losses.h"
@@ -137,10 +136,8 @@ class T5ForTokenClassification : public T5Classifier {
 }  // namespace
 
 void register_t5_heads() {
-  register_architecture<T5ForSequenceClassification>("t5", ModelTask::kSequenceClassification,
-                                                     "T5ForSequenceClassification");
-  register_architecture<T5ForTokenClassification>("t5", ModelTask::kTokenClassification,
-                                                  "T5ForTokenClassification");
+  register_own<T5ForSequenceClassification>("t5", ModelTask::kSequenceClassification);
+  register_own<T5ForTokenClassification>("t5", ModelTask::kTokenClassification);
 }
 
 }  // namespace accelerate::transformers

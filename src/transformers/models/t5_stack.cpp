@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "accelerate/errors.h"
+#include "transformers/models/config_document.h"
 #include "transformers/models/decoding.h"
 
 namespace accelerate::transformers {
@@ -40,30 +40,12 @@ double least_of(at::ScalarType type) {
 }  // namespace
 
 T5Options T5Options::from_config(const ModelConfig& config) {
-  T5Options options;
-  options.vocabulary = config.size("vocab_size", 32128);
-  options.width = config.size("d_model", 512);
-  options.head_width = config.size("d_kv", 64);
-  options.inner = config.size("d_ff", 2048);
-  options.encoder_layers = config.size("num_layers", 6);
-  options.decoder_layers = config.size("num_decoder_layers", options.encoder_layers);
-  options.heads = config.size("num_heads", 8);
-  options.buckets = config.size("relative_attention_num_buckets", 32);
-  options.most_distance = config.size("relative_attention_max_distance", 128);
+  T5Options options{model_config::t5_sizes(document_of(config))};
   options.dropout = config.probability("dropout_rate", 0.1);
   options.eps = config.non_negative("layer_norm_epsilon", 1e-6);
   options.file = config.source_of("feed_forward_proj");
-  // An encoder's buckets are halved twice.
-  if (options.buckets < 4 || options.most_distance <= options.buckets / 2) {
-    throw DataError({.what = "'relative_attention_num_buckets' in " + config.name() +
-                             " must be at least 4, and half of it below "
-                             "'relative_attention_max_distance'" +
-                             changed_settings(config, {"relative_attention_num_buckets",
-                                                       "relative_attention_max_distance"})});
-  }
   const std::string feed = config.text("feed_forward_proj", "relu");
-  options.gated = feed.starts_with("gated-");
-  options.activation = options.gated ? feed.substr(feed.find('-') + 1) : feed;
+  options.activation = options.is_gated ? feed.substr(feed.find('-') + 1) : feed;
   if (feed == "gated-gelu") options.activation = "gelu_new";
   return options;
 }
@@ -110,15 +92,15 @@ T5DenseImpl::T5DenseImpl(const T5Options& options)
     : act(activation(options.activation, "feed_forward_proj", options.file)),
       dropped(options.dropout) {
   const auto up = [&](const char* name) {
-    return register_module(name, Linear(options.width, options.inner, false));
+    return register_module(name, Linear(options.width, options.inner_width, false));
   };
-  if (options.gated) {
+  if (options.is_gated) {
     wi_0 = up("wi_0");
     wi_1 = up("wi_1");
   } else {
     wi = up("wi");
   }
-  wo = register_module("wo", Linear(options.inner, options.width, false));
+  wo = register_module("wo", Linear(options.inner_width, options.width, false));
 }
 
 at::Tensor T5DenseImpl::forward(const at::Tensor& x) const {

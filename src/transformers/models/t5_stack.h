@@ -9,17 +9,14 @@
 
 #include "accelerate/transformers/key_value_cache.h"
 #include "accelerate/transformers/model.h"
+#include "model_config/model_sizes.h"
 #include "transformers/models/attention.h"
 #include "transformers/models/layers.h"
 
 namespace accelerate::transformers {
 
-struct T5Options {
-  int64_t vocabulary = 0, width = 0, head_width = 0, inner = 0;
-  int64_t encoder_layers = 0, decoder_layers = 0, heads = 0;
-  int64_t buckets = 0, most_distance = 0;
+struct T5Options : model_config::T5Sizes {
   double dropout = 0.0, eps = 0.0;
-  bool gated = false;
   std::string activation{};
   std::string file{};  // for messages
 

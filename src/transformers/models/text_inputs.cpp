@@ -131,21 +131,4 @@ int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows) 
   return counted >= 0 && counted < rows ? counted : -1;
 }
 
-std::string changed_settings(const ModelConfig& config, std::initializer_list<const char*> keys) {
-  std::string text;
-  for (const std::string key : keys) {
-    if (config.source_of(key) == config.name()) continue;
-    text += " ('" + key + "' is that of " + config.source_of(key) + ")";
-  }
-  return text;
-}
-
-void check_heads(const ModelConfig& config, int64_t width, int64_t heads) {
-  if (width % heads == 0) return;
-  throw DataError({.what = config.name() + ": a hidden size of " + std::to_string(width) +
-                           " cannot be divided among " + std::to_string(heads) +
-                           " attention heads" +
-                           changed_settings(config, {"hidden_size", "num_attention_heads"})});
-}
-
 }  // namespace accelerate::transformers

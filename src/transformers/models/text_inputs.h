@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <string>
 
@@ -41,12 +40,5 @@ void check_labels(const at::Tensor& labels, int64_t rows, int64_t classes);
 // The row of an embedding that stands for padding: pad_token_id, counted from the end if it is
 // negative; -1 if that is null or none in [0, rows).
 int64_t padding_row(const ModelConfig& config, int64_t otherwise, int64_t rows);
-
-// For messages about settings that do not go together: which of them are not from the file, as
-// " ('n_head' is that of PretrainedOptions::config)"; empty where all are.
-std::string changed_settings(const ModelConfig& config, std::initializer_list<const char*> keys);
-
-// One of `heads` parts of `width`; DataError that names the keys if it cannot be cut like that.
-void check_heads(const ModelConfig& config, int64_t width, int64_t heads);
 
 }  // namespace accelerate::transformers

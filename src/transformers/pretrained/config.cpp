@@ -1,101 +1,52 @@
 #include "accelerate/transformers/config.h"
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "accelerate/errors.h"
 #include "base/message_text.h"
-#include "files/durable/mapped_file.h"
-#include "files/model_config.h"
 #include "files/pickle/pickle_text.h"
+#include "model_config/document.h"
+#include "model_config/json_text.h"
+#include "transformers/models/config_document.h"
 #include "transformers/pretrained/architecture_choice.h"
-#include "transformers/pretrained/config_document.h"
-#include "transformers/pretrained/config_json.h"
 
 namespace accelerate::transformers {
-namespace {
 
+using model_config::Document;
 using nlohmann::json;
 
-constexpr size_t kMostBytes = size_t{16} << 20;
-constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
-constexpr const char* kAnyInteger = "a whole number";
-constexpr const char* kSize = "a whole number from 1 to 2147483647";
-constexpr const char* kNumber = "a number";
-constexpr const char* kProbability = "a number from 0 to 1";
-constexpr const char* kFlag = "true or false";
-constexpr const char* kText = "a text";
+const Document& document_of(const ModelConfig& config) { return *config.document_; }
 
-using Document = ConfigDocument;
-
-bool flag_of(const Document& document, std::string_view key, const json& value) {
-  if (!value.is_boolean()) document.refuse(key, value, kFlag);
-  return value.get<bool>();
-}
-
-int64_t integer_of(const Document& document, std::string_view key, const json& value) {
-  if (!value.is_number_integer()) document.refuse(key, value, kAnyInteger);
-  return value.get<int64_t>();
-}
-
-int64_t size_of(const Document& document, std::string_view key, const json& value) {
-  if (!value.is_number_integer()) document.refuse(key, value, kSize);
-  const auto number = value.get<int64_t>();
-  if (number < 1 || number > kLargestSize) document.refuse(key, value, kSize);
-  return number;
-}
-
-double number_of(const Document& document, std::string_view key, const json& value) {
-  if (!value.is_number()) document.refuse(key, value, kNumber);
-  return value.get<double>();
-}
-
-std::string text_of(const Document& document, std::string_view key, const json& value) {
-  if (!value.is_string()) document.refuse(key, value, kText);
-  return value.get<std::string>();
-}
-
-}  // namespace
-
-ModelConfig::ModelConfig() : document_(std::make_unique<ConfigDocument>()) {}
+ModelConfig::ModelConfig() : document_(std::make_unique<Document>()) {}
 ModelConfig::~ModelConfig() = default;
 ModelConfig::ModelConfig(const ModelConfig& other)
-    : document_(std::make_unique<ConfigDocument>(*other.document_)) {}
+    : document_(std::make_unique<Document>(*other.document_)) {}
 ModelConfig::ModelConfig(ModelConfig&& other) noexcept = default;
 ModelConfig& ModelConfig::operator=(const ModelConfig& other) {
-  if (this != &other) document_ = std::make_unique<ConfigDocument>(*other.document_);
+  if (this != &other) document_ = std::make_unique<Document>(*other.document_);
   return *this;
 }
 ModelConfig& ModelConfig::operator=(ModelConfig&& other) noexcept = default;
 
 ModelConfig ModelConfig::from_file(const std::filesystem::path& file) {
-  const bool is_folder = std::filesystem::is_directory(file);
-  const MappedFile mapped(is_folder ? file / "config.json" : file, "the configuration");
-  if (mapped.size() > kMostBytes) {
-    throw DataError({.what = "the configuration has " + std::to_string(mapped.size()) +
-                             " bytes; it should have at most " + std::to_string(kMostBytes),
-                     .where = mapped.path().string()});
-  }
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): bytes of a text
-  return from_json({reinterpret_cast<const char*>(mapped.data()), mapped.size()},
-                   mapped.path().string());
+  ModelConfig config;
+  *config.document_ = Document::read(file);
+  return config;
 }
 
 ModelConfig ModelConfig::from_json(std::string_view text, const std::string& name) {
   ModelConfig config;
-  config.document_->root = files::parse_model_config(text, name);
-  config.document_->name = name;
-  config.document_->use_own_names();
+  *config.document_ = Document::parse(text, name);
   return config;
 }
 
-std::string ModelConfig::to_json() const { return python_json(document_->root); }
+std::string ModelConfig::to_json() const { return model_config::python_json(document_->root); }
 
 const std::string& ModelConfig::name() const { return document_->name; }
 
-bool ModelConfig::has(std::string_view key) const { return document_->find(key) != nullptr; }
+bool ModelConfig::has(std::string_view key) const { return document_->has(key); }
 bool ModelConfig::is_null(std::string_view key) const {
   const std::string own = document_->own_name(key);
   const size_t dot = own.rfind('.');
@@ -105,85 +56,37 @@ bool ModelConfig::is_null(std::string_view key) const {
   return found != parent->end() && found->is_null();
 }
 
-bool ModelConfig::flag(std::string_view key) const {
-  return flag_of(*document_, key, document_->get(key, kFlag));
-}
+bool ModelConfig::flag(std::string_view key) const { return document_->flag(key); }
 bool ModelConfig::flag(std::string_view key, bool otherwise) const {
-  const json* found = document_->find(key);
-  return found == nullptr ? otherwise : flag_of(*document_, key, *found);
+  return document_->flag(key, otherwise);
 }
-
-int64_t ModelConfig::integer(std::string_view key) const {
-  return integer_of(*document_, key, document_->get(key, kAnyInteger));
-}
+int64_t ModelConfig::integer(std::string_view key) const { return document_->integer(key); }
 int64_t ModelConfig::integer(std::string_view key, int64_t otherwise) const {
-  const json* found = document_->find(key);
-  return found == nullptr ? otherwise : integer_of(*document_, key, *found);
+  return document_->integer(key, otherwise);
 }
-
-int64_t ModelConfig::size(std::string_view key) const {
-  return size_of(*document_, key, document_->get(key, kSize));
-}
+int64_t ModelConfig::size(std::string_view key) const { return document_->size(key); }
 int64_t ModelConfig::size(std::string_view key, int64_t otherwise) const {
-  const json* found = document_->find(key);
-  return found == nullptr ? otherwise : size_of(*document_, key, *found);
+  return document_->size(key, otherwise);
 }
-
-double ModelConfig::number(std::string_view key) const {
-  return number_of(*document_, key, document_->get(key, kNumber));
-}
+double ModelConfig::number(std::string_view key) const { return document_->number(key); }
 double ModelConfig::number(std::string_view key, double otherwise) const {
-  const json* found = document_->find(key);
-  return found == nullptr ? otherwise : number_of(*document_, key, *found);
+  return document_->number(key, otherwise);
 }
-
 double ModelConfig::non_negative(std::string_view key, double otherwise) const {
-  const double value = number(key, otherwise);
-  if (value < 0) document_->refuse(key, *document_->find(key), "a number that is 0 or more");
-  return value;
+  return document_->non_negative(key, otherwise);
 }
-
 double ModelConfig::probability(std::string_view key, double otherwise) const {
-  const json* found = document_->find(key);
-  if (found == nullptr) return otherwise;
-  if (!found->is_number()) document_->refuse(key, *found, kProbability);
-  const auto value = found->get<double>();
-  if (!(value >= 0 && value <= 1)) document_->refuse(key, *found, kProbability);
-  return value;
+  return document_->probability(key, otherwise);
 }
-
-std::string ModelConfig::text(std::string_view key) const {
-  return text_of(*document_, key, document_->get(key, kText));
-}
+std::string ModelConfig::text(std::string_view key) const { return document_->text(key); }
 std::string ModelConfig::text(std::string_view key, const std::string& otherwise) const {
-  const json* found = document_->find(key);
-  return found == nullptr ? otherwise : text_of(*document_, key, *found);
+  return document_->text(key, otherwise);
 }
-
 std::vector<int64_t> ModelConfig::integers(std::string_view key) const {
-  const json* found = document_->find(key);
-  std::vector<int64_t> values;
-  if (found == nullptr) return values;
-  if (!found->is_array()) return {integer_of(*document_, key, *found)};
-  for (const json& item : *found) {
-    if (!item.is_number_integer()) {
-      document_->refuse(key, *found, "a whole number or a list of them");
-    }
-    values.push_back(item.get<int64_t>());
-  }
-  return values;
+  return document_->integers(key);
 }
-
 std::vector<std::string> ModelConfig::texts(std::string_view key) const {
-  const json* found = document_->find(key);
-  std::vector<std::string> values;
-  if (found == nullptr) return values;
-  if (!found->is_array()) document_->refuse(key, *found, "a list of texts");
-  for (const json& item : *found) {
-    if (!item.is_string()) document_->refuse(key, *found, "a list of texts");
-    values.push_back(item.get<std::string>());
-  }
-  return values;
+  return document_->texts(key);
 }
 
 const std::string& ModelConfig::source_of(std::string_view key) const {
@@ -216,6 +119,8 @@ void ModelConfig::set_texts(std::string_view key, const std::vector<std::string>
     list.push_back(value);
   }
   document_->place(key) = std::move(list);
+  // Names of classes tell the type where model_type does not.
+  if (key == "architectures") document_->use_own_names();
 }
 
 void ModelConfig::remove(std::string_view key) {

@@ -7,7 +7,7 @@
 #include "accelerate/transformers/config.h"
 #include "base/message_text.h"
 #include "files/pickle/pickle_text.h"
-#include "transformers/pretrained/config_document.h"
+#include "model_config/document.h"
 #include "transformers/pretrained/dtype_names.h"
 
 namespace accelerate::transformers {
@@ -15,15 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-// Far more than any task has, and few enough to have a text for each.
-constexpr int64_t kMostLabels = 1 << 20;
-
 std::string default_label(int64_t number) { return "LABEL_" + std::to_string(number); }
-
-int64_t checked_count(const ConfigDocument& document, int64_t count) {
-  if (count >= 1 && count <= kMostLabels) return count;
-  document.refuse("num_labels", count, "a whole number from 1 to " + std::to_string(kMostLabels));
-}
 
 }  // namespace
 
@@ -39,15 +31,10 @@ std::optional<at::ScalarType> ModelConfig::dtype() const {
 
 // As in Python: a number that contradicts the names makes new names.
 std::map<int64_t, std::string> ModelConfig::id2label() const {
+  const int64_t count = document_->label_count();
   const json* names = document_->find("id2label");
-  const char* should_be = "an object that maps numbers of classes to names";
-  if (names != nullptr && (!names->is_object() || names->empty())) {
-    document_->refuse("id2label", *names, should_be);
-  }
-  const auto named = static_cast<int64_t>(names == nullptr ? 2 : names->size());
-  const int64_t count = checked_count(*document_, integer("num_labels", named));
   std::map<int64_t, std::string> labels;
-  if (names == nullptr || named != count) {
+  if (names == nullptr || static_cast<int64_t>(names->size()) != count) {
     for (int64_t i = 0; i < count; ++i) labels.emplace(i, default_label(i));
     return labels;
   }
@@ -74,7 +61,7 @@ std::vector<std::string> ModelConfig::labels() const {
 }
 
 void ModelConfig::set_labels(const std::vector<std::string>& names) {
-  checked_count(*document_, static_cast<int64_t>(names.size()));
+  document_->checked_label_count(static_cast<int64_t>(names.size()));
   json id2label = json::object();
   json label2id = json::object();
   for (size_t i = 0; i < names.size(); ++i) {
@@ -94,7 +81,7 @@ void ModelConfig::set_labels(const std::vector<std::string>& names) {
 }
 
 void ModelConfig::set_num_labels(int64_t count) {
-  checked_count(*document_, count);
+  document_->checked_label_count(count);
   document_->root.erase("num_labels");
   const json* names = document_->find("id2label");
   if (names != nullptr && static_cast<int64_t>(names->size()) == count) return;

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <system_error>
 
-#include "files/model_config.h"
-#include "transformers/pretrained/config_json.h"
+#include "model_config/json_text.h"
+#include "model_config/parse.h"
 
 namespace accelerate::transformers {
 namespace {
@@ -72,7 +72,7 @@ ModelConfig read_generation_config(const std::filesystem::path& folder, const Mo
 }
 
 ModelConfig generation_settings_of(const ModelConfig& config) {
-  const json all = files::parse_model_config(config.to_json(), config.name());
+  const json all = model_config::parse_config(config.to_json(), config.name());
   json settings = json::object();
   settings["_from_model_config"] = true;
   for (const auto& [key, value] : all.items()) {

@@ -13,10 +13,10 @@
 #include "accelerate/safetensors.h"
 #include "accelerate/transformers/pretrained.h"
 #include "files/durable/replace_file.h"
-#include "files/model_config.h"
 #include "files/safetensors/model_folder.h"
 #include "files/safetensors/shard_index.h"
-#include "transformers/pretrained/config_json.h"
+#include "model_config/json_text.h"
+#include "model_config/parse.h"
 #include "transformers/pretrained/dtype_names.h"
 #include "transformers/pretrained/generation_settings.h"
 
@@ -114,9 +114,9 @@ void complete_index(const PretrainedModel& model, const fs::path& folder) {
   for (const at::Tensor& parameter : model.parameters()) parameters += parameter.numel();
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  nlohmann::json index = files::parse_model_config(text, path.string());
+  nlohmann::json index = model_config::parse_config(text, path.string());
   index["metadata"]["total_parameters"] = parameters;
-  write_model_file(path, python_json(index));
+  write_model_file(path, model_config::python_json(index));
 }
 
 }  // namespace

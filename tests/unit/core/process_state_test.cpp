@@ -53,22 +53,28 @@ Variables without(Variables variables, const std::string& name) {
   return variables;
 }
 
+struct Place {
+  int rank = 0, world_size = 1, local_rank = 0, local_world_size = 1, node_rank = 0;
+};
+
+void expect_place(const RankEnvironment& ranks, const Place& place) {
+  EXPECT_EQ(ranks.rank, place.rank);
+  EXPECT_EQ(ranks.world_size, place.world_size);
+  EXPECT_EQ(ranks.local_rank, place.local_rank);
+  EXPECT_EQ(ranks.local_world_size, place.local_world_size);
+  EXPECT_EQ(ranks.node_rank, place.node_rank);
+}
+
 TEST(RankEnvironment, IsOneProcessWhereNothingIsSet) {
   const RankEnvironment ranks = read({});
-  EXPECT_EQ(ranks.rank, 0);
-  EXPECT_EQ(ranks.world_size, 1);
-  EXPECT_EQ(ranks.local_rank, 0);
-  EXPECT_EQ(ranks.local_world_size, 1);
+  expect_place(ranks, {.rank = 0, .world_size = 1, .local_rank = 0, .local_world_size = 1});
   EXPECT_EQ(ranks.source, "none");
 }
 
 TEST(RankEnvironment, ReadsTorchrunsNames) {
   const RankEnvironment ranks = read(kTorchrunRank3);
-  EXPECT_EQ(ranks.rank, 3);
-  EXPECT_EQ(ranks.world_size, 4);
-  EXPECT_EQ(ranks.local_rank, 1);
-  EXPECT_EQ(ranks.local_world_size, 2);
-  EXPECT_EQ(ranks.node_rank, 1);
+  expect_place(
+      ranks, {.rank = 3, .world_size = 4, .local_rank = 1, .local_world_size = 2, .node_rank = 1});
   EXPECT_EQ(ranks.master_address, "10.0.0.7");
   EXPECT_EQ(ranks.master_port, 1234);
   EXPECT_FALSE(ranks.store_is_hosted);
@@ -102,10 +108,7 @@ TEST(RankEnvironment, ReadsOpenMpi) {
                                       {"OMPI_COMM_WORLD_SIZE", "3"},
                                       {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
                                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}});
-  EXPECT_EQ(ranks.rank, 2);
-  EXPECT_EQ(ranks.world_size, 3);
-  EXPECT_EQ(ranks.local_rank, 2);
-  EXPECT_EQ(ranks.local_world_size, 3);
+  expect_place(ranks, {.rank = 2, .world_size = 3, .local_rank = 2, .local_world_size = 3});
   EXPECT_EQ(ranks.master_address, "127.0.0.1");
   EXPECT_EQ(ranks.master_port, 29500);
   EXPECT_EQ(ranks.source, "Open MPI");
@@ -117,11 +120,8 @@ TEST(RankEnvironment, ReadsPmi) {
                                       {"MPI_LOCALRANKID", "0"},
                                       {"MPI_LOCALNRANKS", "1"},
                                       {"MASTER_ADDR", "head"}});
-  EXPECT_EQ(ranks.rank, 1);
-  EXPECT_EQ(ranks.world_size, 2);
-  EXPECT_EQ(ranks.local_rank, 0);
-  EXPECT_EQ(ranks.local_world_size, 1);
-  EXPECT_EQ(ranks.node_rank, 1);
+  expect_place(
+      ranks, {.rank = 1, .world_size = 2, .local_rank = 0, .local_world_size = 1, .node_rank = 1});
   EXPECT_EQ(ranks.master_address, "head");
   EXPECT_EQ(ranks.source, "PMI");
 }
@@ -145,13 +145,12 @@ const Variables kSlurmStep = {{"SLURM_PROCID", "5"},
                               {"SLURM_STEP_NODELIST", "node[07-08,12]"},
                               {"SLURM_JOB_ID", "12345"}};
 
+const Place kSlurmPlace{
+    .rank = 5, .world_size = 7, .local_rank = 2, .local_world_size = 3, .node_rank = 1};
+
 TEST(RankEnvironment, ReadsASlurmStep) {
   const RankEnvironment ranks = read(kSlurmStep);
-  EXPECT_EQ(ranks.rank, 5);
-  EXPECT_EQ(ranks.world_size, 7);
-  EXPECT_EQ(ranks.local_rank, 2);
-  EXPECT_EQ(ranks.local_world_size, 3);
-  EXPECT_EQ(ranks.node_rank, 1);
+  expect_place(ranks, kSlurmPlace);
   EXPECT_EQ(ranks.master_address, "node07");
   EXPECT_EQ(ranks.source, "SLURM");
 }
@@ -230,10 +229,7 @@ TEST(RankEnvironment, ExpandsTheFirstHostOfASlurmListWholly) {
 // srun --mpi=pmi2 sets PMI's rank and size, and nothing about machines.
 TEST(RankEnvironment, TakesSlurmsPlacesWherePmiKnowsOnlyRankAndSize) {
   const RankEnvironment ranks = read(with(kSlurmStep, {{"PMI_RANK", "5"}, {"PMI_SIZE", "7"}}));
-  EXPECT_EQ(ranks.rank, 5);
-  EXPECT_EQ(ranks.local_rank, 2);
-  EXPECT_EQ(ranks.local_world_size, 3);
-  EXPECT_EQ(ranks.node_rank, 1);
+  expect_place(ranks, kSlurmPlace);
   EXPECT_EQ(ranks.master_address, "node07");
   EXPECT_EQ(ranks.source, "SLURM");
 }

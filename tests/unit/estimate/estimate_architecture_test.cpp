@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ModelLayout described(const std::string& config) {
-  return architecture_of(ConfigValues::parse(config, "config.json"));
+  return parse_architecture(config, "config.json");
 }
 
 uint64_t parameters_of(const std::string& config) {
@@ -38,7 +38,8 @@ TEST(EstimateArchitecture, PublishedModelsHaveTheNumbersThatTheirAuthorsName) {
             124'645'632);
   EXPECT_EQ(parameters_of(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]})"),
             124'439'808);
-  EXPECT_EQ(parameters_of(R"({"model_type": "gpt2", "n_embd": 1600, "n_layer": 48})"),
+  EXPECT_EQ(parameters_of(R"({"model_type": "gpt2", "n_embd": 1600, "n_layer": 48,
+                              "n_head": 25})"),
             1'557'611'200);
   EXPECT_EQ(parameters_of(R"({"model_type": "t5", "architectures":
                               ["T5ForConditionalGeneration"]})"),
@@ -53,7 +54,7 @@ TEST(EstimateArchitecture, PublishedModelsHaveTheNumbersThatTheirAuthorsName) {
 
 TEST(EstimateArchitecture, HeadsDecideAboutPoolerAndClassifier) {
   const std::string base = R"({"model_type": "bert", "vocab_size": 10, "hidden_size": 4,
-    "num_hidden_layers": 1, "intermediate_size": 8, "max_position_embeddings": 4,
+    "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8, "max_position_embeddings": 4,
     "id2label": {"0": "a", "1": "b", "2": "c"}, "architectures": [")";
   const uint64_t tokens = parameters_of(base + R"(BertForTokenClassification"]})");
   EXPECT_EQ(parameters_of(base + R"(BertForSequenceClassification"]})"), tokens + 4 * 4 + 4);
@@ -62,8 +63,35 @@ TEST(EstimateArchitecture, HeadsDecideAboutPoolerAndClassifier) {
 
 TEST(EstimateArchitecture, UntiedEmbeddingsCountTwice) {
   const std::string base = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"],
-                               "vocab_size": 100, "n_embd": 8, "tie_word_embeddings": )";
+                               "vocab_size": 100, "n_embd": 8, "n_head": 2, "tie_word_embeddings": )";
   EXPECT_EQ(parameters_of(base + "false}"), parameters_of(base + "true}") + 100 * 8);
+}
+
+TEST(EstimateArchitecture, CommonNamesOfSettingsStandForThoseOfTheType) {
+  EXPECT_EQ(parameters_of(R"({"model_type": "gpt2", "hidden_size": 24, "num_hidden_layers": 2})"),
+            parameters_of(R"({"model_type": "gpt2", "n_embd": 24, "n_layer": 2})"));
+  EXPECT_EQ(parameters_of(R"({"model_type": "distilbert", "hidden_size": 24})"),
+            parameters_of(R"({"model_type": "distilbert", "dim": 24})"));
+}
+
+TEST(EstimateArchitecture, AClassThatIsKnownTellsTheType) {
+  const ModelLayout model = described(R"({"model_type": "my-gpt2", "hidden_size": 24,
+                                          "architectures": ["GPT2LMHeadModel"]})");
+  EXPECT_EQ(model.name, "GPT2LMHeadModel");
+  EXPECT_EQ(model.blocks.front().hidden, 24);
+}
+
+TEST(EstimateArchitecture, ANumberOfClassesCountsMoreThanTheirNames) {
+  const std::string base = R"({"model_type": "gpt2", "n_embd": 24, "id2label": {"0": "a"},
+                               "architectures": ["GPT2ForSequenceClassification"])";
+  EXPECT_EQ(parameters_of(base + R"(, "num_labels": 5})"), parameters_of(base + "}") + 4 * 24);
+}
+
+TEST(EstimateArchitecture, HeadsThatDoNotDivideTheWidthAreRefused) {
+  EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": 100})"),
+              HasSubstr("a hidden size of 100 cannot be divided among 12 attention heads"));
+  EXPECT_THAT(refusal_of(R"({"model_type": "llama", "num_key_value_heads": 5})"),
+              HasSubstr("is 5, which does not divide the 32 attention heads"));
 }
 
 TEST(EstimateArchitecture, TheLargestLayerIsABlockOrAModuleOutsideOfBlocks) {
@@ -89,20 +117,21 @@ TEST(EstimateArchitecture, WhatIsNotKnownIsRefusedWithWhatIs) {
 
 TEST(EstimateArchitecture, SizesOutOfRangeAreRefusedByName) {
   EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": 0})"),
-              HasSubstr("hidden_size is 0, which is not a size"));
-  EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": -4})"), HasSubstr("is -4"));
+              HasSubstr("\"hidden_size\" is 0; it should be a whole number from 1 to 2147483647"));
+  EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": -4})"),
+              HasSubstr("\"hidden_size\" is -4; "));
   EXPECT_THAT(refusal_of(R"({"model_type": "bert", "hidden_size": "768"})"),
-              HasSubstr("is \"768\""));
-  EXPECT_THAT(refusal_of(R"({"model_type": "gpt2", "n_layer": 5000})"),
-              HasSubstr("n_layer is 5000, more layers than any model has"));
+              HasSubstr("\"hidden_size\" is \"768\"; "));
+  EXPECT_THAT(refusal_of(R"({"model_type": "gpt2", "n_layer": 500000})"),
+              HasSubstr("the model would have more than 131072 tensors"));
   EXPECT_THAT(refusal_of(R"({"model_type": "llama", "attention_bias": 1})"),
-              HasSubstr("attention_bias is 1"));
+              HasSubstr("\"attention_bias\" is 1; it should be true or false"));
 }
 
 TEST(EstimateArchitecture, ModelsForNoMachineAreRefused) {
-  EXPECT_THROW(described(R"({"model_type": "bert", "hidden_size": 2000000000})"), ConfigError);
-  EXPECT_THROW(described(R"({"model_type": "llama", "num_attention_heads": 2147483648,
-                             "head_dim": 2147483648})"),
+  EXPECT_THROW(described(R"({"model_type": "bert", "hidden_size": 2000000004})"), ConfigError);
+  EXPECT_THROW(described(R"({"model_type": "llama", "num_attention_heads": 2147483647,
+                             "head_dim": 2147483647})"),
                ConfigError);
 }
 

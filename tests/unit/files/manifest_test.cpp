@@ -59,6 +59,16 @@ std::string altered(const std::string& from, const std::string& to) {
   return text + manifest_tail(text);
 }
 
+struct Alteration {
+  std::string from, to, refusal;
+};
+
+void expect_refusals(const std::vector<Alteration>& alterations) {
+  for (const Alteration& each : alterations) {
+    EXPECT_EQ(refusal(altered(each.from, each.to)), each.refusal) << each.to;
+  }
+}
+
 TEST(ManifestTest, ComesBackAsItWasWritten) {
   const Manifest manifest = example();
   EXPECT_EQ(parse_manifest(manifest_text(manifest), "m"), manifest);
@@ -118,49 +128,43 @@ TEST(ManifestTest, NamesThatLeadOutOfTheFolderAreRefused) {
 }
 
 TEST(ManifestTest, PartsMustLieInsideTheirFileOneAfterTheOther) {
-  EXPECT_EQ(refusal(altered("\"bytes\": 12", "\"bytes\": 13")),
-            "model.safetensors, part blob ends after the end of its file");
-  EXPECT_EQ(refusal(altered("\"offset\": 60, \"bytes\": 12",
-                            "\"offset\": 18446744073709551615, \"bytes\": 2")),
-            "model.safetensors, part blob ends after the end of its file");
-  EXPECT_EQ(refusal(altered("\"offset\": 56", "\"offset\": 55")),
-            "model.safetensors, part scalar begins before the end of the part before it");
-  EXPECT_EQ(refusal(altered("\"name\": \"scalar\"", "\"name\": \"w\"")),
-            "model.safetensors, part w is listed twice");
+  expect_refusals(
+      {{"\"bytes\": 12", "\"bytes\": 13",
+        "model.safetensors, part blob ends after the end of its file"},
+       {"\"offset\": 60, \"bytes\": 12", "\"offset\": 18446744073709551615, \"bytes\": 2",
+        "model.safetensors, part blob ends after the end of its file"},
+       {"\"offset\": 56", "\"offset\": 55",
+        "model.safetensors, part scalar begins before the end of the part before it"},
+       {"\"name\": \"scalar\"", "\"name\": \"w\"", "model.safetensors, part w is listed twice"}});
 }
 
 TEST(ManifestTest, WhatIsUnknownMissingTwiceOrOfTheWrongTypeIsRefused) {
-  EXPECT_EQ(refusal(altered("\"step\": 400", "\"steps\": 400")), "the manifest has no \"step\"");
-  EXPECT_EQ(refusal(altered("\"step\": 400", "\"step\": 400,\"more\": 1")),
-            "the manifest has an unknown key");
-  EXPECT_EQ(refusal(altered("\"step\": 400", "\"step\": 400,\"step\": 400")),
-            "the key \"step\" appears twice");
-  EXPECT_EQ(refusal(altered("\"epoch\":3", "\"epoch\":3,\"epoch\":4")),
-            "the key \"epoch\" appears twice");
+  expect_refusals(
+      {{"\"step\": 400", "\"steps\": 400", "the manifest has no \"step\""},
+       {"\"step\": 400", "\"step\": 400,\"more\": 1", "the manifest has an unknown key"},
+       {"\"step\": 400", "\"step\": 400,\"step\": 400", "the key \"step\" appears twice"},
+       {"\"epoch\":3", "\"epoch\":3,\"epoch\":4", "the key \"epoch\" appears twice"}});
   for (const char* value : {"-1", "1.0", "\"400\"", "null", "[400]", "18446744073709551615"}) {
     EXPECT_THAT(refusal(altered("\"step\": 400", std::string("\"step\": ") + value)),
                 StartsWith("\"step\" of the manifest is "))
         << value;
   }
-  EXPECT_EQ(refusal(altered("\"world_size\": 2", "\"world_size\": 0")),
-            "the world size is below 1");
-  EXPECT_EQ(refusal(altered("\"world_size\": 2", "\"world_size\": 4294967297")),
-            "the world size is impossible");
-  EXPECT_EQ(refusal(altered("00000000000000ff", "00000000000000FF")),
-            "\"checksum\" of a file is not 16 hexadecimal digits");
-  EXPECT_EQ(refusal(altered("accelerate-checkpoint", "checkpoint")),
-            "\"format\" of the manifest is unknown");
-  EXPECT_EQ(refusal(altered("\"version\": 1", "\"version\": 2")),
-            "the checkpoint has format version 2, this library reads version 1");
+  expect_refusals(
+      {{"\"world_size\": 2", "\"world_size\": 0", "the world size is below 1"},
+       {"\"world_size\": 2", "\"world_size\": 4294967297", "the world size is impossible"},
+       {"00000000000000ff", "00000000000000FF",
+        "\"checksum\" of a file is not 16 hexadecimal digits"},
+       {"accelerate-checkpoint", "checkpoint", "\"format\" of the manifest is unknown"},
+       {"\"version\": 1", "\"version\": 2",
+        "the checkpoint has format version 2, this library reads version 1"}});
   EXPECT_THAT(refusal(altered("{\n", "{{\n")), StartsWith("this is not valid JSON: "));
-  EXPECT_EQ(refusal(altered("\"shape\": [3,4]", "\"shape\": [3,-4]")),
-            "\"shape\" of a part of model.safetensors holds something that is not a size");
-  EXPECT_EQ(refusal(altered("\"start\": [3,0]", "\"start\": [4,0]")),
-            "model.safetensors, part w does not lie inside its global shape");
-  EXPECT_EQ(refusal(altered("scheduler.bin", "model.safetensors")),
-            "model.safetensors is listed twice");
-  EXPECT_EQ(refusal(altered("{\"epoch\":3,\"lr\":0.1,\"names\":[\"\xc3\xa4\",\"\\n\"]}", "[1]")),
-            "the state is not an object");
+  expect_refusals({{"\"shape\": [3,4]", "\"shape\": [3,-4]",
+                    "\"shape\" of a part of model.safetensors holds something that is not a size"},
+                   {"\"start\": [3,0]", "\"start\": [4,0]",
+                    "model.safetensors, part w does not lie inside its global shape"},
+                   {"scheduler.bin", "model.safetensors", "model.safetensors is listed twice"},
+                   {"{\"epoch\":3,\"lr\":0.1,\"names\":[\"\xc3\xa4\",\"\\n\"]}", "[1]",
+                    "the state is not an object"}});
 }
 
 TEST(ManifestTest, TimesThatDoNotExistAreRefused) {

@@ -70,20 +70,32 @@ void expect_close(const Parameters& actual, const Parameters& expected) {
   }
 }
 
-// Five updates by the prepared optimizer and by torch alone, from equal parameters.
-void expect_updates_of_torch(const MakeOptimizer& make, const Parameters& start,
-                             const SetGradients& set_gradients) {
-  Parameters own = copies(start);
-  Parameters plain = copies(start);
-  auto own_optimizer = prepared(make(own));
-  auto plain_optimizer = make(plain);
-  for (int step = 0; step < 5; ++step) {
+// Equal parameters, updated by the prepared optimizer and by torch alone.
+struct Twins {
+  explicit Twins(const Parameters& start) : own(copies(start)), plain(copies(start)) {}
+
+  void step(PreparedOptimizer& own_optimizer, torch::optim::Optimizer& plain_optimizer, int step,
+            const SetGradients& set_gradients = random_gradients) {
     set_gradients(own, step);
     own_optimizer.step();
     set_gradients(plain, step);
-    plain_optimizer->step();
+    plain_optimizer.step();
   }
-  expect_close(own, plain);
+  void expect_equal() const { expect_close(own, plain); }
+
+  Parameters own, plain;
+};
+
+// Five updates by both.
+void expect_updates_of_torch(const MakeOptimizer& make, const Parameters& start,
+                             const SetGradients& set_gradients) {
+  Twins twins(start);
+  auto own_optimizer = prepared(make(twins.own));
+  auto plain_optimizer = make(twins.plain);
+  for (int step = 0; step < 5; ++step) {
+    twins.step(own_optimizer, *plain_optimizer, step, set_gradients);
+  }
+  twins.expect_equal();
 }
 
 void expect_updates_of_torch_in_all_families(const Parameters& start,
@@ -107,23 +119,22 @@ TEST(OptimizerStep, MakesTheUpdatesOfTorch) {
 TEST(OptimizerStep, OfAdamAndSgdLooksOnTheDeviceWhetherToBeMade) {
   for (const auto& [name, make] : all_families()) {
     SCOPED_TRACE(name);
-    Parameters own = copies(small_parameters());
-    Parameters plain = copies(small_parameters());
-    auto optimizer = make(own);
-    auto expected = make(plain);
+    Twins twins(small_parameters());
+    auto optimizer = make(twins.own);
+    auto expected = make(twins.plain);
     const auto step = make_optimizer_step(*optimizer);
     const bool looks = name.starts_with("Adam") || name.starts_with("SGD");
     EXPECT_EQ(step->can_look_on_device(), looks);
     if (!looks) continue;
     for (int i = 0; i < 6; ++i) {
       const bool skipped = i == 0 || i == 3;
-      random_gradients(own, i);
-      random_gradients(plain, i);
+      random_gradients(twins.own, i);
+      random_gradients(twins.plain, i);
       step->step_unless(torch::full({}, skipped ? 1.0 : 0.0, test::test_device()));
       step->ended(skipped);
       if (!skipped) expected->step();
     }
-    expect_close(own, plain);
+    twins.expect_equal();
   }
 }
 
@@ -275,19 +286,15 @@ TEST(OptimizerStep, MakesNoStateWithoutGradient) {
 TEST(OptimizerStep, UpdatesAParameterThatIsListedTwiceTwice) {
   for (const auto& [name, make] : all_families()) {
     SCOPED_TRACE(name);
-    Parameters own = copies(small_parameters());
-    Parameters plain = copies(small_parameters());
-    own.push_back(own[0]);
-    plain.push_back(plain[0]);
-    auto own_optimizer = prepared(make(own));
-    auto plain_optimizer = make(plain);
+    Twins twins(small_parameters());
+    twins.own.push_back(twins.own[0]);
+    twins.plain.push_back(twins.plain[0]);
+    auto own_optimizer = prepared(make(twins.own));
+    auto plain_optimizer = make(twins.plain);
     for (int step = 0; step < 3; ++step) {
-      random_gradients(own, step);
-      own_optimizer.step();
-      random_gradients(plain, step);
-      plain_optimizer->step();
+      twins.step(own_optimizer, *plain_optimizer, step);
     }
-    expect_close(own, plain);
+    twins.expect_equal();
   }
 }
 
@@ -295,49 +302,40 @@ TEST(OptimizerStep, UpdatesAParameterThatIsListedTwiceTwice) {
 TEST(OptimizerStep, ThatThrowsLeavesNoTrace) {
   for (const auto& [name, make] : all_families()) {
     SCOPED_TRACE(name);
-    Parameters own = copies(small_parameters());
-    Parameters plain = copies(small_parameters());
-    auto own_optimizer = prepared(make(own));
-    auto plain_optimizer = make(plain);
+    Twins twins(small_parameters());
+    auto own_optimizer = prepared(make(twins.own));
+    auto plain_optimizer = make(twins.plain);
     for (int step = 0; step < 3; ++step) {
-      random_gradients(own, step);
-      own.back().mutable_grad() = torch::ones({7}, test::test_device());
+      random_gradients(twins.own, step);
+      twins.own.back().mutable_grad() = torch::ones({7}, test::test_device());
       EXPECT_THROW(own_optimizer.step(), c10::Error);
-      random_gradients(own, step);
-      own_optimizer.step();
-      random_gradients(plain, step);
-      plain_optimizer->step();
+      twins.step(own_optimizer, *plain_optimizer, step);
     }
-    expect_close(own, plain);
+    twins.expect_equal();
   }
 }
 
 TEST(OptimizerStep, TakesMomentumThatIsTurnedOnLate) {
-  Parameters own = copies(small_parameters());
-  Parameters plain = copies(small_parameters());
-  const auto own_sgd = std::make_shared<torch::optim::SGD>(own, 0.1);
-  torch::optim::SGD plain_sgd(plain, 0.1);
+  Twins twins(small_parameters());
+  const auto own_sgd = std::make_shared<torch::optim::SGD>(twins.own, 0.1);
+  torch::optim::SGD plain_sgd(twins.plain, 0.1);
   auto optimizer = prepared(own_sgd);
   for (int step = 0; step < 4; ++step) {
     for (torch::optim::SGD* sgd : {own_sgd.get(), &plain_sgd}) {
       auto& options = sgd->param_groups()[0].options();
       if (step == 2) static_cast<torch::optim::SGDOptions&>(options).momentum(0.9);
     }
-    random_gradients(own, step);
-    optimizer.step();
-    random_gradients(plain, step);
-    plain_sgd.step();
+    twins.step(optimizer, plain_sgd, step);
   }
-  expect_close(own, plain);
+  twins.expect_equal();
 }
 
 TEST(OptimizerStep, TakesGroupsThatAreAddedLater) {
-  Parameters own = copies(small_parameters());
-  Parameters plain = copies(small_parameters());
+  Twins twins(small_parameters());
   const Parameters own_late = copies({torch::ones({3})});
   const Parameters plain_late = copies({torch::ones({3})});
-  const auto own_adam = std::make_shared<torch::optim::AdamW>(own, 0.1);
-  torch::optim::AdamW plain_adam(plain, 0.1);
+  const auto own_adam = std::make_shared<torch::optim::AdamW>(twins.own, 0.1);
+  torch::optim::AdamW plain_adam(twins.plain, 0.1);
   auto optimizer = prepared(own_adam);
   for (int step = 0; step < 4; ++step) {
     if (step == 2) {
@@ -345,15 +343,12 @@ TEST(OptimizerStep, TakesGroupsThatAreAddedLater) {
           own_late, std::make_unique<torch::optim::AdamWOptions>(0.5)));
       plain_adam.add_param_group(torch::optim::OptimizerParamGroup(
           plain_late, std::make_unique<torch::optim::AdamWOptions>(0.5)));
-      own.push_back(own_late[0]);
-      plain.push_back(plain_late[0]);
+      twins.own.push_back(own_late[0]);
+      twins.plain.push_back(plain_late[0]);
     }
-    random_gradients(own, step);
-    optimizer.step();
-    random_gradients(plain, step);
-    plain_adam.step();
+    twins.step(optimizer, plain_adam, step);
   }
-  expect_close(own, plain);
+  twins.expect_equal();
 }
 
 // The state is torch's own: torch alone saves it, loads it and goes on with it, and back.
