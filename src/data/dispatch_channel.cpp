@@ -9,7 +9,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/detail/dispatch_feed.h"
 #include "accelerate/errors.h"
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 
 namespace accelerate::detail {
 namespace {

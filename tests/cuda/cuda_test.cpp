@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "accelerate/accelerate.h"
-#include "comm/process_group.h"
-#include "comm/rendezvous.h"
+#include "comm/groups/process_group.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "compat/reducer.h"
 #include "cuda/lone_gpu.h"
 #include "device/cuda_plugin.h"

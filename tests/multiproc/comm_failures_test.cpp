@@ -10,9 +10,9 @@
 #include <string>
 #include <thread>
 
-#include "comm/activity.h"
-#include "comm/diagnosis.h"
-#include "comm/rendezvous.h"
+#include "comm/groups/activity.h"
+#include "comm/rendezvous/rendezvous.h"
+#include "comm/watch/diagnosis.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 #include "device/replay_actions.h"
 #include "multiproc/state_folder.h"
 #include "support/ranks.h"

@@ -1,5 +1,5 @@
 // What a rank says of its collectives: numbers, names, what is under way.
-#include "comm/collective_log.h"
+#include "comm/watch/collective_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,143 @@
+#include "comm/watch/collective_log.h"
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace accelerate::comm {
+
+std::string CollectiveRecord::encode() const {
+  std::string text = std::to_string(sequence) + (finished ? " 1 " : " 0 ") + operation;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+CollectiveRecord CollectiveRecord::decode(const std::string& text) {
+  CollectiveRecord record;
+  std::istringstream in(text);
+  in >> record.sequence >> record.finished;
+  in.get();  // the blank before the operation
+  std::getline(in, record.operation);
+  return record;
+}
+
+CollectiveLog::CollectiveLog(std::shared_ptr<EventStream> events, Board board)
+    : events_(std::move(events)),
+      group_(events_->open_group()),
+      latest_line_(board == Board::kTwoLines ? events_->open_line() : EventStream::kNoLine),
+      activity_line_(board == Board::kTwoLines ? events_->open_line() : EventStream::kNoLine) {}
+
+CollectiveLog::~CollectiveLog() {
+  events_->close_line(latest_line_);
+  events_->close_line(activity_line_);
+}
+
+void CollectiveLog::tell_name(std::string_view name) {
+  Event opened(EventKind::kGroupOpened, name);
+  opened.group = group_;
+  events_->emit(opened);
+}
+
+Event CollectiveLog::begin(Event operation, EndsWith ends_with) {
+  Event begun(EventKind::kCollectiveBegin);
+  Event activity;
+  if (depth_.load(std::memory_order_relaxed) > 0 && events_->read_line(activity_line_, activity) &&
+      activity.text() != operation.text()) {
+    begun.append(activity.text()).append(" (").append(operation.text()).append(")");
+  } else {
+    begun.append(operation.text());
+  }
+  begun.group = group_;
+  begun.number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
+  running_[static_cast<size_t>(begun.number) % kMostRunning].store(
+      running_word(begun.number, ends_with), std::memory_order_release);
+  events_->show(latest_line_, begun);
+  events_->emit(begun);
+  return begun;
+}
+
+void CollectiveLog::clear_running(int64_t number, EndsWith ends_with) {
+  int64_t own = running_word(number, ends_with);
+  running_[static_cast<size_t>(number) % kMostRunning].compare_exchange_strong(
+      own, 0, std::memory_order_release, std::memory_order_relaxed);
+}
+
+void CollectiveLog::end(int64_t sequence) {
+  clear_running(sequence, EndsWith::kEnd);
+  clear_running(sequence, EndsWith::kExchange);
+  if (sequence == sequence_.load(std::memory_order_relaxed)) {
+    events_->show_as(latest_line_, EventKind::kCollectiveEnd);
+  }
+  Event ended(EventKind::kCollectiveEnd);
+  ended.group = group_;
+  ended.number = sequence;
+  events_->emit(ended);
+}
+
+CollectiveRecord CollectiveLog::latest() const {
+  Event event;
+  if (!events_->read_line(latest_line_, event)) return {};
+  return {.sequence = event.number,
+          .operation = std::string(event.text()),
+          .finished = event.kind == EventKind::kCollectiveEnd};
+}
+
+std::optional<int64_t> CollectiveLog::oldest_running() const {
+  std::optional<int64_t> oldest;
+  for (const auto& running : running_) {
+    const int64_t number = running.load(std::memory_order_acquire) / 2;
+    if (number != 0 && number < oldest.value_or(number + 1)) oldest = number;
+  }
+  return oldest;
+}
+
+void CollectiveLog::enter(std::string_view activity) {
+  if (depth_.fetch_add(1, std::memory_order_relaxed) > 0) return;
+  if (activity_line_ == EventStream::kNoLine) return;  // leave() would not know what has ended
+  Event span(EventKind::kSpanBegin, activity);
+  span.group = group_;
+  events_->show(activity_line_, span);
+  events_->emit(span);
+}
+
+void CollectiveLog::leave() {
+  if (depth_.fetch_sub(1, std::memory_order_relaxed) > 1) return;
+  Event span;
+  if (!events_->read_line(activity_line_, span)) return;
+  events_->clear_line(activity_line_);
+  span.kind = EventKind::kSpanEnd;
+  events_->emit(span);
+}
+
+CollectiveLog::Exchange CollectiveLog::begin_exchange() {
+  Event wait;
+  if (!events_->read_line(latest_line_, wait)) {
+    wait = Event();  // whoever had the line before may have left something
+    wait.number = sequence_.load(std::memory_order_relaxed);
+  }
+  wait.kind = EventKind::kWaitBegin;
+  wait.group = group_;
+  const int line = events_->open_line();
+  events_->show(line, wait);
+  events_->emit(wait);
+  return {.line = line, .number = wait.number};
+}
+
+void CollectiveLog::end_exchange(const Exchange& exchange) {
+  events_->close_line(exchange.line);
+  clear_running(exchange.number, EndsWith::kExchange);
+  Event ended(EventKind::kWaitEnd);
+  ended.group = group_;
+  ended.number = exchange.number;
+  events_->emit(ended);
+}
+
+std::optional<Event> oldest_wait(const EventStream& events, const std::vector<uint16_t>& groups) {
+  for (const Event& event : events.board()) {
+    if (event.kind != EventKind::kWaitBegin) continue;
+    if (std::find(groups.begin(), groups.end(), event.group) != groups.end()) return event;
+  }
+  return std::nullopt;
+}
+
+}  // namespace accelerate::comm
