@@ -15,6 +15,7 @@
 #include "accelerate/process_control.h"
 #include "comm/agreement.h"
 #include "comm/groups/communicator_impl.h"
+#include "comm/watch/wait_notices.h"
 
 namespace accelerate {
 namespace {
@@ -51,7 +52,7 @@ class Heartbeat {
         std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - done_since_);
     log(LogLevel::kWarning, "waiting for other ranks for " + std::to_string(waited.count()) +
                                 " s: " + comm::impl_of(ranks_).log().latest().operation);
-    next_notice_ *= comm::PeerWatch::kNoticeFactor;
+    next_notice_ *= comm::WaitNotices::kNoticeFactor;
   }
 
   // Whether this rank is done.
@@ -75,7 +76,7 @@ class Heartbeat {
   bool well_ = true;       // read once it is done
   bool all_well_ = false;  // of the thread that beats
   Clock::time_point done_since_;
-  std::chrono::seconds next_notice_ = comm::PeerWatch::kFirstNotice;
+  std::chrono::seconds next_notice_ = comm::WaitNotices::kFirstNotice;
 };
 
 // What the ranks throw whose own work went well.

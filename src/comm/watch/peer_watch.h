@@ -10,16 +10,11 @@
 #include "accelerate/process_state.h"
 #include "comm/watch/alarm.h"
 #include "comm/watch/diagnosis.h"
+#include "comm/watch/first_values.h"
 #include "comm/watch/group_list.h"
 #include "compat/c10d.h"
 
 namespace accelerate::comm {
-
-// What another rank has left in the store.
-struct FirstValue {
-  int rank = 0;
-  std::string value;
-};
 
 // A thread on every rank that waits, over a store connection of its own, for any rank to raise the
 // alarm and then publishes what this rank is doing. In a run without failures it asks the store
@@ -36,8 +31,7 @@ struct FirstValue {
 // All talk with the store happens on that thread: a store that does not answer (rank 0 stopped)
 // can hold it up, but never the user's thread.
 //
-// Where a collective has waited for kFirstNotice, it logs what this rank waits for, and again when
-// that has become several times as long.
+// Where a collective waits for long, it logs what this rank waits for (WaitNotices).
 //
 // The store ends with the process of rank 0. So rank 0 says goodbye when its watch ends, leaves the
 // latest values of first_value() and waits a moment until the others have left too, or have taken
@@ -48,9 +42,6 @@ class PeerWatch {
   static constexpr std::chrono::milliseconds kAnswerTimeout{2500};
   static constexpr std::chrono::milliseconds kGoodbyeTimeout{750};
   static constexpr std::chrono::milliseconds kGrace{1500};
-  static constexpr std::chrono::seconds kFirstNotice{10};
-  // The next notice comes when the wait is this many times as long.
-  static constexpr int kNoticeFactor = 6;
   static constexpr std::chrono::milliseconds kFirstValueTimeout{2000};
 
   // `events` is the stream in which the logs of `groups` write.
