@@ -13,6 +13,7 @@
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/timeouts.h"
 #include "comm/watch/alarmed_store.h"
+#include "comm/watch/rank_record.h"
 
 namespace accelerate {
 namespace {
@@ -147,9 +148,7 @@ void Communicator::Impl::refuse_one_more_group(int rank) const {
           .hint = "keep the groups that are needed again, and let the others go"});
 }
 
-std::string Communicator::Impl::among() const {
-  return world_size() == global_size() ? "" : " among " + comm::list_ranks(entry_->ranks);
-}
+std::string Communicator::Impl::among() const { return comm::among(*entry_, global_size()); }
 
 // On the way of every collective: no string is made.
 Event Communicator::Impl::describe(Event name, const at::Tensor& sample) {

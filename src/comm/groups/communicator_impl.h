@@ -124,6 +124,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   const c10::intrusive_ptr<c10d::ProcessGroup>& group() const { return group_; }
   const comm::Job& job() const { return *job_; }
   comm::CollectiveLog& log() const { return *entry_->log; }
+  comm::OpenWorks& open_works() const { return *entry_->works; }
   // Throws UsageError with the rank.
   [[noreturn]] void refuse(ErrorInfo info) const {
     detail::throw_usage_error(*this, std::move(info));

@@ -11,15 +11,14 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
-#include "accelerate/log.h"
 #include "accelerate/process_control.h"
 #include "comm/agreement.h"
 #include "comm/groups/communicator_impl.h"
-#include "comm/watch/wait_notices.h"
 
 namespace accelerate {
 namespace {
 
+constexpr const char* kName = "without_timeout";
 constexpr std::chrono::milliseconds kBeat{500};
 
 // Tells the other ranks every now and then that this one is still at work, until none is.
@@ -31,30 +30,17 @@ class Heartbeat {
     const std::lock_guard lock(mutex_);
     done_ = true;
     well_ = well;
-    done_since_ = Clock::now();
     changed_.notify_all();
   }
 
   void run() {
-    while (!all_are_done(wait_for_beat())) tell_of_long_wait();
+    while (!all_are_done(wait_for_beat())) {
+    }
   }
   // After run(): whether the work of all ranks ended well. The same on all.
   bool all_ended_well() const { return all_well_; }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
-  // The peer watch sees short exchanges only.
-  void tell_of_long_wait() {
-    const std::lock_guard lock(mutex_);
-    if (!done_ || Clock::now() - done_since_ < next_notice_) return;
-    const auto waited =
-        std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - done_since_);
-    log(LogLevel::kWarning, "waiting for other ranks for " + std::to_string(waited.count()) +
-                                " s: " + comm::impl_of(ranks_).log().latest().operation);
-    next_notice_ *= comm::WaitNotices::kNoticeFactor;
-  }
-
   // Whether this rank is done.
   bool wait_for_beat() {
     std::unique_lock lock(mutex_);
@@ -75,15 +61,13 @@ class Heartbeat {
   bool done_ = false;
   bool well_ = true;       // read once it is done
   bool all_well_ = false;  // of the thread that beats
-  Clock::time_point done_since_;
-  std::chrono::seconds next_notice_ = comm::WaitNotices::kFirstNotice;
 };
 
 // What the ranks throw whose own work went well.
 [[noreturn]] void tell_of_failed_work(const Communicator& ranks, const comm::RankFailure& failure) {
   const std::string name = "rank " + std::to_string(failure.rank);
   CommError error({.what = "the work of " + name + " failed: " + failure.info.what,
-                   .where = "without_timeout",
+                   .where = kName,
                    .hint = "see the message of " + name});
   detail::stamp(error, ranks);
   throw error;
@@ -115,11 +99,15 @@ void without_timeout(Communicator& communicator, const std::function<void()>& wo
     own = std::current_exception();
   }
   heartbeat.set_done(own == nullptr);
+  // From here on this rank waits, though each exchange is short: the board shows it as one wait.
+  comm::CollectiveLog& log = comm::impl_of(communicator).log();
+  const comm::CollectiveLog::Wait wait = log.begin_wait(kName);
   if (thread) {
     thread->join();
   } else {
     beat();
   }
+  log.end_wait(wait);
   if (lost) std::rethrow_exception(lost);
   if (heartbeat.all_ended_well()) return;
   comm::together(communicator,

@@ -10,15 +10,20 @@ namespace accelerate {
 
 Work::State::State(std::shared_ptr<Communicator::Impl> group, const Event& begun,
                    device::CollectiveWorkPtr work, std::function<void()> finish)
-    : group_(std::move(group)), begun_(begun), work_(std::move(work)), finish_(std::move(finish)) {}
+    : group_(std::move(group)), begun_(begun), work_(std::move(work)), finish_(std::move(finish)) {
+  group_->open_works().add(begun_.number, [asked = work_.get()] { return asked->is_done(); });
+}
 
 Work::State::~State() {
-  if (work_) group_->log().end(begun_.number);  // nobody will wait for it
+  if (!work_) return;
+  group_->open_works().remove(begun_.number);
+  group_->log().end(begun_.number);  // nobody will wait for it
 }
 
 void Work::State::wait() {
   if (error_) std::rethrow_exception(error_);
   if (!work_) return;
+  group_->open_works().remove(begun_.number);
   const auto work = std::exchange(work_, nullptr);
   const auto finish = std::exchange(finish_, nullptr);
   try {

@@ -4,10 +4,13 @@
 #include <sstream>
 #include <utility>
 
+#include "base/fnv1a.h"
+
 namespace accelerate::comm {
 
 std::string CollectiveRecord::encode() const {
-  std::string text = std::to_string(sequence) + (finished ? " 1 " : " 0 ") + operation;
+  std::string text = std::to_string(sequence) + (finished ? " 1 " : " 0 ") + std::to_string(kind) +
+                     ' ' + operation;
   std::replace(text.begin(), text.end(), '\n', ' ');
   return text;
 }
@@ -15,10 +18,15 @@ std::string CollectiveRecord::encode() const {
 CollectiveRecord CollectiveRecord::decode(const std::string& text) {
   CollectiveRecord record;
   std::istringstream in(text);
-  in >> record.sequence >> record.finished;
+  in >> record.sequence >> record.finished >> record.kind;
   in.get();  // the blank before the operation
   std::getline(in, record.operation);
   return record;
+}
+
+uint32_t operation_number(std::string_view what, int64_t bytes) {
+  const uint64_t hash = Fnv1a().add(what).add(&bytes, sizeof(bytes)).value();
+  return std::max(static_cast<uint32_t>(hash ^ hash >> 32), uint32_t{1});
 }
 
 CollectiveLog::CollectiveLog(std::shared_ptr<EventStream> events, Board board)
@@ -38,16 +46,22 @@ void CollectiveLog::tell_name(std::string_view name) {
   events_->emit(opened);
 }
 
-Event CollectiveLog::begin(Event operation, EndsWith ends_with) {
-  Event begun(EventKind::kCollectiveBegin);
+Event CollectiveLog::with_activity(EventKind kind, std::string_view text) const {
+  Event event(kind);
   Event activity;
   if (depth_.load(std::memory_order_relaxed) > 0 && events_->read_line(activity_line_, activity) &&
-      activity.text() != operation.text()) {
-    begun.append(activity.text()).append(" (").append(operation.text()).append(")");
+      activity.text() != text) {
+    event.append(activity.text()).append(" (").append(text).append(")");
   } else {
-    begun.append(operation.text());
+    event.append(text);
   }
-  begun.group = group_;
+  event.group = group_;
+  return event;
+}
+
+Event CollectiveLog::begin(Event operation, EndsWith ends_with) {
+  Event begun = with_activity(EventKind::kCollectiveBegin, operation.text());
+  begun.operation = operation_number(operation.text());
   begun.number = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   running_[static_cast<size_t>(begun.number) % kMostRunning].store(
       running_word(begun.number, ends_with), std::memory_order_release);
@@ -79,7 +93,8 @@ CollectiveRecord CollectiveLog::latest() const {
   if (!events_->read_line(latest_line_, event)) return {};
   return {.sequence = event.number,
           .operation = std::string(event.text()),
-          .finished = event.kind == EventKind::kCollectiveEnd};
+          .finished = event.kind == EventKind::kCollectiveEnd,
+          .kind = event.operation};
 }
 
 std::optional<int64_t> CollectiveLog::oldest_running() const {
@@ -109,7 +124,7 @@ void CollectiveLog::leave() {
   events_->emit(span);
 }
 
-CollectiveLog::Exchange CollectiveLog::begin_exchange() {
+CollectiveLog::Wait CollectiveLog::begin_exchange(uint32_t operation) {
   Event wait;
   if (!events_->read_line(latest_line_, wait)) {
     wait = Event();  // whoever had the line before may have left something
@@ -117,18 +132,28 @@ CollectiveLog::Exchange CollectiveLog::begin_exchange() {
   }
   wait.kind = EventKind::kWaitBegin;
   wait.group = group_;
+  wait.exchange = exchanges_.fetch_add(1, std::memory_order_relaxed) + 1;
+  wait.operation = operation;
+  return show_wait(wait);
+}
+
+CollectiveLog::Wait CollectiveLog::begin_wait(std::string_view what) {
+  return show_wait(with_activity(EventKind::kWaitBegin, what));
+}
+
+CollectiveLog::Wait CollectiveLog::show_wait(const Event& wait) {
   const int line = events_->open_line();
   events_->show(line, wait);
   events_->emit(wait);
   return {.line = line, .number = wait.number};
 }
 
-void CollectiveLog::end_exchange(const Exchange& exchange) {
-  events_->close_line(exchange.line);
-  clear_running(exchange.number, EndsWith::kExchange);
+void CollectiveLog::end_wait(const Wait& wait) {
+  events_->close_line(wait.line);
+  clear_running(wait.number, EndsWith::kExchange);
   Event ended(EventKind::kWaitEnd);
   ended.group = group_;
-  ended.number = exchange.number;
+  ended.number = wait.number;
   events_->emit(ended);
 }
 

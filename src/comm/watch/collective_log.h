@@ -21,11 +21,17 @@ struct CollectiveRecord {
   // "loader: next batch from rank 0 (broadcast from 0 Long[])".
   std::string operation = "nothing yet";
   bool finished = true;
+  // Differs where two ranks are not in the same collective, whatever the user called.
+  uint32_t kind = 0;
 
-  // "12 1 all_reduce float32[10]" and back; one line.
+  // "12 1 17 all_reduce float32[10]" and back; one line.
   std::string encode() const;
   static CollectiveRecord decode(const std::string& text);
 };
+
+// Numbers for `what` is done to `bytes` bytes: unlike ones for unlike operations, of which ranks
+// that wait for each other must have the same. Not 0.
+uint32_t operation_number(std::string_view what, int64_t bytes = 0);
 
 // What a collective is called, to be completed by append().
 inline Event operation_event(std::string_view name) {
@@ -63,6 +69,8 @@ class CollectiveLog {
   CollectiveRecord latest() const;
   // The number of the oldest that has not ended; nothing if all have.
   std::optional<int64_t> oldest_running() const;
+  // One that ends with its exchange has come to that, by what somebody who is no backend has seen.
+  void exchange_has_ended(int64_t sequence) { clear_running(sequence, EndsWith::kExchange); }
 
   // What the user called, around the collectives that it makes; of several inside each other the
   // first counts. See Activity.
@@ -71,18 +79,25 @@ class CollectiveLog {
 
   // Around each exchange that a backend has started for the latest collective: a line of the board,
   // by which any reader sees since when this rank waits, and for what. To be given back.
-  struct Exchange {
+  // `operation` is what operation_number() makes of the exchange itself: a collective may be called
+  // otherwise on other ranks and consist of several.
+  struct Wait {
     int line = EventStream::kNoLine;
     int64_t number = 0;  // of the collective; 0: of none
   };
-  Exchange begin_exchange();
-  void end_exchange(const Exchange& exchange);
+  Wait begin_exchange(uint32_t operation = 0);
+  // The same around a wait for other ranks that is no exchange.
+  Wait begin_wait(std::string_view what);
+  void end_wait(const Wait& wait);
 
  private:
   static int64_t running_word(int64_t number, EndsWith ends_with) {
     return 2 * number + (ends_with == EndsWith::kExchange ? 1 : 0);
   }
   void clear_running(int64_t number, EndsWith ends_with);
+  // `text` behind what the user called, where that is another thing.
+  Event with_activity(EventKind kind, std::string_view text) const;
+  Wait show_wait(const Event& wait);
 
   // Those that run; more than these are a program that never waits, and the oldest are forgotten.
   static constexpr size_t kMostRunning = 64;
@@ -92,12 +107,13 @@ class CollectiveLog {
   const int latest_line_;
   const int activity_line_;
   std::atomic<int64_t> sequence_{0};
+  std::atomic<uint32_t> exchanges_{0};
   std::atomic<int> depth_{0};                                 // of activities
   std::array<std::atomic<int64_t>, kMostRunning> running_{};  // words, by number; 0: none
 };
 
-// The exchange of one of `groups` that has been under way for the longest time; nothing while there
-// is none.
+// The wait for one of `groups` that has been under way for the longest time; nothing while there is
+// none.
 std::optional<Event> oldest_wait(const EventStream& events, const std::vector<uint16_t>& groups);
 
 }  // namespace accelerate::comm

@@ -25,18 +25,25 @@ constexpr const char* kNetwork = "see whether the network between the machines w
 // Where all ranks have arrived: what each of them does, if that is not the same.
 Diagnosis describe_difference(const Records& records, int64_t sequence,
                               const std::vector<int>& members) {
-  std::map<std::string, std::vector<int>> ranks_in;
+  struct Same {
+    std::string operation{};
+    std::vector<int> ranks{};
+  };
+  std::map<uint32_t, Same> same;  // by kind: a text says what the user called, which may differ
   for (const int rank : members) {
-    const CollectiveRecord& record = records.at(rank);
-    if (record.sequence == sequence) ranks_in[record.operation].push_back(rank);
+    const CollectiveRecord& record = records.at(rank).here;
+    if (record.sequence != sequence) continue;
+    Same& those = same[record.kind];
+    if (those.ranks.empty()) those.operation = record.operation;
+    those.ranks.push_back(rank);
   }
-  if (ranks_in.size() < 2) {
+  if (same.size() < 2) {
     return {.what = "all ranks arrived, the connection between them broke", .hint = kNetwork};
   }
   std::string text;
-  for (const auto& [operation, ranks] : ranks_in) {
-    text += (text.empty() ? "the ranks are in different collectives: " : "; ") + list_ranks(ranks) +
-            " in " + operation;
+  for (const auto& [kind, those] : same) {
+    text += (text.empty() ? "the ranks are in different collectives: " : "; ") +
+            list_ranks(those.ranks) + " in " + those.operation;
   }
   return {.what = text, .hint = kSameCalls};
 }
@@ -80,12 +87,13 @@ Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequenc
       silent[end == ends.end() ? RankEnd::kUnknown : end->second].push_back(rank);
       continue;
     }
-    const CollectiveRecord& record = found->second;
+    const auto& [record, elsewhere] = found->second;
     if (record.sequence >= sequence) continue;
     if (!late.empty()) late += "; ";
     late += "rank " + std::to_string(rank) + " did not arrive, its last was #" +
             std::to_string(record.sequence) + " " + record.operation +
             (record.finished ? " (finished)" : " (not finished)");
+    if (!elsewhere.empty()) late += ", and it is in " + elsewhere;
   }
   std::string text;
   for (const auto& [end, ranks] : silent) {
@@ -94,6 +102,16 @@ Diagnosis describe(const Records& records, const RankEnds& ends, int64_t sequenc
   if (!late.empty()) text += (text.empty() ? "" : "; ") + late;
   if (text.empty()) return describe_difference(records, sequence, members);
   return {.what = text, .hint = hint_for_silent(silent)};
+}
+
+Diagnosis describe(const WaitOfRank& one, const WaitOfRank& other, const std::string& among) {
+  const WaitOfRank& first = one.rank < other.rank ? one : other;
+  const WaitOfRank& second = one.rank < other.rank ? other : one;
+  std::string what = "the ranks" + among + " wait for each other in different operations: rank " +
+                     std::to_string(first.rank) + " in " + first.operation + ", rank " +
+                     std::to_string(second.rank) + " in " + second.operation;
+  if (first.operation == second.operation) what += ", with tensors of other sizes or another root";
+  return {.what = what, .hint = kSameCalls, .misused = first.operation};
 }
 
 Diagnosis describe(StoreEnd end) {

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "comm/watch/collective_log.h"
+#include "comm/watch/open_works.h"
 
 namespace accelerate::comm {
 
@@ -17,6 +19,15 @@ struct GroupEntry {
   std::string name{};        // the same on all its ranks, and of no other group of the job
   std::vector<int> ranks{};  // of the job
   std::shared_ptr<CollectiveLog> log{};
+  std::shared_ptr<OpenWorks> works = std::make_shared<OpenWorks>();
+
+  // The oldest collective of the log that has not ended, as far as the log and the open works know.
+  // Asks these, which touches a device: for when something is wrong.
+  std::optional<int64_t> oldest_running() const {
+    if (!log->oldest_running()) return std::nullopt;
+    for (const int64_t number : works->take_over()) log->exchange_has_ended(number);
+    return log->oldest_running();
+  }
 };
 
 // All members may be called from any thread. Groups are few and seldom change.

@@ -8,6 +8,7 @@
 #include "comm/watch/lifelines.h"
 #include "comm/watch/rank_record.h"
 #include "comm/watch/stuck_collectives.h"
+#include "comm/watch/wait_comparison.h"
 #include "comm/watch/wait_notices.h"
 #include "comm/watch/watch_store.h"
 
@@ -36,7 +37,8 @@ class PeerWatch::Watcher {
         store_(store, ranks.rank, ranks.world_size),
         lifelines_(std::move(store), ranks),
         stuck_(groups_, lifelines_, kGrace),
-        notices_(groups_, std::move(events)),
+        notices_(groups_, events),
+        comparison_(groups_, std::move(events), store_, ranks.rank, ranks.world_size),
         values_(ranks.rank) {}
 
   // The thread's whole life.
@@ -182,7 +184,7 @@ class PeerWatch::Watcher {
         case WatchCall::kAlarm:
           break;
       }
-      store_.publish_record(record_of_groups(*groups_));
+      store_.publish_record(record_of_groups(*groups_, world_size_));
       give_up_on_diagnosis_ = Clock::now() + kAnswerTimeout + kGrace;
       return StoreState::kAlarmed;
     } catch (const std::exception&) {
@@ -193,7 +195,8 @@ class PeerWatch::Watcher {
   StoreState look_at_own_collectives() {
     if (const std::optional<Place> stuck = stuck_.find()) return diagnose(*stuck);
     notices_.look();
-    return StoreState::kQuiet;
+    const std::optional<Diagnosis> difference = comparison_.look(WaitNotices::kFirstNotice);
+    return difference ? spread(*difference) : StoreState::kQuiet;
   }
 
   // How those ended that have not answered.
@@ -230,7 +233,7 @@ class PeerWatch::Watcher {
   // Raises the alarm with what this rank has found out, and waits until the others know, too.
   StoreState spread(const Diagnosis& report) {
     try {
-      store_.publish_record(record_of_groups(*groups_));
+      store_.publish_record(record_of_groups(*groups_, world_size_));
       const Diagnosis first = store_.put_diagnosis(report);
       store_.raise_alarm();
       store_.count_as_informed();
@@ -242,9 +245,9 @@ class PeerWatch::Watcher {
     }
   }
 
-  // Of all ranks of the job that answer: what they did last in `group`.
+  // Of all ranks of the job that answer: what they say when they are asked about `group`.
   Records collect_records(const GroupEntry& group) {
-    store_.publish_record(record_of_groups(*groups_));
+    store_.publish_record(record_of_groups(*groups_, world_size_));
     store_.raise_alarm();
     Records records;
     const auto give_up = Clock::now() + kAnswerTimeout;
@@ -337,6 +340,7 @@ class PeerWatch::Watcher {
   Lifelines lifelines_;
   StuckCollectives stuck_;
   WaitNotices notices_;
+  WaitComparison comparison_;
   bool has_concluded_ = false;
   Clock::time_point give_up_on_diagnosis_ = Clock::time_point::max();  // that of a peer
 

@@ -31,7 +31,8 @@ namespace accelerate::comm {
 // All talk with the store happens on that thread: a store that does not answer (rank 0 stopped)
 // can hold it up, but never the user's thread.
 //
-// Where a collective waits for long, it logs what this rank waits for (WaitNotices).
+// Where a collective waits for long, it logs what this rank waits for (WaitNotices), and ends the
+// group on all ranks if another one waits for something else (WaitComparison).
 //
 // The store ends with the process of rank 0. So rank 0 says goodbye when its watch ends, leaves the
 // latest values of first_value() and waits a moment until the others have left too, or have taken

@@ -25,10 +25,11 @@ std::optional<Place> StuckCollectives::find() {
 
 std::optional<Place> StuckCollectives::find_doomed() const {
   for (const auto& group : groups_->all()) {
-    const std::optional<int64_t> oldest = group->log->oldest_running();
-    if (!oldest) continue;
-    for (const int rank : group->ranks) {
-      if (lifelines_.is_gone(rank, kReturnTime)) return Place{.group = group, .sequence = *oldest};
+    const bool is_broken = std::ranges::any_of(
+        group->ranks, [&](int rank) { return lifelines_.is_gone(rank, kReturnTime); });
+    if (!is_broken) continue;
+    if (const auto oldest = group->oldest_running()) {
+      return Place{.group = group, .sequence = *oldest};
     }
   }
   return std::nullopt;
@@ -38,7 +39,7 @@ bool StuckCollectives::rank_zero_is_missed() {
   const auto groups = groups_->all();
   const bool is_missed = std::any_of(groups.begin(), groups.end(), [](const auto& group) {
     const std::vector<int>& ranks = group->ranks;
-    return std::find(ranks.begin(), ranks.end(), 0) != ranks.end() && group->log->oldest_running();
+    return std::find(ranks.begin(), ranks.end(), 0) != ranks.end() && group->oldest_running();
   });
   if (!is_missed) {
     missed_since_.reset();

@@ -21,7 +21,7 @@ class WaitNotices {
   WaitNotices(std::shared_ptr<const GroupList> groups, std::shared_ptr<const EventStream> events)
       : groups_(std::move(groups)), events_(std::move(events)) {}
 
-  // Logs the exchange that has been under way for the longest time, if a notice of it is due.
+  // Logs what has been waited for for the longest time, if a notice of it is due.
   void look();
 
  private:

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,6 +19,9 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 // How long a backend that ends in peace may take to finish what nobody waits for any more.
 constexpr std::chrono::seconds kDrainLimit{1};
+
+// More than there are in a job: tells roots apart.
+constexpr int64_t kMostRanks = int64_t{1} << 20;
 
 // A work of the backend below, or its end by the alarm.
 class WatchedWork final : public c10d::Work {
@@ -59,6 +63,12 @@ class WatchedWork final : public c10d::Work {
   std::atomic_flag settled_;
 };
 
+// Of which exchange ranks must all be in: of as many bytes, and from the same root.
+uint32_t operation_on(std::string_view name, const at::Tensor& tensor, int64_t root = 0) {
+  const int64_t bytes = tensor.numel() * static_cast<int64_t>(tensor.element_size());
+  return operation_number(name, bytes * kMostRanks + root);
+}
+
 using WatchedWorkPtr = c10::intrusive_ptr<WatchedWork>;
 
 // The works of one backend that have not ended there. Outlives the backend where one never does.
@@ -73,14 +83,14 @@ class PendingWorks {
     if (why_) std::rethrow_exception(why_);
   }
 
-  void add(const WatchedWorkPtr& work) {
+  void add(const WatchedWorkPtr& work, uint32_t operation) {
     std::exception_ptr why;
     {
       const std::lock_guard lock(mutex_);
       why = why_;
       Pending& pending = pending_[work.get()];
       pending.work = work;
-      if (!why) pending.exchange = log_->begin_exchange();
+      if (!why) pending.exchange = log_->begin_exchange(operation);
     }
     if (!why) return;
     abort();  // the alarm rang while the work was being started, and may not have come that far
@@ -135,11 +145,11 @@ class PendingWorks {
  private:
   struct Pending {
     WatchedWorkPtr work;
-    std::optional<CollectiveLog::Exchange> exchange;  // while somebody waits for it
+    std::optional<CollectiveLog::Wait> exchange;  // while somebody waits for it
   };
 
   void end_exchange(Pending& pending) {
-    if (pending.exchange) log_->end_exchange(*pending.exchange);
+    if (pending.exchange) log_->end_wait(*pending.exchange);
     pending.exchange.reset();
   }
 
@@ -185,27 +195,33 @@ class WatchedBackend final : public c10d::Backend {
 
   WorkPtr broadcast(std::vector<at::Tensor>& tensors,
                     const c10d::BroadcastOptions& options) override {
-    return watch([&] { return inner_->broadcast(tensors, options); });
+    return watch(operation_on("broadcast", tensors[0], options.rootRank),
+                 [&] { return inner_->broadcast(tensors, options); });
   }
   WorkPtr allreduce(std::vector<at::Tensor>& tensors,
                     const c10d::AllreduceOptions& options) override {
-    return watch([&] { return inner_->allreduce(tensors, options); });
+    return watch(operation_on("allreduce", tensors[0]),
+                 [&] { return inner_->allreduce(tensors, options); });
   }
   WorkPtr allreduce_sparse(std::vector<at::Tensor>& tensors,
                            const c10d::AllreduceOptions& options) override {
-    return watch([&] { return inner_->allreduce_sparse(tensors, options); });
+    return watch(operation_on("allreduce_sparse", tensors[0]),
+                 [&] { return inner_->allreduce_sparse(tensors, options); });
   }
   WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
                     const c10d::AllgatherOptions& options) override {
-    return watch([&] { return inner_->allgather(outputs, inputs, options); });
+    return watch(operation_on("allgather", inputs[0]),
+                 [&] { return inner_->allgather(outputs, inputs, options); });
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
                           const c10d::AllgatherOptions& options) override {
-    return watch([&] { return inner_->_allgather_base(output, input, options); });
+    return watch(operation_on("allgather", input),
+                 [&] { return inner_->_allgather_base(output, input, options); });
   }
   WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
                   const c10d::ScatterOptions& options) override {
-    return watch([&] { return inner_->scatter(outputs, inputs, options); });
+    return watch(operation_on("scatter", outputs[0], options.rootRank),
+                 [&] { return inner_->scatter(outputs, inputs, options); });
   }
   // Gloo has none: its backend reduces all of it and takes a part of that, but its work has no
   // future to listen to, so the same is done here.
@@ -216,7 +232,7 @@ class WatchedBackend final : public c10d::Backend {
     reduction.reduceOp = options.reduceOp;
     reduction.timeout = options.timeout;
     return watch(
-        [&] { return inner_->allreduce(sum, reduction); },
+        operation_on("reduce_scatter", input), [&] { return inner_->allreduce(sum, reduction); },
         [output, sum = sum[0], rank = getRank()] {
           const at::NoGradGuard no_grad;
           output.copy_(
@@ -224,16 +240,16 @@ class WatchedBackend final : public c10d::Backend {
         });
   }
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
-    return watch([&] { return inner_->barrier(options); });
+    return watch(operation_number("barrier"), [&] { return inner_->barrier(options); });
   }
 
  private:
   template <class Start>
-  WorkPtr watch(Start start, std::function<void()> remainder = nullptr) {
+  WorkPtr watch(uint32_t operation, Start start, std::function<void()> remainder = nullptr) {
     works_->require_open();
     const WorkPtr below = start();
     auto work = c10::make_intrusive<WatchedWork>(below, std::move(remainder));
-    works_->add(work);
+    works_->add(work, operation);
     // Runs on a thread of the backend; keeps the work until then, since a caller may keep no more
     // than its future.
     below->getFuture()->addCallback([work, works = works_](c10::ivalue::Future& done) {
