@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "comm/activity.h"
-#include "comm/diagnosis.h"
+#include "comm/groups/activity.h"
+#include "comm/watch/diagnosis.h"
 
 namespace accelerate::test {
 namespace {

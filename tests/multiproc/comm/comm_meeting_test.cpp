@@ -3,7 +3,7 @@
 #include <string>
 #include <thread>
 
-#include "comm/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "multiproc/comm/comm_failures.h"
 
 namespace accelerate::test {

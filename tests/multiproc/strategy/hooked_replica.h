@@ -3,7 +3,7 @@
 
 #include <torch/torch.h>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "multiproc/group.h"
 #include "strategy/ddp/comm_hooks.h"
 #include "strategy/ddp/power_sgd.h"
