@@ -318,9 +318,12 @@ void FlatUnit::refresh(const char* where) {
   adopt_changed_values();
   if (!masters_.defined()) return;
   bool updated = false;
+  bool is_certain = false;
   for (const auto& weak : users_) {
     const auto user = weak.lock();
-    updated = updated || (user && user->may_have_updated(passed_));
+    if (!user) continue;
+    updated = updated || user->may_have_updated(passed_);
+    is_certain = is_certain || user->may_have_updated(/*passed=*/false);
   }
   if (!updated) return;
   if (has_clip()) {
@@ -329,7 +332,8 @@ void FlatUnit::refresh(const char* where) {
                       .where = where,
                       .hint = "call step() of what prepare() returned"});
   }
-  masters_moved();
+  // Where nothing tells, a graph of the pass before this one must not be refused for it.
+  is_certain ? masters_moved() : masters_to_values();
   for (const auto& weak : users_) {
     if (const auto user = weak.lock()) user->updates_seen();
   }

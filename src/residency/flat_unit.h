@@ -26,7 +26,8 @@ class MasterUser {
  public:
   virtual ~MasterUser() = default;
   // Whether it may have changed masters since the latest updates_seen(). Asked before each forward
-  // pass: cheap. `passed` tells that a pass with gradients was made since.
+  // pass: cheap. `passed` tells that a pass with gradients was made since, which is all that is
+  // known of some: what they say without it is certain.
   virtual bool may_have_updated(bool passed) const = 0;
   virtual void updates_seen() = 0;
   // The unit gives its parameters back: see FlatUnit::release().

@@ -252,6 +252,29 @@ TEST_F(FlatGradients, AGraphOfOtherParametersIsNotRefused) {
   });
 }
 
+// Plain SGD leaves no trace by which a second pass could tell that there was no update.
+TEST_F(FlatGradients, APassOfBeforeAnotherPassIsNotRefused) {
+  run(1, [](const Rank&) {
+    for (const std::string name : {"adamw", "sgd"}) {
+      AcceleratorOptions options = on_cpu();
+      options.flat = FlatOptions{};
+      options.mixed_precision = MixedPrecision::kBf16;
+      Accelerator accelerator(options);
+      auto net = fresh_net();
+      auto own = decaying(name, net->parameters());
+      auto [model, optimizer] = accelerator.prepare(net, own);
+      for (int step = 0; step < 2; ++step) {
+        const at::Tensor first = model(ones({2, 6})).square().sum();
+        const at::Tensor second = model(ones({2, 6}) * 2).square().sum();
+        accelerator.backward(first);
+        accelerator.backward(second);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+    }
+  });
+}
+
 // A replay runs no forward pass that would look.
 TEST_F(FlatGradients, ValuesThatAreWrittenBetweenReplaysAreTakenOver) {
   run(1, [](const Rank&) {
