@@ -70,11 +70,16 @@ class FlatOptimizer::Watch final : public residency::MasterUser {
   }
 
   bool may_have_updated(bool passed) const override {
-    const auto now = counts_ ? trace() : std::nullopt;
-    if (!now || !seen_) return passed;
-    return now->is_past(*seen_);
+    if (!counts_) return passed;
+    const Traces now = traces();
+    if (now.empty() || now.size() != seen_.size()) return passed;
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (!now[i] || !seen_[i]) return passed;
+      if (now[i]->is_past(*seen_[i])) return true;
+    }
+    return false;
   }
-  void updates_seen() override { seen_ = trace(); }
+  void updates_seen() override { seen_ = traces(); }
   void unit_released() override {
     is_released = true;
     for_each_in_groups(optimizer_, [this](at::Tensor& parameter) {
@@ -91,17 +96,23 @@ class FlatOptimizer::Watch final : public residency::MasterUser {
   bool is_released = false;
 
  private:
-  std::optional<StepTrace> trace() const {
+  using Traces = std::vector<std::optional<StepTrace>>;
+
+  // Of each parameter: an update leaves out those without gradient.
+  Traces traces() const {
+    Traces all;
     for (const auto& group : optimizer_.param_groups()) {
-      if (!group.params().empty()) return StepTrace::of(optimizer_, group.params().front());
+      for (const at::Tensor& parameter : group.params()) {
+        all.push_back(StepTrace::of(optimizer_, parameter));
+      }
     }
-    return std::nullopt;
+    return all;
   }
 
   torch::optim::Optimizer& optimizer_;
   std::vector<std::weak_ptr<FlatUnit>> units_;
   bool counts_;
-  std::optional<StepTrace> seen_;
+  Traces seen_;
 };
 
 FlatOptimizer::FlatOptimizer(torch::optim::Optimizer& optimizer,

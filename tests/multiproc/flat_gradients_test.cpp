@@ -252,6 +252,31 @@ TEST_F(FlatGradients, AGraphOfOtherParametersIsNotRefused) {
   });
 }
 
+// Its first parameters are not updated then.
+TEST_F(FlatGradients, AnOwnStepOfAPartOfTheParametersReachesTheModel) {
+  run(1, [](const Rank&) {
+    for (const std::string name : {"adamw", "momentum", "sgd"}) {
+      AcceleratorOptions options = on_cpu();
+      options.flat = FlatOptions{};
+      options.mixed_precision = MixedPrecision::kBf16;
+      Accelerator accelerator(options);
+      auto net = fresh_branches();
+      auto own = decaying(name, net->parameters());
+      auto [model, optimizer] = accelerator.prepare(net, own);
+      const auto unit = std::static_pointer_cast<FlatModel>(model.strategy())->unit();
+      for (int step = 0; step < 2; ++step) {
+        accelerator.backward(model(ones({2, 6}), "b").square().sum());
+        const at::Tensor before = unit->values().clone();
+        own->step();
+        own->zero_grad();
+        model(ones({2, 6}), "b");
+        EXPECT_FALSE(torch::equal(unit->values(), before)) << name;
+        EXPECT_TRUE(torch::equal(unit->values(), unit->masters().to(at::kBFloat16))) << name;
+      }
+    }
+  });
+}
+
 // Plain SGD leaves no trace by which a second pass could tell that there was no update.
 TEST_F(FlatGradients, APassOfBeforeAnotherPassIsNotRefused) {
   run(1, [](const Rank&) {
