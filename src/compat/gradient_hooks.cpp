@@ -13,6 +13,7 @@ GradientHooks::GradientHooks(const std::vector<at::Tensor>& parameters,
   using torch::autograd::variable_list;
   const auto shared = std::make_shared<std::function<void(size_t)>>(std::move(call));
   for (size_t index = 0; index < parameters.size(); ++index) {
+    if (!parameters[index].requires_grad()) continue;  // no pass reaches it
     auto tell = [shared, index](const variable_list& outputs, const variable_list&) {
       (*shared)(index);
       return outputs;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <exception>
 #include <string>
 
+#include "accelerate/log.h"
 #include "base/bar_screen.h"
 #include "base/environment.h"
 #include "comm/groups/activity.h"
@@ -109,6 +111,19 @@ Accelerator::Accelerator(AcceleratorOptions options)
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
     }
   });
+}
+
+Accelerator::Impl::~Impl() {
+  try {
+    if (optimizers)
+      optimizers->drop_expired();  // models give those of the rest their parameters back
+    for (const auto& model : models) {
+      if (model.strategy.use_count() == 1) model.strategy->release();
+    }
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning,
+        std::string("a model could not be released with its accelerator: ") + error.what());
+  }
 }
 
 Accelerator::~Accelerator() = default;

@@ -26,6 +26,13 @@
 namespace accelerate {
 
 struct Accelerator::Impl {
+  Impl() = default;
+  // Releases the models that nobody else holds: their modules are ordinary again. Prepared models
+  // that outlive the accelerator go on.
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   AcceleratorOptions options;
   ProcessState state;
   std::shared_ptr<Communicator> communicator;

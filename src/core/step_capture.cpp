@@ -12,6 +12,7 @@
 #include "accelerate/log.h"
 #include "comm/groups/communicator_impl.h"
 #include "core/accelerator_impl.h"
+#include "core/capture_warmup.h"
 #include "device/device_backend.h"
 #include "device/replay_actions.h"
 
@@ -84,9 +85,6 @@ StepCapture::Tensors places_for(const StepCapture::Tensors& inputs, c10::Device 
 
 bool needs_gradient(const at::Tensor& input) { return input.defined() && input.requires_grad(); }
 
-// As many backward passes as libtorch's reducer needs to settle.
-constexpr int kLeastWarmupOfRanks = 11;
-
 bool exchanges_on_device(Communicator& communicator, const device::DeviceBackend& backend) {
   const device::Collectives& ranks = comm::impl_of(communicator).collectives_of(backend.type());
   return backend.records_collectives(ranks.name());
@@ -112,8 +110,9 @@ class StepCapture::Impl {
       if (!exchanges_on_device(accelerator.communicator(), backend_)) {
         fall_back("the ranks exchange gradients through the host");
       }
-      options_.warmup_steps = std::max(options_.warmup_steps, kLeastWarmupOfRanks);
     }
+    options_.warmup_steps = warmup_steps(options_.warmup_steps, accelerator.num_processes(),
+                                         accelerator.options().flat.has_value());
   }
 
   detail::CapturedValue run(const detail::CapturedValue& batch) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,14 @@ class ReplayActions {
   // where it would add to old ones.
   void mark_gradients(const std::vector<std::pair<at::Tensor, at::Tensor>>& of_parameters);
   bool untouched(const at::Tensor& gradient) const;
+  // The recording drops the gradient of `parameter` or adds to it: whether it has one from there on
+  // does not depend on what was before. Others are carried into the recording.
+  void note_decided(const at::Tensor& parameter) {
+    decided_.insert(parameter.unsafeGetTensorImpl());
+  }
+  bool decides(const at::Tensor& parameter) const {
+    return decided_.contains(parameter.unsafeGetTensorImpl());
+  }
 
   void run_before() const {
     for (const auto& action : before_) action();
@@ -60,6 +69,7 @@ class ReplayActions {
   std::vector<std::function<bool()>> checks_;
   std::vector<at::Tensor> kept_;
   std::unordered_map<const void*, int64_t> versions_;  // of marked gradients
+  std::unordered_set<const void*> decided_;            // parameters
 };
 
 // While one lives on this thread, zero_grad() of prepared optimizers sets gradients to zero where

@@ -37,16 +37,23 @@ void replace_parameter(torch::optim::Optimizer& optimizer, at::Tensor& from, con
   from = to;
 }
 
-// Updates move all parameters of a unit, also by what their decay and momentum ask for.
-void require_trainable(const FlatUnit& unit) {
-  for (size_t i = 0; i < unit.parameters().size(); ++i) {
-    if (unit.parameters()[i].requires_grad()) continue;
-    throw UsageError({.what = "parameter '" + unit.names()[i] +
-                              "' was frozen after its model was prepared, and an update of flat "
-                              "parameters would still move it",
-                      .where = "step",
-                      .hint = "free_memory(), and prepare the model and the optimizer again"});
+// A recorded update is that of the parameters that have gradients in the recording. Where that
+// depends on what was before, a replay needs the same before it.
+void require_same_carried(device::ReplayActions& actions, const std::shared_ptr<FlatUnit>& unit,
+                          const std::vector<size_t>& updated) {
+  std::vector<std::pair<size_t, bool>> carried;
+  for (const size_t index : updated) {
+    if (!actions.decides(unit->parameters()[index])) {
+      carried.emplace_back(index, unit->has_gradient(index));
+    }
   }
+  if (carried.empty()) return;
+  actions.add_check([unit, carried = std::move(carried)] {
+    unit->mirror_dropped_gradients();
+    return std::ranges::all_of(carried, [&](const auto& item) {
+      return unit->parameters()[item.first].grad().defined() == item.second;
+    });
+  });
 }
 
 }  // namespace
@@ -63,11 +70,16 @@ class FlatOptimizer::Watch final : public residency::MasterUser {
   }
 
   bool may_have_updated(bool passed) const override {
-    const auto now = counts_ ? trace() : std::nullopt;
-    if (!now || !seen_) return passed;
-    return now->is_past(*seen_);
+    if (!counts_) return passed;
+    const Traces now = traces();
+    if (now.empty() || now.size() != seen_.size()) return passed;
+    for (size_t i = 0; i < now.size(); ++i) {
+      if (!now[i] || !seen_[i]) return passed;
+      if (now[i]->is_past(*seen_[i])) return true;
+    }
+    return false;
   }
-  void updates_seen() override { seen_ = trace(); }
+  void updates_seen() override { seen_ = traces(); }
   void unit_released() override {
     is_released = true;
     for_each_in_groups(optimizer_, [this](at::Tensor& parameter) {
@@ -84,17 +96,23 @@ class FlatOptimizer::Watch final : public residency::MasterUser {
   bool is_released = false;
 
  private:
-  std::optional<StepTrace> trace() const {
+  using Traces = std::vector<std::optional<StepTrace>>;
+
+  // Of each parameter: an update leaves out those without gradient.
+  Traces traces() const {
+    Traces all;
     for (const auto& group : optimizer_.param_groups()) {
-      if (!group.params().empty()) return StepTrace::of(optimizer_, group.params().front());
+      for (const at::Tensor& parameter : group.params()) {
+        all.push_back(StepTrace::of(optimizer_, parameter));
+      }
     }
-    return std::nullopt;
+    return all;
   }
 
   torch::optim::Optimizer& optimizer_;
   std::vector<std::weak_ptr<FlatUnit>> units_;
   bool counts_;
-  std::optional<StepTrace> seen_;
+  Traces seen_;
 };
 
 FlatOptimizer::FlatOptimizer(torch::optim::Optimizer& optimizer,
@@ -161,20 +179,50 @@ void FlatOptimizer::before_step() {
                                 "parameters in place"});
     }
   });
-  for (const auto& unit : units_) require_trainable(*unit);
-  if (before_update_) before_update_(parameters());
   for (const auto& unit : units_) {
+    unit->mirror_dropped_gradients();
     unit->put_gradients_back();
-    unit->refresh("step");
+  }
+  if (before_update_) before_update_(parameters());
+  auto* actions = device::ReplayActions::current();
+  const auto updated = own_indices();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    if (actions != nullptr) {
+      units_[i]->require_in_place("step");
+      require_same_carried(*actions, units_[i], updated[i]);
+    } else {
+      units_[i]->refresh("step");
+    }
   }
 }
 
+std::vector<std::vector<size_t>> FlatOptimizer::own_indices() const {
+  std::vector<std::vector<size_t>> indices(units_.size());
+  for (const at::Tensor& parameter : parameters_of(optimizer())) {
+    for (size_t i = 0; i < units_.size(); ++i) {
+      const auto index = units_[i]->find(parameter);
+      if (!index) continue;
+      indices[i].push_back(*index);
+      break;
+    }
+  }
+  return indices;
+}
+
 void FlatOptimizer::after_step() {
-  watch_->updates_seen();
+  auto updated = own_indices();
+  for (size_t i = 0; i < units_.size(); ++i) {
+    std::erase_if(updated[i], [&](size_t index) { return !units_[i]->has_gradient(index); });
+  }
+  auto note = [units = units_, updated = std::move(updated), weak = std::weak_ptr(watch_)] {
+    for (size_t i = 0; i < units.size(); ++i) units[i]->values_updated(updated[i]);
+    if (const auto watch = weak.lock()) watch->updates_seen();
+  };
   if (auto* actions = device::ReplayActions::current()) {
-    actions->add_after([weak = std::weak_ptr(watch_)] {
-      if (const auto watch = weak.lock()) watch->updates_seen();
-    });
+    watch_->updates_seen();
+    actions->add_after(std::move(note));  // the replays are the updates
+  } else {
+    note();
   }
 }
 
@@ -210,7 +258,12 @@ void drop_flat_gradients(const FlatUnits& units, at::TensorList parameters, bool
     std::ranges::sort(dropped[i]);
     const auto repeats = std::ranges::unique(dropped[i]);
     dropped[i].erase(repeats.begin(), repeats.end());
-    if (!dropped[i].empty()) units[i]->zero_gradients(dropped[i]);
+    if (dropped[i].empty()) continue;
+    units[i]->drop_gradients(dropped[i], set_to_none);
+    auto* actions = device::ReplayActions::current();
+    if (actions == nullptr || !set_to_none) continue;
+    for (const size_t index : dropped[i]) actions->note_decided(units[i]->parameters()[index]);
+    actions->add_after([unit = units[i], indices = dropped[i]] { unit->note_dropped(indices); });
   }
   if (!others.empty()) accelerate::drop_gradients(others, set_to_none);
 }

@@ -34,6 +34,9 @@ class FlatOptimizer final : public OptimizerStrategy {
  private:
   class Watch;
 
+  // Of its parameters, by unit.
+  std::vector<std::vector<size_t>> own_indices() const;
+
   std::shared_ptr<const KnownFlatUnits> known_;
   std::function<void(const std::vector<at::Tensor>&)> before_update_;
   FlatUnits units_;  // of its parameters

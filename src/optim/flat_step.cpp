@@ -104,7 +104,7 @@ FlatAdamWStep::FlatAdamWStep(torch::optim::Optimizer& optimizer, FlatUnits units
 
 bool FlatAdamWStep::arrange() {
   group_sizes_.clear();
-  stretches_.clear();
+  places_.clear();
   std::unordered_set<const void*> seen;
   bool all_are_flat = true;
   std::vector<int64_t> covered(units_.size(), 0);
@@ -117,27 +117,17 @@ bool FlatAdamWStep::arrange() {
         const auto index = units_[unit]->find(parameter);
         if (!index) continue;
         found = true;
-        stretches_.push_back({.unit = unit,
-                              .group = group,
-                              .begin = units_[unit]->begin(*index),
-                              .end = units_[unit]->end(*index)});
-        covered[unit] += stretches_.back().end - stretches_.back().begin;
+        places_.push_back({.unit = unit,
+                           .index = *index,
+                           .group = group,
+                           .begin = units_[unit]->begin(*index),
+                           .end = units_[unit]->end(*index)});
+        covered[unit] += places_.back().end - places_.back().begin;
       }
       all_are_flat = all_are_flat && found && seen.insert(parameter.unsafeGetTensorImpl()).second;
     }
   }
-  std::ranges::sort(stretches_, {},
-                    [](const Stretch& at) { return std::tuple(at.unit, at.begin); });
-  std::vector<Stretch> joined;
-  for (const Stretch& next : stretches_) {
-    if (!joined.empty() && joined.back().unit == next.unit && joined.back().group == next.group &&
-        joined.back().end == next.begin) {
-      joined.back().end = next.end;
-    } else {
-      joined.push_back(next);
-    }
-  }
-  stretches_ = std::move(joined);
+  std::ranges::sort(places_, {}, [](const Place& at) { return std::tuple(at.unit, at.begin); });
   for (size_t unit = 0; unit < units_.size(); ++unit) {
     units_[unit]->set_update_clips(all_are_flat && covered[unit] == units_[unit]->numel() &&
                                    device::kernels_for(units_[unit]->values()) != nullptr);
@@ -145,22 +135,32 @@ bool FlatAdamWStep::arrange() {
   return all_are_flat;
 }
 
-void FlatAdamWStep::enter_state(const at::Tensor& master, size_t unit, size_t index) {
-  Moments& moments = moments_[unit];
+const at::Tensor& FlatAdamWStep::master_at(const Place& place) const {
+  return units_[place.unit]->master(place.index);
+}
+
+int64_t FlatAdamWStep::count_of(const Place& place) const {
+  const AdamWParamState* state = adamw_state(optimizer_, master_at(place));
+  return state == nullptr ? 0 : state->step();
+}
+
+void FlatAdamWStep::enter_state(const Place& place) {
+  const FlatUnit& unit = *units_[place.unit];
+  Moments& moments = moments_[place.unit];
+  const at::Tensor& master = master_at(place);
   AdamWParamState* state = adamw_state(optimizer_, master);
-  const int64_t place = units_[unit]->begin(index);
   if (state != nullptr && moments.average.defined() &&
-      lies_at(state->exp_avg(), moments.average, place) &&
-      lies_at(state->exp_avg_sq(), moments.square, place)) {
+      lies_at(state->exp_avg(), moments.average, place.begin) &&
+      lies_at(state->exp_avg_sq(), moments.square, place.begin)) {
     return;
   }
   if (device::ReplayActions::current() != nullptr) RecordedScalars::refuse_first_step();
   if (!moments.average.defined()) {
-    moments.average = at::zeros_like(units_[unit]->gradient());
-    moments.square = at::zeros_like(units_[unit]->gradient());
+    moments.average = at::zeros_like(unit.gradient());
+    moments.square = at::zeros_like(unit.gradient());
   }
-  const at::Tensor average = moment_of(moments.average, *units_[unit], index);
-  const at::Tensor square = moment_of(moments.square, *units_[unit], index);
+  const at::Tensor average = moment_of(moments.average, unit, place.index);
+  const at::Tensor square = moment_of(moments.square, unit, place.index);
   if (state == nullptr) {
     auto fresh = std::make_unique<AdamWParamState>();
     state = fresh.get();
@@ -176,96 +176,76 @@ void FlatAdamWStep::enter_state(const at::Tensor& master, size_t unit, size_t in
 }
 
 bool FlatAdamWStep::enter() {
-  counts_.clear();
-  const auto& groups = optimizer_.param_groups();
-  for (const auto& group : groups) {
+  for (const auto& group : optimizer_.param_groups()) {
     if (adamw_options(group).amsgrad()) return false;
-    std::optional<int64_t> count;
-    for (const at::Tensor& master : group.params()) {
-      const AdamWParamState* state = adamw_state(optimizer_, master);
-      const int64_t own = state == nullptr ? 0 : state->step();
-      if (count.value_or(own) != own) return false;
-      count = own;
-    }
-    counts_.push_back(count.value_or(0));
   }
-  for (const auto& group : groups) {
-    for (const at::Tensor& master : group.params()) {
-      for (size_t unit = 0; unit < units_.size(); ++unit) {
-        const auto index = units_[unit]->find(master);
-        if (!index) continue;
-        enter_state(master, unit, *index);
-        break;
-      }
-    }
+  updated_.clear();
+  for (const Place& place : places_) {
+    updated_.push_back(units_[place.unit]->has_gradient(place.index));
+    if (updated_.back()) enter_state(place);
   }
   return true;
 }
 
-std::vector<FlatAdamWStep::Run> FlatAdamWStep::runs() const {
+std::vector<FlatAdamWStep::Run> FlatAdamWStep::runs(const Updated& updated) const {
   const auto& groups = optimizer_.param_groups();
   std::vector<Run> made;
-  for (const Stretch& next : stretches_) {
+  for (size_t at = 0; at < places_.size(); ++at) {
+    if (!updated[at]) continue;
+    const Place& next = places_[at];
     const AdamWOptions& options = adamw_options(groups[next.group]);
     const int64_t length = next.end - next.begin;
     if (!made.empty()) {
       Run& last = made.back();
-      const AdamWOptions& before = adamw_options(groups[last.stretch.group]);
-      const bool joins = last.stretch.unit == next.unit && last.stretch.end == next.begin &&
-                         counts_[last.stretch.group] == counts_[next.group] &&
-                         !differ_in_kernel(before, options);
-      const bool decays_alike = before.weight_decay() == options.weight_decay() &&
-                                last.decayed == last.stretch.end - last.stretch.begin;
+      const Place& first = places_[last.first];
+      const AdamWOptions& before = adamw_options(groups[first.group]);
+      const bool joins = first.unit == next.unit && last.end == next.begin &&
+                         count_of(first) == count_of(next) && !differ_in_kernel(before, options);
+      const bool decays_alike =
+          before.weight_decay() == options.weight_decay() && last.decayed == last.end - last.begin;
       if (joins && (decays_alike || options.weight_decay() == 0)) {
         if (decays_alike) last.decayed += length;
-        last.stretch.end = next.end;
+        last.end = next.end;
         continue;
       }
     }
-    made.push_back({.stretch = next, .decayed = length});
+    made.push_back({.first = at, .begin = next.begin, .end = next.end, .decayed = length});
   }
   return made;
 }
 
-void FlatAdamWStep::make_scalars() {
+void FlatAdamWStep::make_scalars(size_t runs) {
   const auto options = units_[0]->gradient().options();
-  while (scalars_.size() < optimizer_.param_groups().size()) {
+  while (scalars_.size() < runs) {
     if (device::ReplayActions::current() != nullptr) RecordedScalars::refuse_first_step();
     scalars_.push_back({.rate = at::empty({}, options), .count = at::empty({}, options)});
   }
 }
 
-void FlatAdamWStep::write_rate(size_t group) {
-  const double wanted = adamw_options(optimizer_.param_groups()[group]).lr();
-  if (std::exchange(scalars_[group].known_rate, wanted) == wanted) return;
-  scalars_[group].rate.fill_(wanted);
+void FlatAdamWStep::write_rate(Scalars& scalars, const Run& run) {
+  const double wanted = adamw_options(optimizer_.param_groups()[places_[run.first].group]).lr();
+  if (std::exchange(scalars.known_rate, wanted) == wanted) return;
+  scalars.rate.fill_(wanted);
 }
 
 void FlatAdamWStep::count(int64_t change) const {
-  for (const auto& group : optimizer_.param_groups()) {
-    for (const at::Tensor& master : group.params()) {
-      if (AdamWParamState* state = adamw_state(optimizer_, master)) {
-        state->step(state->step() + change);
-      }
+  for (size_t at = 0; at < places_.size(); ++at) {
+    if (!updated_[at]) continue;
+    if (AdamWParamState* state = adamw_state(optimizer_, master_at(places_[at]))) {
+      state->step(state->step() + change);
     }
   }
 }
 
 // Whether the optimizer keeps its moments where the recorded update writes them.
-bool FlatAdamWStep::holds_state() const {
-  for (const auto& group : optimizer_.param_groups()) {
-    for (const at::Tensor& master : group.params()) {
-      const AdamWParamState* state = adamw_state(optimizer_, master);
-      if (state == nullptr) return false;
-      for (size_t unit = 0; unit < units_.size(); ++unit) {
-        const auto index = units_[unit]->find(master);
-        if (!index) continue;
-        if (!lies_at(state->exp_avg(), moments_[unit].average, units_[unit]->begin(*index)) ||
-            !lies_at(state->exp_avg_sq(), moments_[unit].square, units_[unit]->begin(*index))) {
-          return false;
-        }
-        break;
-      }
+bool FlatAdamWStep::holds_state(const Updated& updated) const {
+  for (size_t at = 0; at < places_.size(); ++at) {
+    if (!updated[at]) continue;
+    const Place& place = places_[at];
+    const AdamWParamState* state = adamw_state(optimizer_, master_at(place));
+    if (state == nullptr || !lies_at(state->exp_avg(), moments_[place.unit].average, place.begin) ||
+        !lies_at(state->exp_avg_sq(), moments_[place.unit].square, place.begin)) {
+      return false;
     }
   }
   return true;
@@ -282,7 +262,7 @@ void FlatAdamWStep::follow_replays(const std::vector<Run>& runs) {
     known.push_back({&group.options(), group.params().size(), adamw_options(group)});
   }
   auto* actions = device::ReplayActions::current();
-  actions->add_check([this, known = std::move(known), recorded = runs.size()]() mutable {
+  actions->add_check([this, known = std::move(known), updated = updated_, runs]() mutable {
     const auto& groups = optimizer_.param_groups();
     if (groups.size() != known.size()) return false;
     for (size_t i = 0; i < groups.size(); ++i) {
@@ -291,17 +271,16 @@ void FlatAdamWStep::follow_replays(const std::vector<Run>& runs) {
       known[i].options.lr(adamw_options(groups[i]).lr());  // read from the device
       if (!(known[i].options == adamw_options(groups[i]))) return false;
     }
-    return holds_state() && this->runs().size() == recorded;
+    // Rates and counts may join others than they did.
+    return places_.size() == updated.size() && holds_state(updated) && this->runs(updated) == runs;
   });
-  std::vector<size_t> leaders;
-  for (const Run& run : runs) leaders.push_back(run.stretch.group);
-  actions->add([this, leaders, looks = found_inf_.defined()] {
+  actions->add([this, runs, updated = updated_, looks = found_inf_.defined()] {
+    updated_ = updated;
     count(1);
-    for (size_t group = 0; group < counts_.size(); ++group) ++counts_[group];
-    for (const size_t group : leaders) {
-      write_rate(group);
-      Scalars& scalars = scalars_[group];
-      const int64_t wanted = counts_[group];
+    for (size_t i = 0; i < runs.size(); ++i) {
+      Scalars& scalars = scalars_[i];
+      write_rate(scalars, runs[i]);
+      const int64_t wanted = count_of(places_[runs[i].first]);
       if (scalars.known_count != wanted) scalars.count.fill_(static_cast<double>(wanted));
       scalars.known_count = looks ? -1 : wanted + 1;
     }
@@ -309,16 +288,16 @@ void FlatAdamWStep::follow_replays(const std::vector<Run>& runs) {
   });
 }
 
-void FlatAdamWStep::update(const Run& run, const FlatUnit::Clip& clip) const {
-  const FlatUnit& unit = *units_[run.stretch.unit];
-  const Moments& moments = moments_[run.stretch.unit];
-  const Scalars& scalars = scalars_[run.stretch.group];
-  const AdamWOptions& options = adamw_options(optimizer_.param_groups()[run.stretch.group]);
-  const int64_t first = run.stretch.begin;
-  const int64_t length = run.stretch.end - first;
+void FlatAdamWStep::update(const Run& run, const Scalars& scalars,
+                           const FlatUnit::Clip& clip) const {
+  const Place& place = places_[run.first];
+  const FlatUnit& unit = *units_[place.unit];
+  const Moments& moments = moments_[place.unit];
+  const AdamWOptions& options = adamw_options(optimizer_.param_groups()[place.group]);
+  const int64_t length = run.end - run.begin;
   const auto cut = [&](const at::Tensor& vector) {
     if (!vector.defined() || length == vector.numel()) return vector;
-    return vector.narrow(0, first, length);
+    return vector.narrow(0, run.begin, length);
   };
   flat_adamw_update({.master = cut(unit.masters()),
                      .parameters = cut(unit.values()),
@@ -336,8 +315,8 @@ void FlatAdamWStep::update(const Run& run, const FlatUnit::Clip& clip) const {
                      .eps = options.eps(),
                      .weight_decay = options.weight_decay(),
                      .stochastic_rounding = needs_flat_update(unit),
-                     // Each stretch has random numbers of its own.
-                     .seed = unit.options().seed + (static_cast<uint64_t>(first) << 24)});
+                     // Each run has random numbers of its own.
+                     .seed = unit.options().seed + (static_cast<uint64_t>(run.begin) << 24)});
 }
 
 void FlatAdamWStep::leave_to_masters(const char* why) {
@@ -362,9 +341,9 @@ at::Tensor FlatAdamWStep::step(LossClosure closure) {
   std::vector<size_t> sizes;
   for (const auto& group : optimizer_.param_groups()) sizes.push_back(group.params().size());
   if (sizes != group_sizes_) arranged_ = arrange();
+  for (const auto& unit : units_) unit->put_gradients_back();
   if (!arranged_ || !enter()) {
-    leave_to_masters(arranged_ ? "amsgrad, or parameters that were updated unlike often"
-                               : "it has parameters of no prepared model");
+    leave_to_masters(arranged_ ? "amsgrad" : "it has parameters of no prepared model");
     if (found_inf_.defined()) {
       by_masters_.step_unless(found_inf_);
     } else {
@@ -372,38 +351,31 @@ at::Tensor FlatAdamWStep::step(LossClosure closure) {
     }
     return loss;
   }
-  for (const auto& unit : units_) unit->put_gradients_back();
-  make_scalars();
-  const std::vector<Run> made = runs();
+  const std::vector<Run> made = runs(updated_);
+  make_scalars(made.size());
   const bool recording = device::ReplayActions::current() != nullptr;
   if (recording) {
     follow_replays(made);
   } else {
-    for (const Run& run : made) {
-      Scalars& scalars = scalars_[run.stretch.group];
-      write_rate(run.stretch.group);
-      const int64_t wanted = counts_[run.stretch.group] + 1;
-      scalars.count.fill_(static_cast<double>(wanted));
-      scalars.known_count = wanted;
+    for (size_t i = 0; i < made.size(); ++i) {
+      write_rate(scalars_[i], made[i]);
+      const int64_t wanted = count_of(places_[made[i].first]) + 1;
+      scalars_[i].count.fill_(static_cast<double>(wanted));
+      scalars_[i].known_count = wanted;
     }
   }
   std::vector<FlatUnit::Clip> clips;
   for (const auto& unit : units_) clips.push_back(unit->take_clip());
-  for (const Run& run : made) {
-    update(run, clips[run.stretch.unit]);
+  for (size_t i = 0; i < made.size(); ++i) {
+    update(made[i], scalars_[i], clips[places_[made[i].first].unit]);
     if (!recording) continue;
-    const at::Tensor& count_on_device = scalars_[run.stretch.group].count;
     if (found_inf_.defined()) {
-      count_on_device.add_(found_inf_.eq(0));
+      scalars_[i].count.add_(found_inf_.eq(0));
     } else {
-      count_on_device.add_(1);
+      scalars_[i].count.add_(1);
     }
   }
-  if (!recording) {
-    count(1);
-    for (int64_t& known : counts_) ++known;
-  }
-  for (const auto& unit : units_) unit->values_updated();
+  if (!recording) count(1);
   launches_ = made.size();
   made_by_masters_ = false;
   return loss;
@@ -418,7 +390,6 @@ void FlatAdamWStep::ended(bool skipped) {
   if (made_by_masters_) return by_masters_.ended(skipped);
   if (!skipped) return;
   count(-1);
-  for (int64_t& known : counts_) --known;
 }
 
 }  // namespace accelerate

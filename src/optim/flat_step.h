@@ -41,11 +41,12 @@ class MasterStep final : public OptimizerStep {
 };
 
 // AdamW by as few kernels as its groups allow: one for each stretch of a unit whose parameters have
-// the same options, and one where they differ in weight decay alone and the later ones have none.
-// The kernel reads rate, count and norm from the device, so that a graph can hold it. The state of
-// the optimizer is where torch keeps it; its moments are parts of flat vectors, into which those
-// that were loaded are copied. What such kernels cannot do (amsgrad, parameters of no unit or of
-// unlike counts) is left to MasterStep where there are masters, and is a UsageError elsewhere.
+// gradients, the same options and the same count of updates, and one where they differ in weight
+// decay alone and the later ones have none. The kernel reads rate, count and norm from the device,
+// so that a graph can hold it. The state of the optimizer is where torch keeps it; its moments are
+// parts of flat vectors, into which those that were loaded are copied. What such kernels cannot do
+// (amsgrad, parameters of no unit) is left to MasterStep where there are masters, and is a
+// UsageError elsewhere.
 class FlatAdamWStep final : public OptimizerStep {
  public:
   // `optimizer` is an AdamW whose groups hold masters of `units`.
@@ -60,55 +61,64 @@ class FlatAdamWStep final : public OptimizerStep {
   size_t launches() const { return launches_; }
 
  private:
-  // Neighbours of one group.
-  struct Stretch {
+  // One parameter.
+  struct Place {
     size_t unit = 0;
+    size_t index = 0;  // in the unit
     size_t group = 0;
     int64_t begin = 0;
     int64_t end = 0;
   };
-  // What one kernel updates.
+  // What one kernel updates: neighbours, with the options of the first one's group.
   struct Run {
-    Stretch stretch{};
+    size_t first = 0;  // place
+    int64_t begin = 0;
+    int64_t end = 0;
     int64_t decayed = 0;
+    friend bool operator==(const Run&, const Run&) = default;
   };
   // Of one unit.
   struct Moments {
     at::Tensor average{};
     at::Tensor square{};
   };
-  // Of one group, on the device and as the host knows them.
+  // Of the run with one number, on the device and as the host knows them.
   struct Scalars {
     at::Tensor rate{};
     at::Tensor count{};
     double known_rate = -1;
     int64_t known_count = -1;
   };
+  // Whether each of places_ is updated.
+  using Updated = std::vector<bool>;
 
-  // Whether all parameters stand in units, each once; finds the stretches.
+  // Whether all parameters stand in units, each once; finds their places.
   bool arrange();
-  // Makes state that is missing and brings that which is elsewhere here. False if the counts of a
-  // group are unlike or it wants more than two moments.
+  // Makes state that is missing and brings that which is elsewhere here, of parameters that have
+  // gradients. False if a group wants more than two moments.
   bool enter();
-  void enter_state(const at::Tensor& master, size_t unit, size_t index);
-  std::vector<Run> runs() const;
-  void make_scalars();
-  void write_rate(size_t group);
+  void enter_state(const Place& place);
+  const at::Tensor& master_at(const Place& place) const;
+  // How many updates it has had.
+  int64_t count_of(const Place& place) const;
+  std::vector<Run> runs(const Updated& updated) const;
+  void make_scalars(size_t runs);
+  void write_rate(Scalars& scalars, const Run& run);
   void follow_replays(const std::vector<Run>& runs);
-  void update(const Run& run, const residency::FlatUnit::Clip& clip) const;
+  void update(const Run& run, const Scalars& scalars, const residency::FlatUnit::Clip& clip) const;
   void count(int64_t change) const;
-  bool holds_state() const;
+  bool holds_state(const Updated& updated) const;
   void leave_to_masters(const char* why);
 
   torch::optim::Optimizer& optimizer_;
   FlatUnits units_;
   MasterStep by_masters_;
-  std::vector<Moments> moments_;    // by unit
-  std::vector<Scalars> scalars_;    // by group
-  std::vector<Stretch> stretches_;  // in the order of the vectors
+  std::vector<Moments> moments_;  // by unit
+  std::vector<Scalars> scalars_;  // by run
+  std::vector<Place> places_;     // in the order of the vectors
+  Updated updated_;               // by the latest update
   std::vector<size_t> group_sizes_;
   bool arranged_ = false;
-  std::vector<int64_t> counts_;  // of updates so far, by group
   at::Tensor found_inf_;
   bool made_by_masters_ = false;
   size_t launches_ = 0;

@@ -74,6 +74,14 @@ class HiddenGradients {
   std::vector<std::pair<at::Tensor, at::Tensor>> hidden_;
 };
 
+// Neither fused kernels nor all optimizers of libtorch count their writes: without this a backward
+// pass through a graph of before an update would compute with what is there now.
+void note_writes(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    if (!parameter.is_inference()) parameter.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 // A parameter that is listed twice is updated twice, one after the other.
 std::vector<std::vector<at::Tensor>> rounds_of(const std::vector<at::Tensor>& parameters) {
   std::vector<std::vector<at::Tensor>> rounds;
@@ -164,7 +172,11 @@ void GroupedStep::step_together(at::TensorList parameters,
   for (TensorBucket& bucket : buckets_) {
     update(bucket, options);
     // A recorded update is made, and counted, by the replays.
-    if (device::ReplayActions::current() != nullptr) continue;
+    if (auto* actions = device::ReplayActions::current()) {
+      actions->add_after([parameters = bucket.parameters] { note_writes(parameters); });
+      continue;
+    }
+    note_writes(bucket.parameters);
     for (int64_t* counter : bucket.counters) *counter = bucket.step;
     if (found_inf_.defined()) counted_ahead(bucket.parameters);
   }
@@ -248,6 +260,7 @@ void GroupedStep::let_optimizer_update(const Rest& rest) {
     }
   }
   optimizer_.step();
+  note_writes(rest);
 }
 
 }  // namespace accelerate

@@ -76,19 +76,20 @@ FlatUnit::FlatUnit(std::vector<at::Tensor> parameters, std::vector<std::string> 
     const auto part = [&](const at::Tensor& vector) {
       return part_of(vector, begin(i), parameter.sizes());
     };
-    at::Tensor gradient = part(gradient_);
-    if (parameter.grad().defined()) gradient.copy_(parameter.grad());
+    const at::Tensor own = std::exchange(parameter.mutable_grad(), at::Tensor());
+    gradient_parts_.push_back(part(gradient_));
+    gradients_.emplace_back();
     if (masters_.defined()) {
       at::Tensor master = part(masters_).copy_(parameter);
       master.set_requires_grad(true);
-      master.mutable_grad() = gradient;
       indices_.emplace(master.unsafeGetTensorImpl(), i);
       master_parts_.push_back(std::move(master));
     }
-    parameter.mutable_grad().reset();  // of another type, which set_data() would refuse
     parameter.set_data(part(values_).copy_(parameter));
-    parameter.mutable_grad() = gradient;
-    gradient_parts_.push_back(std::move(gradient));
+    if (own.defined()) {
+      gradient_parts_[i].copy_(own);
+      place_gradient(i, GradientState::kThere);
+    }
     indices_.emplace(parameter.unsafeGetTensorImpl(), i);
     versions_.push_back(parameter._version());
   }
@@ -111,56 +112,139 @@ bool FlatUnit::is_covered_by(at::TensorList tensors, std::vector<at::Tensor>& ot
   return seen.size() == parameters_.size();
 }
 
+void FlatUnit::place_gradient(size_t index, GradientState state) {
+  const at::Tensor& part = gradient_parts_[index];
+  const auto place = [&](at::Tensor& gradient) {
+    if (!gradient.is_same(part)) gradient = part;
+  };
+  place(parameters_[index].mutable_grad());
+  if (!master_parts_.empty()) place(master_parts_[index].mutable_grad());
+  gradients_[index] = {.state = state, .offered_version = static_cast<int64_t>(part._version())};
+}
+
+void FlatUnit::remove_gradient(size_t index) {
+  parameters_[index].mutable_grad().reset();
+  if (!master_parts_.empty()) master_parts_[index].mutable_grad().reset();
+  gradients_[index].state = GradientState::kNone;
+}
+
 void FlatUnit::mirror_dropped_gradients() {
   for (size_t i = 0; i < master_parts_.size(); ++i) {
+    if (!has_gradient(i)) continue;
     at::Tensor& of_master = master_parts_[i].mutable_grad();
     at::Tensor& of_parameter = parameters_[i].mutable_grad();
-    if (of_master.defined() && of_parameter.defined()) continue;
+    // One that came later is no part of the vector yet.
+    const bool was_dropped = !of_parameter.defined() ||
+                             (!of_master.defined() && of_parameter.is_same(gradient_parts_[i]));
+    if (!was_dropped) continue;
     of_master.reset();
     of_parameter.reset();
   }
 }
 
 void FlatUnit::put_gradients_back() {
+  withdraw_gradients();  // of a pass that threw
   std::vector<size_t> dropped;
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& gradient = parameters_[i].mutable_grad();
-    if (!master_parts_.empty()) {
-      at::Tensor& of_master = master_parts_[i].mutable_grad();
-      if (!of_master.is_same(gradient_parts_[i])) of_master = gradient_parts_[i];
-    }
-    if (gradient.is_same(gradient_parts_[i])) continue;
-    if (gradient.defined()) {
-      gradient_parts_[i].copy_(gradient);
-      gradient = gradient_parts_[i];
-    } else {
+    at::Tensor given = parameters_[i].grad();
+    if (!given.defined() && !has_gradient(i)) given = master(i).grad();
+    if (given.defined()) {
+      if (!given.is_same(gradient_parts_[i])) gradient_parts_[i].copy_(given);
+      place_gradient(i, GradientState::kThere);
+    } else if (has_gradient(i)) {
       dropped.push_back(i);
     }
   }
-  if (!dropped.empty()) zero_gradients(dropped);
+  if (!dropped.empty()) drop_gradients(dropped);
 }
 
-void FlatUnit::zero_gradients() {
-  const at::NoGradGuard no_grad;
-  clip_ = {};
-  gradient_.zero_();
+void FlatUnit::offer_gradients() {
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    parameters_[i].mutable_grad() = gradient_parts_[i];
-    if (!master_parts_.empty()) master_parts_[i].mutable_grad() = gradient_parts_[i];
+    place_gradient(i, has_gradient(i) ? GradientState::kThere : GradientState::kOffered);
   }
 }
 
-void FlatUnit::zero_gradients(const std::vector<size_t>& indices) {
-  if (indices.size() == parameters_.size()) return zero_gradients();
-  settle_clip();
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> parts;
-  for (const size_t i : indices) {
-    parts.push_back(gradient_parts_[i]);
-    parameters_[i].mutable_grad() = gradient_parts_[i];
-    if (!master_parts_.empty()) master_parts_[i].mutable_grad() = gradient_parts_[i];
+bool FlatUnit::was_added_to(size_t index) const {
+  // A pass that keeps its own graph replaces gradients.
+  return !parameters_[index].grad().is_same(gradient_parts_[index]) ||
+         static_cast<int64_t>(gradient_parts_[index]._version()) !=
+             gradients_[index].offered_version;
+}
+
+std::vector<size_t> FlatUnit::reached() const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (was_added_to(i)) indices.push_back(i);
   }
+  return indices;
+}
+
+bool FlatUnit::has_foreign_gradients() const {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& own = parameters_[i].grad();
+    if (own.defined() && !own.is_same(gradient_parts_[i])) return true;
+  }
+  return false;
+}
+
+void FlatUnit::withdraw_gradients() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (gradients_[i].state != GradientState::kOffered) continue;
+    if (was_added_to(i)) {
+      gradients_[i].state = GradientState::kThere;
+    } else {
+      remove_gradient(i);
+    }
+  }
+}
+
+std::vector<size_t> FlatUnit::with_gradient() const {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (has_gradient(i)) indices.push_back(i);
+  }
+  return indices;
+}
+
+void FlatUnit::declare_gradients(const std::vector<size_t>& indices) {
+  for (const size_t i : indices) place_gradient(i, GradientState::kThere);
+}
+
+void FlatUnit::drop_gradients(bool set_to_none) {
+  std::vector<size_t> all(parameters_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  drop_gradients(all, set_to_none);
+}
+
+void FlatUnit::drop_gradients(const std::vector<size_t>& indices, bool set_to_none) {
+  zero_parts(indices);
+  std::vector<size_t> gone;
+  for (const size_t i : indices) {
+    const bool had_one = has_gradient(i) || parameters_[i].grad().defined();
+    if (had_one && !set_to_none) {
+      place_gradient(i, GradientState::kThere);
+    } else {
+      gone.push_back(i);
+    }
+  }
+  note_dropped(gone);
+}
+
+void FlatUnit::note_dropped(const std::vector<size_t>& indices) {
+  for (const size_t i : indices) remove_gradient(i);
+}
+
+void FlatUnit::zero_parts(const std::vector<size_t>& indices) {
+  const at::NoGradGuard no_grad;
+  if (indices.size() == parameters_.size()) {
+    clip_ = {};
+    gradient_.zero_();
+    return;
+  }
+  settle_clip();
+  std::vector<at::Tensor> parts;
+  for (const size_t i : indices) parts.push_back(gradient_parts_[i]);
   if (!parts.empty()) at::_foreach_zero_(parts);
 }
 
@@ -184,6 +268,25 @@ void FlatUnit::masters_to_values() {
   values_.copy_(masters_);
   // What was written to parameters before is overwritten.
   for (size_t i = 0; i < parameters_.size(); ++i) versions_[i] = parameters_[i]._version();
+}
+
+// Together with what is known of them: no value was written that a master would have to follow.
+void FlatUnit::values_updated(const std::vector<size_t>& indices) {
+  passed_ = false;
+  for (const size_t i : indices) {
+    at::TensorImpl* parameter = parameters_[i].unsafeGetTensorImpl();
+    const bool is_known = versions_[i] == static_cast<int64_t>(parameters_[i]._version());
+    if (!parameter->is_inference()) parameter->bump_version();
+    if (is_known) versions_[i] = parameters_[i]._version();
+  }
+}
+
+std::vector<int64_t> FlatUnit::versions_of_values() const {
+  std::vector<int64_t> versions;
+  if (masters_.defined()) {
+    for (const at::Tensor& parameter : parameters_) versions.push_back(parameter._version());
+  }
+  return versions;
 }
 
 void FlatUnit::require_in_place(const char* where) const {
@@ -215,9 +318,12 @@ void FlatUnit::refresh(const char* where) {
   adopt_changed_values();
   if (!masters_.defined()) return;
   bool updated = false;
+  bool is_certain = false;
   for (const auto& weak : users_) {
     const auto user = weak.lock();
-    updated = updated || (user && user->may_have_updated(passed_));
+    if (!user) continue;
+    updated = updated || user->may_have_updated(passed_);
+    is_certain = is_certain || user->may_have_updated(/*passed=*/false);
   }
   if (!updated) return;
   if (has_clip()) {
@@ -226,16 +332,25 @@ void FlatUnit::refresh(const char* where) {
                       .where = where,
                       .hint = "call step() of what prepare() returned"});
   }
-  masters_to_values();
+  // Where nothing tells, a graph of the pass before this one must not be refused for it.
+  is_certain ? masters_moved() : masters_to_values();
   for (const auto& weak : users_) {
     if (const auto user = weak.lock()) user->updates_seen();
   }
+}
+
+void FlatUnit::masters_moved() {
+  masters_to_values();
+  std::vector<size_t> all(parameters_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  values_updated(all);
 }
 
 void FlatUnit::release() {
   if (std::exchange(released_, true)) return;
   const at::NoGradGuard no_grad;
   clip_ = {};
+  withdraw_gradients();
   adopt_changed_values();
   for (size_t i = 0; i < master_parts_.size(); ++i) {
     const at::Tensor gradient = parameters_[i].grad();

@@ -26,7 +26,8 @@ class MasterUser {
  public:
   virtual ~MasterUser() = default;
   // Whether it may have changed masters since the latest updates_seen(). Asked before each forward
-  // pass: cheap. `passed` tells that a pass with gradients was made since.
+  // pass: cheap. `passed` tells that a pass with gradients was made since, which is all that is
+  // known of some: what they say without it is certain.
   virtual bool may_have_updated(bool passed) const = 0;
   virtual void updates_seen() = 0;
   // The unit gives its parameters back: see FlatUnit::release().
@@ -73,15 +74,35 @@ class FlatUnit {
 
   // --- gradients ---
 
-  // Where the gradient of a parameter or of its master was dropped, drops the other too: so they
-  // look the same to all who track gradients.
+  // A parameter has a gradient from the pass that adds to it until it is dropped, as in torch:
+  // .grad() of it and of its master is then its part of gradient(). All others have none, and their
+  // parts are zeros: so norms, averages and updates see of a unit what they see of other
+  // parameters.
+
+  // Where the gradient of a parameter or of its master was dropped, drops the other too.
   void mirror_dropped_gradients();
-  // Puts the parts of gradient() back where .grad() is something else: with its values, or with
-  // zeros where it was dropped.
+  // Takes over what was done to .grad() from outside: gradients that were dropped become zeros in
+  // the vector, others are copied to it.
   void put_gradients_back();
-  // All of them, in one pass; or those of some parameters.
-  void zero_gradients();
-  void zero_gradients(const std::vector<size_t>& indices);
+  // Before a backward pass, after put_gradients_back(): lets it add to the parts of parameters
+  // without gradient too. After it: those to which it has added have one, the rest none.
+  void offer_gradients();
+  void withdraw_gradients();
+  // Between the two: the parameters that were added to.
+  std::vector<size_t> reached() const;
+  // Whether put_gradients_back() would copy something.
+  bool has_foreign_gradients() const;
+  // As it was left by the last of these calls.
+  bool has_gradient(size_t index) const { return gradients_[index].state == GradientState::kThere; }
+  std::vector<size_t> with_gradient() const;
+  // Something else than a pass has written to the parts of these.
+  void declare_gradients(const std::vector<size_t>& indices);
+  // Drops all of them, in one pass, or those of some parameters; where they are not `set_to_none`
+  // they stay, as zeros.
+  void drop_gradients(bool set_to_none = true);
+  void drop_gradients(const std::vector<size_t>& indices, bool set_to_none = true);
+  // The same where a replay has set the parts to zero already.
+  void note_dropped(const std::vector<size_t>& indices);
 
   // A scaling of all gradients that is left to the next update.
   struct Clip {
@@ -100,14 +121,22 @@ class FlatUnit {
 
   // --- values and masters ---
 
-  // Rounds the masters to the values, all of them.
+  // Rounds the masters to the values, all of them: for an update, which then says of which
+  // parameters it was.
   void masters_to_values();
-  // An update has written both.
-  void values_updated() { passed_ = false; }
+  // The same where something else has written to the masters.
+  void masters_moved();
+  // An update has moved the values and the masters of parameters `indices`. Graphs that need the
+  // values of before are refused from here on, as torch refuses them.
+  void values_updated(const std::vector<size_t>& indices);
   // Before values or masters are used: takes over what was written to parameters in place, and what
   // optimizers have done to the masters without being asked to tell. Throws UsageError if a
   // parameter has left the vector; `where` is what the user called.
   void refresh(const char* where);
+  // Changes with every write to a parameter that refresh() would take over.
+  std::vector<int64_t> versions_of_values() const;
+  // The part of refresh() that looks and changes nothing.
+  void require_in_place(const char* where) const;
   // A forward pass that keeps a graph follows.
   void note_pass() { passed_ = true; }
 
@@ -119,8 +148,21 @@ class FlatUnit {
   bool is_released() const { return released_; }
 
  private:
-  void require_in_place(const char* where) const;
+  enum class GradientState {
+    kNone,     // .grad() is undefined, the part is zeros
+    kOffered,  // .grad() is the part, to which nothing was added
+    kThere
+  };
+  struct Gradient {
+    GradientState state = GradientState::kNone;
+    int64_t offered_version = 0;
+  };
+
   void adopt_changed_values();
+  bool was_added_to(size_t index) const;
+  void place_gradient(size_t index, GradientState state);
+  void remove_gradient(size_t index);
+  void zero_parts(const std::vector<size_t>& indices);
 
   FlatOptions options_;
   std::vector<at::Tensor> parameters_;
@@ -131,6 +173,7 @@ class FlatUnit {
   at::Tensor gradient_;
   at::Tensor masters_;
   std::vector<at::Tensor> gradient_parts_;  // their versions tell which of them was written to
+  std::vector<Gradient> gradients_;
   std::vector<at::Tensor> master_parts_;
   std::vector<int64_t> versions_;  // of the parameters, when they were last looked at
   std::unordered_map<const void*, size_t> indices_;  // of parameters and masters

@@ -111,7 +111,7 @@ DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOp
 
 std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
   require_same_model(*module, *communicator_);
-  replicas_.add_model(*module);
+  replicas_.loose().add_model(*module);
   TrainableParameters parameters = trainable_parameters(*module);
   if (parameters.tensors.empty()) {
     auto local = std::make_shared<ModelStrategy>();
@@ -128,7 +128,7 @@ std::unique_ptr<OptimizerStrategy> DdpStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
   return std::make_unique<DdpOptimizer>(
       preparation.optimizer, models_,
-      options_.check_replicas ? replicas_.add_optimizer() : nullptr);
+      options_.check_replicas ? replicas_.loose().add_optimizer() : nullptr);
 }
 
 void DdpStrategy::before_backward(const BackwardCall& call) {
@@ -169,7 +169,7 @@ void DdpStrategy::at_end_of_pass(const char* where) {
 
 void DdpStrategy::before_save(const char* where) {
   replicas_.require_same_replicas(where);
-  if (options_.check_replicas) replicas_.require_same_loose_parameters(where);
+  if (options_.check_replicas) replicas_.loose().require_same(where);
 }
 
 std::vector<detail::JoinMember*> DdpStrategy::members_of(

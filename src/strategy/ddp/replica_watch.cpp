@@ -13,24 +13,9 @@ void ReplicaWatch::require_no_local_pass(const char* where) const {
   for (const auto& entry : models_->live()) entry.model->require_no_local_pass(where);
 }
 
-std::shared_ptr<LooseParameters> ReplicaWatch::add_optimizer() {
-  std::erase_if(loose_, [](const auto& known) { return known.expired(); });
-  auto loose = std::make_shared<LooseParameters>(ranks_, optimizers_++);
-  loose_.push_back(loose);
-  return loose;
-}
-
-void ReplicaWatch::add_model(const torch::nn::Module& module) {
-  for (const auto& known : loose_) {
-    if (const auto loose = known.lock()) loose->remove_those_of(module);
-  }
-}
-
 void ReplicaWatch::at_end_of_pass(const char* where) {
   require_no_local_pass(where);
-  for (const auto& known : loose_) {
-    if (const auto loose = known.lock()) loose->at_end_of_pass(where);
-  }
+  loose_.at_end_of_pass(where);
   for (const auto& [model, position, number] : models_->live()) {
     if (!model->is_replicated() || !model->module().is_training()) continue;
     PassEnd& end = ends_[number];
@@ -54,29 +39,6 @@ void ReplicaWatch::at_end_of_pass(const char* where) {
 void ReplicaWatch::require_same_replicas(const char* where) const {
   for (const auto& [model, position, number] : models_->live()) {
     require_same_replica(*ranks_, model->module(), position, model->is_replicated(), where);
-  }
-}
-
-void ReplicaWatch::require_same_loose_parameters(const char* where) const {
-  NamedValues values;
-  for (const auto& known : loose_) {
-    const auto loose = known.lock();
-    if (!loose) continue;
-    values.insert(values.end(), loose->values().begin(), loose->values().end());
-  }
-  const ReplicaDigest own = ReplicaDigest::of(values);
-  const std::string mine = own.encode();
-  const std::vector<std::string> all = ranks_->all_gather_bytes(mine);
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    // Ranks that hold other optimizers have nothing to compare.
-    if (all[rank].size() != all[0].size() || mine.size() != all[0].size()) continue;
-    ReplicaDigest expected = ReplicaDigest::decode(all[0]);
-    expected.take_names(own);
-    const auto difference = expected.compare(ReplicaDigest::decode(all[rank]));
-    if (!difference) continue;
-    const std::string text = difference_text(difference->parameter, 0, static_cast<int>(rank));
-    if (!difference->is_rounding) throw UsageError(LooseParameters::error(text, where));
-    if (ranks_->rank() == 0) warn_of_rounding(text);
   }
 }
 

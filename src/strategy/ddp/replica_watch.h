@@ -5,11 +5,10 @@
 #include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "accelerate/communicator.h"
 #include "strategy/ddp/ddp_models.h"
-#include "strategy/ddp/loose_parameters.h"
+#include "strategy/ddp/loose_watch.h"
 
 namespace accelerate {
 
@@ -17,12 +16,9 @@ namespace accelerate {
 class ReplicaWatch {
  public:
   ReplicaWatch(std::shared_ptr<Communicator> ranks, std::shared_ptr<DdpModels> models)
-      : ranks_(std::move(ranks)), models_(std::move(models)) {}
+      : ranks_(std::move(ranks)), models_(std::move(models)), loose_(ranks_) {}
 
-  // An optimizer was prepared; the result is watched as long as somebody holds it.
-  std::shared_ptr<LooseParameters> add_optimizer();
-  // A model was prepared.
-  void add_model(const torch::nn::Module& module);
+  LooseWatch& loose() { return loose_; }
 
   // Throws UsageError if a backward pass bypassed the accelerator. Not collective.
   void require_no_local_pass(const char* where) const;
@@ -37,8 +33,6 @@ class ReplicaWatch {
   // Throws UsageError on all ranks alike if one of the models is not the same on all of them,
   // though it should be. Differences as small as rounding are logged. Collective.
   void require_same_replicas(const char* where) const;
-  // The same for parameters of prepared optimizers that no prepared model holds.
-  void require_same_loose_parameters(const char* where) const;
 
  private:
   // Which of the ends of passes between two reductions one is.
@@ -49,8 +43,7 @@ class ReplicaWatch {
 
   std::shared_ptr<Communicator> ranks_;
   std::shared_ptr<DdpModels> models_;
-  std::vector<std::weak_ptr<LooseParameters>> loose_;
-  size_t optimizers_ = 0;            // that were ever prepared
+  LooseWatch loose_;
   std::map<int64_t, PassEnd> ends_;  // by the number of the model
   bool told_of_rounding_ = false;
 };

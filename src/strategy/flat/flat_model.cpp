@@ -26,6 +26,14 @@ bool values_follow_masters(const residency::FlatUnit& unit) {
                    unit.masters().to(unit.values().scalar_type()).view(bits));
 }
 
+[[noreturn]] void refuse_use(const char* why, const char* where) {
+  throw UsageError({.what = why, .where = where, .hint = "prepare it again, on all ranks"});
+}
+
+void require_not_released(const residency::FlatUnit& unit, const char* where) {
+  if (unit.is_released()) refuse_use("this model was released by free_memory()", where);
+}
+
 }  // namespace
 
 FlatModel::FlatModel(std::shared_ptr<torch::nn::Module> module,
@@ -48,11 +56,8 @@ FlatModel::FlatModel(std::shared_ptr<torch::nn::Module> module,
 }
 
 void FlatModel::require_usable(const char* where) const {
-  if (usable()) return;
-  throw UsageError({.what = unit_->is_released() ? "this model was released by free_memory()"
-                                                 : "an earlier backward pass of this model failed",
-                    .where = where,
-                    .hint = "prepare it again, on all ranks"});
+  require_not_released(*unit_, where);
+  if (!usable()) refuse_use("an earlier backward pass of this model failed", where);
 }
 
 // What was frozen has no place in the vectors: its gradients would be those of this rank alone, and
@@ -70,9 +75,13 @@ void FlatModel::require_same_trainable_set() const {
 void FlatModel::before_forward() {
   require_usable("forward");
   require_no_local_pass("forward");
-  unit_->refresh("forward");
   const bool trains = at::GradMode::is_enabled();
-  if (trains) unit_->note_pass();
+  if (auto* actions = device::ReplayActions::current()) {
+    follow_replays(*actions, trains);
+  } else {
+    unit_->refresh("forward");
+    if (trains) unit_->note_pass();
+  }
   if (reducer_ != nullptr) reducer_->hold_hooks(!device::KeptGradients::active());
   if (reducer_ == nullptr || !options_.broadcast_buffers || buffers_.empty()) return;
   const bool training = module_->is_training() && trains;
@@ -84,11 +93,42 @@ void FlatModel::before_forward() {
   buffers_changed_ = buffers_changed_ || training;
 }
 
+// What a recorded pass would copy would be copied by each replay: these look by themselves.
+void FlatModel::follow_replays(device::ReplayActions& actions, bool trains) const {
+  unit_->require_in_place("forward");
+  actions.add([unit = unit_, recorded = unit_->versions_of_values(), is_new = true]() mutable {
+    require_not_released(*unit, "captured step");
+    if (is_new && unit->versions_of_values() != recorded) {
+      throw UsageError({.what = "a step that was recorded as a graph writes to parameters itself, "
+                                "and their float32 masters would not follow when it is replayed",
+                        .where = "captured step",
+                        .hint = "write to them outside of the captured step"});
+    }
+    is_new = false;
+    unit->refresh("captured step");
+  });
+  if (trains) actions.add_after([unit = unit_] { unit->note_pass(); });
+}
+
 void FlatModel::before_backward(const at::Tensor& /*loss*/) {
   require_usable("backward");
   require_same_trainable_set();
+  if (auto* actions = device::ReplayActions::current()) {
+    if (unit_->has_foreign_gradients()) {
+      throw UsageError({.what = "gradients were assigned before a step that is recorded, which "
+                                "would add them in each replay",
+                        .where = "backward",
+                        .hint = "call zero_grad() first"});
+    }
+    // Those that were dropped since the last replay are zeros when the next one adds to them.
+    actions->add([unit = unit_] {
+      unit->mirror_dropped_gradients();
+      unit->put_gradients_back();
+    });
+  }
   unit_->settle_clip();
   unit_->put_gradients_back();
+  unit_->offer_gradients();
   const bool is_asked_for = std::exchange(sync_next_, false);
   reduces_ = reducer_ != nullptr && (averages() || is_asked_for);
   in_backward_ = reducer_ != nullptr;
@@ -96,8 +136,18 @@ void FlatModel::before_backward(const at::Tensor& /*loss*/) {
 }
 
 void FlatModel::after_backward() {
-  // What was there before the pass has been averaged with it.
-  if (reduces_ && reducer_->finish()) local_gradients_ = local_is_meant_ = false;
+  if (auto* actions = device::ReplayActions::current()) {
+    std::vector<size_t> reached = unit_->reached();
+    for (const size_t index : reached) actions->note_decided(unit_->parameters()[index]);
+    actions->add_after(
+        [unit = unit_, reached = std::move(reached)] { unit->declare_gradients(reached); });
+  }
+  unit_->withdraw_gradients();
+  if (reduces_ && reducer_->finish()) {
+    ++reduced_passes_;
+    // What was there before the pass has been averaged with it.
+    local_gradients_ = local_is_meant_ = false;
+  }
   in_backward_ = false;
 }
 
@@ -117,7 +167,7 @@ at::Tensor FlatModel::master_of(const at::Tensor& tensor) const {
   return index ? unit_->master(*index) : tensor;
 }
 
-void FlatModel::masters_changed() { unit_->masters_to_values(); }
+void FlatModel::masters_changed() { unit_->masters_moved(); }
 
 void FlatModel::require_no_local_pass(const char* where) const {
   if (!options_.check_replicas || !averages() || local_is_meant_ || !local_gradients_) return;

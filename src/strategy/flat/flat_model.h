@@ -19,6 +19,10 @@ namespace torch::nn {
 class Module;
 }
 
+namespace accelerate::device {
+class ReplayActions;
+}
+
 namespace accelerate {
 
 // Alone or as one of equal replicas, which average their gradients.
@@ -42,6 +46,11 @@ class FlatModel final : public ModelStrategy {
   // Null on one process, and once it was released.
   const UnitReducer* reducer() const { return reducer_.get(); }
 
+  // How many passes have averaged their gradients.
+  int64_t reduced_passes() const { return reduced_passes_; }
+  // Whether ranks whose gradients differ would train apart.
+  bool is_replicated() const { return reducer_ != nullptr && averages(); }
+
   // Whether the next pass reaches no other model that averages its gradients.
   void set_alone(bool is_alone) { is_alone_ = is_alone; }
 
@@ -63,6 +72,7 @@ class FlatModel final : public ModelStrategy {
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
   void require_same_trainable_set() const;
+  void follow_replays(device::ReplayActions& actions, bool trains) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<residency::FlatUnit> unit_;
@@ -76,6 +86,7 @@ class FlatModel final : public ModelStrategy {
   bool is_alone_ = true;
   bool in_backward_ = false;  // stays where a pass threw
   bool reduces_ = false;      // the pass that runs
+  int64_t reduced_passes_ = 0;
   bool buffers_changed_ = false;
   std::unique_ptr<UnitReducer> reducer_;  // last: its hooks call the rest
 };

@@ -47,7 +47,7 @@ std::vector<comm::Fact> facts_of(const FlatOptions& flat) {
 
 FlatStrategy::FlatStrategy(std::shared_ptr<Communicator> ranks, const FlatOptions& flat,
                            const DdpOptions& options)
-    : ranks_(std::move(ranks)), flat_(flat), options_(options) {
+    : ranks_(std::move(ranks)), flat_(flat), options_(options), loose_(ranks_) {
   require_usable(flat, options, ranks_->world_size());
 }
 
@@ -74,6 +74,7 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
     comm::require_same(*ranks_, facts_of(flat_), "prepare");
     require_same_model(*module, *ranks_);
   }
+  loose_.add_model(*module);
   TrainableParameters parameters = trainable_parameters(*module);
   if (parameters.tensors.empty()) return std::make_shared<ModelStrategy>();
   for (size_t i = 0; i < parameters.tensors.size(); ++i) {
@@ -107,10 +108,14 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
 
 std::unique_ptr<OptimizerStrategy> FlatStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
-  return std::make_unique<FlatOptimizer>(
-      preparation.optimizer, units_, [models = models_](const std::vector<at::Tensor>& parameters) {
-        for (const auto& model : live(*models)) model->require_synchronised(parameters);
-      });
+  const bool compares = ranks_->world_size() > 1 && options_.check_replicas;
+  const auto checks = std::make_shared<RankChecks>([models = models_] { return live(*models); },
+                                                   compares ? loose_.add_optimizer() : nullptr);
+  auto strategy = std::make_unique<FlatOptimizer>(
+      preparation.optimizer, units_,
+      [checks](const std::vector<at::Tensor>& parameters) { checks->before_update(parameters); });
+  checks->note_parameters(strategy->parameters());
+  return strategy;
 }
 
 void FlatStrategy::before_backward(const BackwardCall& call) {
@@ -162,6 +167,10 @@ void FlatStrategy::drop_gradients(const std::vector<at::Tensor>& parameters, boo
   drop_flat_gradients(units(), parameters, set_to_none);
 }
 
+void FlatStrategy::at_end_of_pass(const char* where) {
+  if (ranks_->world_size() > 1 && options_.check_replicas) loose_.at_end_of_pass(where);
+}
+
 void FlatStrategy::require_sound(const char* where) {
   for (const auto& model : live(*models_)) model->require_no_local_pass(where);
 }
@@ -181,6 +190,7 @@ void FlatStrategy::before_save(const char* where) {
   settle_clips();
   size_t index = 0;
   for (const auto& model : live(*models_)) model->require_fit_to_save(index++, where);
+  if (ranks_->world_size() > 1 && options_.check_replicas) loose_.require_same(where);
 }
 
 }  // namespace accelerate

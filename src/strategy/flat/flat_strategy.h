@@ -10,7 +10,9 @@
 #include "accelerate/flat.h"
 #include "accelerate/strategy.h"
 #include "optim/flat_optimizer.h"
+#include "strategy/ddp/loose_watch.h"
 #include "strategy/flat/flat_model.h"
+#include "strategy/flat/rank_checks.h"
 
 namespace accelerate {
 
@@ -35,6 +37,7 @@ class FlatStrategy final : public Strategy {
   void drop_gradients(const std::vector<at::Tensor>& parameters, bool set_to_none) override;
 
   void require_sound(const char* where) override;
+  void at_end_of_pass(const char* where) override;
   void before_save(const char* where) override;
   // Throws UsageError.
   void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
@@ -56,6 +59,7 @@ class FlatStrategy final : public Strategy {
   std::shared_ptr<Communicator> ranks_;
   FlatOptions flat_;
   DdpOptions options_;
+  LooseWatch loose_;
   std::shared_ptr<Models> models_ = std::make_shared<Models>();
   std::shared_ptr<KnownFlatUnits> units_ = std::make_shared<KnownFlatUnits>();
 };

@@ -1,11 +1,13 @@
 #include "strategy/flat/unit_reducer.h"
 
+#include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <string>
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "device/replay_actions.h"
 
 namespace accelerate {
 namespace {
@@ -78,6 +80,42 @@ void UnitReducer::send(const Range& range) {
   under_way_.push_back(ranks_->all_reduce_async(part, ReduceOp::kMean));
 }
 
+at::Tensor UnitReducer::send_reached() {
+  const size_t count = unit_->parameters().size();
+  const std::vector<size_t> own = unit_->with_gradient();
+  const auto place = unit_->gradient().options();
+  at::Tensor reached = at::ones({static_cast<int64_t>(count)}, place);
+  if (own.size() < count) {
+    if (device::ReplayActions::current() != nullptr) refuse_recording(own);
+    at::Tensor here = at::zeros({static_cast<int64_t>(count)}, at::kFloat);
+    for (const size_t index : own) here.data_ptr<float>()[index] = 1;
+    reached = here.to(place.device());
+  }
+  under_way_.push_back(ranks_->all_reduce_async(reached, ReduceOp::kMax));
+  return reached;
+}
+
+// Only a rank that has left something out waits to know what the others have done.
+void UnitReducer::take_over_reached(const at::Tensor& reached) const {
+  if (unit_->with_gradient().size() == unit_->parameters().size()) return;
+  const at::Tensor here = reached.cpu();
+  std::vector<size_t> of_others;
+  for (size_t i = 0; i < unit_->parameters().size(); ++i) {
+    if (here.data_ptr<float>()[i] != 0 && !unit_->has_gradient(i)) of_others.push_back(i);
+  }
+  unit_->declare_gradients(of_others);
+}
+
+void UnitReducer::refuse_recording(const std::vector<size_t>& own) const {
+  size_t missing = 0;
+  while (missing < own.size() && own[missing] == missing) ++missing;
+  throw UsageError({.what = "the loss does not reach '" + unit_->names()[missing] +
+                            "' on this rank, and a graph cannot ask whether it does on others",
+                    .where = "backward",
+                    .hint = "let losses reach all parameters of flat models, or freeze the others "
+                            "before prepare()"});
+}
+
 void UnitReducer::came(size_t parameter) {
   const std::lock_guard lock(mutex_);
   if (!armed_) return on_local_gradient_();
@@ -101,8 +139,10 @@ bool UnitReducer::finish() {
   if (!reached_) return false;
   overlapped_ = sent_;
   while (sent_ < ranges_.size()) send(ranges_[sent_++]);
+  const at::Tensor reached = send_reached();
   for (Work& work : under_way_) work.wait();
   under_way_.clear();
+  take_over_reached(reached);
   if (!came_late_) return true;
   throw UsageError({.what = "'" + unit_->names()[late_parameter_] +
                             "' got a gradient in one pass twice, the second time after the first "

@@ -38,9 +38,10 @@ class UnitReducer {
   // `overlaps` all are sent by finish(): units that share a pass send in the order of these calls,
   // since their gradients may come in another order on another rank.
   void arm(bool overlaps);
-  // After it, on the same thread. Returns false, and exchanges nothing, if it reached no parameter:
-  // on all ranks alike. Throws UsageError if a gradient came after its range was sent, CommError as
-  // collectives do.
+  // After it, on the same thread, when the unit knows its gradients: parameters that have one on
+  // any rank have one on all from then on. Returns false, and exchanges nothing, if the pass
+  // reached no parameter: on all ranks alike. Throws UsageError if a gradient came after its range
+  // was sent, or if a parameter has none in a pass that is recorded; CommError as collectives do.
   bool finish();
 
   size_t ranges() const { return ranges_.size(); }
@@ -58,6 +59,10 @@ class UnitReducer {
   void make_hooks();
   void came(size_t parameter);
   void send(const Range& range);
+  // For each parameter whether it has a gradient on any rank, once the exchange is done.
+  at::Tensor send_reached();
+  void take_over_reached(const at::Tensor& reached) const;
+  [[noreturn]] void refuse_recording(const std::vector<size_t>& own) const;
 
   std::shared_ptr<residency::FlatUnit> unit_;
   std::shared_ptr<Communicator> ranks_;

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "device/replay_actions.h"
 #include "optim/flat_optimizer.h"
 #include "optim/flat_update.h"
 #include "support/test_device.h"
@@ -42,6 +44,11 @@ std::vector<OptimizerParamGroup> two_groups(const torch::nn::Module& module, dou
           OptimizerParamGroup(vectors, options(decay_of_vectors))};
 }
 
+// To all parameters, as a pass through all of them does.
+void give_gradients(FlatUnit& unit) {
+  for (size_t i = 0; i < unit.parameters().size(); ++i) unit.declare_gradients({i});
+}
+
 // An AdamW over a unit, updated in flat vectors on any device.
 struct Trained {
   explicit Trained(FlatNet own, const FlatOptions& options = {}, double decay_of_vectors = 0)
@@ -54,7 +61,8 @@ struct Trained {
 
   void train(int steps, int first = 0) {
     for (int i = first; i < first + steps; ++i) {
-      unit->zero_gradients();
+      unit->drop_gradients();
+      give_gradients(*unit);
       torch::manual_seed(100 + i);
       unit->gradient().copy_(torch::randn(unit->gradient().sizes()).to(test_device()));
       clear_gaps();
@@ -120,6 +128,84 @@ TEST(FlatStepTest, GroupsThatDifferTakeAKernelEach) {
   EXPECT_EQ(rates.step.launches(), 2u);
 }
 
+// Parameters that a pass has left out are skipped, and counted apart from then on.
+TEST(FlatStepTest, ParametersWithoutGradientAreSkippedAsTorchSkipsThem) {
+  Trained mine(flat_net(), {.dtype = at::kFloat});
+  FlatNet theirs = flat_net();
+  AdamW adamw(two_groups(*theirs, 0.1), AdamWOptions(1e-2));
+  const std::vector<std::vector<size_t>> left_out = {{1}, {}, {0, 2}, {}, {0, 1, 2, 3}, {3}};
+  for (int i = 0; i < 6; ++i) {
+    FlatUnit& unit = *mine.unit;
+    unit.drop_gradients();
+    torch::manual_seed(100 + i);
+    for (size_t p = 0; p < unit.parameters().size(); ++p) {
+      if (std::ranges::count(left_out[static_cast<size_t>(i)], p) != 0) continue;
+      unit.gradient_part(p).copy_(torch::randn(unit.parameters()[p].sizes()).to(test_device()));
+      unit.declare_gradients({p});
+    }
+    for (size_t p = 0; p < mine.net->parameters().size(); ++p) {
+      const at::Tensor& gradient = mine.net->parameters()[p].grad();
+      theirs->parameters()[p].mutable_grad() = gradient.defined() ? gradient.clone() : gradient;
+    }
+    mine.step.step(nullptr);
+    adamw.step();
+    EXPECT_LT((row_of(*mine.net) - row_of(*theirs)).abs().max().item<double>(), 1e-6) << i;
+    EXPECT_EQ(mine.adamw.state().size(), adamw.state().size()) << i;
+  }
+  for (size_t p = 0; p < theirs->parameters().size(); ++p) {
+    const auto step_of = [](AdamW& own, const at::Tensor& parameter) {
+      return static_cast<const AdamWParamState&>(*own.state().at(parameter.unsafeGetTensorImpl()))
+          .step();
+    };
+    EXPECT_EQ(step_of(mine.adamw, mine.net->parameters()[p]),
+              step_of(adamw, theirs->parameters()[p]));
+  }
+}
+
+// Without masters too, where no other way is left.
+TEST(FlatStepTest, CountsThatDifferNeedNoMasters) {
+  Trained it(flat_net(), {.masters = false});
+  it.unit->declare_gradients({0});
+  it.unit->gradient_part(0).fill_(1);
+  it.step.step(nullptr);
+  it.train(2);
+  EXPECT_EQ(it.step.launches(), 2u);
+}
+
+// Two of three groups are joined in one kernel, whichever have the same options.
+TEST(FlatStepTest, AReplayFollowsTheGroupsThatWereJoined) {
+  FlatNet net = flat_net();
+  const auto unit = unit_of(*net, {.dtype = at::kFloat});
+  std::vector<OptimizerParamGroup> groups;
+  for (const size_t i : {0, 1, 2}) {
+    std::vector<at::Tensor> own{unit->parameters()[i]};
+    if (i == 2) own.push_back(unit->parameters()[3]);
+    groups.emplace_back(own, std::make_unique<AdamWOptions>(AdamWOptions(1e-2).weight_decay(0)));
+  }
+  AdamW adamw(groups, AdamWOptions(1e-2));
+  FlatAdamWStep step(adamw, {unit});
+  const auto set_rates = [&](double first, double second, double third) {
+    adamw.param_groups()[0].options().set_lr(first);
+    adamw.param_groups()[1].options().set_lr(second);
+    adamw.param_groups()[2].options().set_lr(third);
+  };
+  give_gradients(*unit);
+  unit->gradient().fill_(1);
+  set_rates(1e-2, 1e-2, 1e-3);
+  step.step(nullptr);
+  ASSERT_EQ(step.launches(), 2u);
+  device::ReplayActions actions;
+  {
+    const device::ReplayActions::Scope recording(actions);
+    step.step(nullptr);
+  }
+  EXPECT_TRUE(actions.holds());
+  set_rates(2e-2, 2e-2, 3e-3);
+  EXPECT_TRUE(actions.holds());
+  set_rates(1e-2, 1e-3, 1e-3);
+  EXPECT_FALSE(actions.holds());
+}
+
 TEST(FlatStepTest, GroupsHoldMastersAndTheUserSeesParameters) {
   Trained it(flat_net());
   const std::vector<at::Tensor> seen = it.strategy.parameters();
@@ -141,6 +227,7 @@ TEST(FlatStepTest, MastersKeepWhatHalfPrecisionCannot) {
     options.lr(1e-6).weight_decay(0);
   }
   const at::Tensor before = it.unit->masters().clone();
+  give_gradients(*it.unit);
   it.unit->gradient().fill_(1);
   it.clear_gaps();
   for (int i = 0; i < 3; ++i) it.step.step(nullptr);
@@ -152,6 +239,7 @@ TEST(FlatStepTest, AClipThatWasDeferredIsPartOfTheUpdate) {
   Trained deferred(flat_net(), {.dtype = at::kFloat});
   Trained settled(flat_net(), {.dtype = at::kFloat});
   for (Trained* it : {&deferred, &settled}) {
+    give_gradients(*it->unit);
     it->unit->gradient().fill_(0.25);
     it->clear_gaps();
     it->unit->defer_clip({.norm = flat_gradient_norm(it->unit->gradient()), .max_norm = 0.01});
@@ -229,6 +317,7 @@ TEST(FlatStepTest, WithoutMastersChanceMovesByTheRightAmountOnAverage) {
   // 1 - 1e-4 lies between 1 and the next bfloat16 below it.
   AdamW adamw({net->weight}, AdamWOptions(1e-4).weight_decay(0));
   FlatAdamWStep step(adamw, {unit});
+  give_gradients(*unit);
   unit->gradient().fill_(1);
   for (int i = 0; i < 10; ++i) step.step(nullptr);
   EXPECT_EQ(net->weight.scalar_type(), at::kBFloat16);
@@ -292,6 +381,7 @@ TEST(FlatStepTest, AnOwnStepOfTheOptimizerReachesTheModel) {
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(momentum));
     const FlatOptimizer strategy(sgd, known, nullptr);
     unit->note_pass();
+    give_gradients(*unit);
     unit->gradient().fill_(1);
     const at::Tensor before = unit->values().clone();
     sgd.step();
@@ -307,6 +397,7 @@ TEST(FlatStepTest, AReleasedUnitGivesTheOptimizerItsParametersBack) {
   const auto known = std::make_shared<KnownFlatUnits>(KnownFlatUnits{unit});
   AdamW adamw(net->parameters(), AdamWOptions(1e-2));
   FlatOptimizer strategy(adamw, known, nullptr);
+  give_gradients(*unit);
   unit->gradient().fill_(1);
   strategy.make_step()->step(nullptr);
   unit->release();

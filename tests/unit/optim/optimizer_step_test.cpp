@@ -272,6 +272,21 @@ TEST(OptimizerStep, LeavesParametersWithoutGradientAlone) {
   });
 }
 
+// By which autograd refuses a graph whose values an update has changed.
+TEST(OptimizerStep, CountsAsAWriteToWhatItUpdates) {
+  for (const auto& [name, make] : all_families()) {
+    SCOPED_TRACE(name);
+    const Parameters own = copies({torch::ones({3, 2}), torch::ones({2})});
+    auto optimizer = prepared(make(own));
+    const at::Tensor output = (own[0] * own[0]).sum();
+    output.backward({}, /*keep_graph=*/true);
+    const auto other = own[1]._version();
+    optimizer.step();
+    EXPECT_EQ(own[1]._version(), other);
+    EXPECT_THROW(output.backward(), c10::Error);
+  }
+}
+
 TEST(OptimizerStep, MakesNoStateWithoutGradient) {
   for (const auto& [name, make] : all_families()) {
     if (name == "Adagrad") continue;  // torch makes its state in the constructor

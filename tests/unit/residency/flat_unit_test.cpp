@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <memory>
+#include <numeric>
 #include <sstream>
 #include <vector>
 
@@ -81,6 +82,7 @@ TEST(FlatUnitTest, PartsHaveStoragesOfTheirOwn) {
 TEST(FlatUnitTest, KernelsThatAddToAGradientLeaveATrace) {
   FlatNet net = flat_net();
   const auto unit = unit_of(*net);
+  unit->offer_gradients();
   const std::vector<int64_t> before{net->first->weight.grad()._version(),
                                     net->first->bias.grad()._version()};
   ops::gelu(ops::linear(unit_input(), net->first->weight), net->first->bias).sum().backward();
@@ -124,25 +126,37 @@ TEST(FlatUnitTest, GradientsOfHalfPrecisionAddUpInFloat32) {
   const at::Tensor x = unit_input();
   at::Tensor sum = torch::zeros_like(unit->gradient());
   for (int pass = 0; pass < 3; ++pass) {
-    unit->zero_gradients();
+    unit->drop_gradients();
+    unit->offer_gradients();
     (net(x) * (pass + 1)).sum().backward();
     sum += unit->gradient();
   }
-  unit->zero_gradients();
+  unit->drop_gradients();
+  unit->offer_gradients();
   for (int pass = 0; pass < 3; ++pass) (net(x) * (pass + 1)).sum().backward();
   EXPECT_EQ(net->first->weight.grad().scalar_type(), at::kFloat);
   EXPECT_TRUE(torch::equal(unit->gradient(), sum));
   EXPECT_GT(sum.abs().max().item<float>(), 0.0F);
 }
 
-TEST(FlatUnitTest, GradientsThatWereDroppedOrReplacedComeBack) {
+std::vector<size_t> all_of(const FlatUnit& unit) {
+  std::vector<size_t> all(unit.parameters().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return all;
+}
+
+TEST(FlatUnitTest, GradientsThatWereDroppedOrReplacedAreTakenOver) {
   FlatNet net = flat_net();
   const auto unit = unit_of(*net);
+  unit->declare_gradients(all_of(*unit));
   unit->gradient().fill_(2);
   net->first->weight.mutable_grad().reset();
   net->second->bias.mutable_grad() = torch::full({3}, 5.0, test_device()).to(at::kBFloat16);
   unit->put_gradients_back();
-  EXPECT_EQ(net->first->weight.grad().abs().sum().item<float>(), 0);
+  const size_t dropped = *unit->find(net->first->weight);
+  EXPECT_FALSE(net->first->weight.grad().defined());
+  EXPECT_FALSE(unit->master(dropped).grad().defined());
+  EXPECT_EQ(unit->gradient_part(dropped).abs().sum().item<float>(), 0);
   EXPECT_EQ(net->second->bias.grad().sum().item<float>(), 15);
   EXPECT_EQ(net->first->bias.grad().sum().item<float>(), 22);
   EXPECT_EQ(net->second->bias.grad().scalar_type(), at::kFloat);
@@ -153,12 +167,71 @@ TEST(FlatUnitTest, GradientsThatWereDroppedOrReplacedComeBack) {
 TEST(FlatUnitTest, AGradientIsDroppedForTheParameterAndItsMaster) {
   FlatNet net = flat_net();
   const auto unit = unit_of(*net);
+  unit->declare_gradients({0, 1, 2});
   unit->master(0).mutable_grad().reset();
   unit->parameters()[1].mutable_grad().reset();
+  unit->parameters()[3].mutable_grad() = torch::ones_like(unit->parameters()[3]);
   unit->mirror_dropped_gradients();
   EXPECT_FALSE(unit->parameters()[0].grad().defined());
   EXPECT_FALSE(unit->master(1).grad().defined());
   EXPECT_TRUE(unit->parameters()[2].grad().defined());
+  EXPECT_TRUE(unit->parameters()[3].grad().defined());  // it is new
+  unit->put_gradients_back();
+  EXPECT_EQ(unit->with_gradient(), (std::vector<size_t>{2, 3}));
+}
+
+TEST(FlatUnitTest, ParametersThatAPassDoesNotReachHaveNoGradient) {
+  FlatNet net = flat_net();
+  const auto unit = unit_of(*net);
+  unit->offer_gradients();
+  net->second(torch::ones({2, 11}).to(test_device()).to(at::kBFloat16)).sum().backward();
+  const std::vector<size_t> reached = unit->reached();
+  unit->withdraw_gradients();
+  EXPECT_EQ(reached.size(), 2u);
+  EXPECT_EQ(unit->with_gradient(), reached);
+  for (size_t i = 0; i < unit->parameters().size(); ++i) {
+    EXPECT_EQ(unit->parameters()[i].grad().defined(), unit->has_gradient(i));
+    EXPECT_TRUE(unit->master(i).grad().is_same(unit->parameters()[i].grad()));
+  }
+  EXPECT_TRUE(net->second->bias.grad().defined());
+  // Offers of a pass that threw are none.
+  unit->offer_gradients();
+  unit->put_gradients_back();
+  EXPECT_EQ(unit->with_gradient(), reached);
+}
+
+TEST(FlatUnitTest, DroppedGradientsStayAsZerosWhereTheyAreNotSetToNone) {
+  FlatNet net = flat_net();
+  const auto unit = unit_of(*net);
+  unit->declare_gradients({1});
+  unit->gradient_part(1).fill_(2);
+  unit->drop_gradients(/*set_to_none=*/false);
+  EXPECT_EQ(unit->with_gradient(), std::vector<size_t>{1});
+  EXPECT_EQ(unit->gradient().abs().sum().item<float>(), 0);
+  unit->drop_gradients({0, 1});
+  EXPECT_TRUE(unit->with_gradient().empty());
+}
+
+// As torch refuses a graph whose values were changed; and no master follows what was not written.
+TEST(FlatUnitTest, AnUpdateCountsAsAWriteThatMastersDoNotFollow) {
+  FlatNet net = flat_net();
+  const auto unit = unit_of(*net);
+  const torch::NoGradGuard no_grad;
+  unit->masters().fill_(1.0 / 3);
+  unit->masters_to_values();
+  std::vector<int64_t> before;
+  for (const at::Tensor& parameter : unit->parameters()) before.push_back(parameter._version());
+  unit->values_updated({0, 2});
+  for (size_t i = 0; i < before.size(); ++i) {
+    EXPECT_EQ(unit->parameters()[i]._version() > before[i], i == 0 || i == 2) << i;
+  }
+  unit->refresh("test");
+  EXPECT_EQ(unit->master(0).min().item<float>(), static_cast<float>(1.0 / 3));
+  // What was written before an update nobody has looked at yet is not lost.
+  unit->parameters()[2].fill_(0.75);
+  unit->values_updated({2});
+  unit->refresh("test");
+  EXPECT_EQ(unit->master(2).min().item<float>(), 0.75F);
 }
 
 TEST(FlatUnitTest, ValuesThatWereWrittenInPlaceAreTakenOver) {
