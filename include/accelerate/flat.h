@@ -22,8 +22,8 @@ namespace accelerate {
 // it can be loaded with other FlatOptions or without. save_model() writes what the model holds.
 //
 // What differs from parameters of their own:
-//  - Gradients are always there. Those of parameters that a loss does not reach are zeros, by which
-//    momentum and weight decay go on. zero_grad() sets to zero, whatever set_to_none says.
+//  - Gradients are float32 parts of the vector. Passes that bypass Accelerator::backward() leave them
+//    in the type of the parameters, as torch does, until the next call of the library.
 //  - Where one kernel updates all, clip_grad_norm_() of all parameters leaves the gradients as they
 //    are: the update scales them.
 //  - Parameters are of one device and dense, and gradients are not sparse: UsageError otherwise.
@@ -34,7 +34,8 @@ namespace accelerate {
 //  - On several ranks: unused parameters need no option; join_uneven_inputs(), communication hooks
 //    and gradients that a pass adds after they were sent, as nested backward passes do, are a
 //    UsageError. Replicas are compared in save_state() only.
-// free_memory() gives a module its parameters back in float32.
+// free_memory(), or the end of the accelerator where no prepared model is held any more, gives a
+// module its parameters back in float32.
 struct FlatOptions {
   // What the model computes with: kBFloat16, kHalf or kFloat.
   at::ScalarType dtype = at::kBFloat16;
