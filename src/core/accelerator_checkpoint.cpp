@@ -124,7 +124,15 @@ const std::filesystem::path& Accelerator::logging_dir() const {
   return impl_->keeper->project().logging_dir;
 }
 
-void Accelerator::write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
+ModelStateDict Accelerator::exact_state_dict(const torch::nn::Module& module,
+                                             const ModelStrategy& strategy) const {
+  ModelStateDict state = accelerate::get_state_dict(module);
+  for (auto& item : state) item.value() = strategy.master_of(item.value());
+  return state;
+}
+
+void Accelerator::write_model(const torch::nn::Module& module, const ModelStrategy& /*strategy*/,
+                              const std::filesystem::path& folder,
                               const SaveModelOptions& options) const {
   impl_->stamped([&] {
     Communicator& ranks = *impl_->communicator;
