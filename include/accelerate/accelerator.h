@@ -157,7 +157,8 @@ class ACCELERATE_EXPORT Accelerator {
   // NOLINTEND(readability-identifier-naming)
   // Divides the gradients of all prepared optimizers, or of one, by the scale of fp16, if that was
   // not done yet. An optimizer without gradients is skipped. Throws UsageError inside a window, and
-  // for an optimizer of another accelerator.
+  // for an optimizer of another accelerator. Collective where the strategy trains pieces of
+  // parameters (OptimizerStrategy::layout).
   void unscale_gradients();
   void unscale_gradients(const PreparedOptimizer& optimizer);
   // Whether a prepared optimizer skipped its last step because gradients overflowed. Waits for a
@@ -370,18 +371,26 @@ class ACCELERATE_EXPORT Accelerator {
   const std::filesystem::path& project_dir() const;
   const std::filesystem::path& logging_dir() const;
 
-  // See model_files.h. The main process writes (the first of each node with save_on_each_node).
-  // Collective: returns when the files are there, and throws on all ranks if they could not be
-  // written.
+  // See model_files.h. Writes the whole model with its exact values, as get_state_dict() gives
+  // them, whatever the strategy keeps where. The main process writes (the first of each node with
+  // save_on_each_node). Collective: returns when the files are there, and throws on all ranks if
+  // they could not be written. Tensors in pieces are brought together one at a time, or those of
+  // one file at a time without safe_serialization.
   template <class Module>
   void save_model(const PreparedModel<Module>& model, const std::filesystem::path& folder,
                   const SaveModelOptions& options = {}) const {
-    write_model(*model.module(), folder, options);
+    write_model(*model.module(), *model.strategy(), folder, options);
   }
-  // The parameters and buffers by name; they share the memory of the model. Not collective.
+  // The parameters and buffers by name, with their exact values: where the model computes with
+  // narrower copies of float32 parameters (FlatOptions), these in float32. To be read: they share
+  // the memory of the model. Not collective, unless the strategy keeps the model in pieces
+  // (ModelStrategy::layout): then all ranks call it, and those that write files (the main process,
+  // the first of each node with save_on_each_node) get tensors in pieces as whole copies on the
+  // CPU, the others an empty result. Throws UsageError on all ranks alike for pieces that do not
+  // make the whole.
   template <class Module>
   ModelStateDict get_state_dict(const PreparedModel<Module>& model) const {
-    return accelerate::get_state_dict(*model.module());
+    return exact_state_dict(*model.module(), *model.strategy());
   }
   // accelerate::save() on the main process (the first of each node with save_on_each_node): named
   // tensors as safetensors or as an archive of torch.save(), by the extension; other values as such
@@ -454,8 +463,10 @@ class ACCELERATE_EXPORT Accelerator {
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
 
   void register_object(CheckpointFunctions object);
-  void write_model(const torch::nn::Module& module, const std::filesystem::path& folder,
-                   const SaveModelOptions& options) const;
+  void write_model(const torch::nn::Module& module, const ModelStrategy& strategy,
+                   const std::filesystem::path& folder, const SaveModelOptions& options) const;
+  ModelStateDict exact_state_dict(const torch::nn::Module& module,
+                                  const ModelStrategy& strategy) const;
 
   PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
   PreparedScheduler prepare_torch_scheduler(detail::TorchScheduler adapted);

@@ -16,6 +16,7 @@
 #include "accelerate/export.h"
 #include "accelerate/model_files.h"
 #include "accelerate/state_dict.h"
+#include "accelerate/tensor_box.h"
 
 namespace torch::nn {
 class Module;
@@ -169,7 +170,11 @@ CheckpointFunctions checkpoint_functions(T&& object) {
 // A model on its way into a checkpoint.
 struct ModelToSave {
   std::shared_ptr<torch::nn::Module> module{};
+  // With exact values, see Accelerator::get_state_dict(); of tensors in pieces what this rank
+  // holds.
   ModelStateDict weights{};
+  // Which of the weights are in pieces: see ModelStrategy::layout().
+  ModelLayout layout{};
 };
 
 // Runs at the beginning of save_state() on all ranks, before anything is copied or written: may

@@ -19,7 +19,7 @@ namespace accelerate {
 // kernels; all other optimizers, and AdamW on other devices, step on the masters, which are then
 // copied to the model. On several ranks the gradients are averaged in parts of the vector, while
 // the backward pass still runs. save_state() keeps the masters, under the names of the parameters;
-// it can be loaded with other FlatOptions or without. save_model() writes what the model holds.
+// it can be loaded with other FlatOptions or without. So does save_model().
 //
 // What differs from parameters of their own:
 //  - Gradients are float32 parts of the vector. Passes that bypass Accelerator::backward() leave them

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "accelerate/export.h"
 #include "accelerate/state_dict.h"
@@ -56,6 +57,12 @@ class ACCELERATE_EXPORT GradScaler {
   // gradients in half precision: parameters stay in float32.
   // NOLINTNEXTLINE(readability-identifier-naming): torch's name
   void unscale_(torch::optim::Optimizer& optimizer);
+  // The same for an optimizer whose groups hold pieces of `parameters`, on this rank: divides the
+  // gradients of these, which may be none. `agree` is given what was found here, a scalar that is
+  // not 0 after an overflow, and makes it what all ranks have found.
+  // NOLINTNEXTLINE(readability-identifier-naming): torch's name
+  void unscale_(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& parameters,
+                const std::function<void(at::Tensor& found_inf)>& agree);
   // Whether unscale_() found gradients of it, or step() was called, since the last update().
   bool is_unscaled(const torch::optim::Optimizer& optimizer) const;
 
@@ -100,7 +107,8 @@ class ACCELERATE_EXPORT GradScaler {
 
   void require_scale(const char* where) const;
   OptimizerState& before_step(torch::optim::Optimizer& optimizer);
-  at::Tensor unscale_gradients(torch::optim::Optimizer& optimizer) const;
+  void require_first_unscale(const torch::optim::Optimizer& optimizer) const;
+  at::Tensor unscale_gradients(const std::vector<at::Tensor>& parameters) const;
 
   GradScalerOptions options_;
   // Float and int32 tensors without dimensions; undefined until the first loss.

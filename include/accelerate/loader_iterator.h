@@ -73,7 +73,7 @@ class LoaderIterator {
     detail::Produced<Value> produced;
     bool more = false;
     stamped([&] {
-      pass_->before_batch();
+      const auto until_it_is_there = pass_->before_batch();
       more = feed_->next(produced);
     });
     if (!more) {

@@ -134,14 +134,16 @@ class PreparedModel {
     return out << static_cast<const torch::nn::Module&>(*model.module_);
   }
   // What torch::save and torch::load write and read: parameters and buffers. On several ranks save
-  // on one of them; load on all.
+  // on one of them; load on all. Throw UsageError where the strategy keeps the model in pieces.
   friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                                      const PreparedModel& model) {
+    model.strategy_->require_whole("torch::save");
     model.module_->save(archive);
     return archive;
   }
   friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive,
                                                     PreparedModel& model) {
+    model.strategy_->require_whole("torch::load");
     model.module_->load(archive);
     return archive;
   }

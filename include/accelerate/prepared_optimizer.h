@@ -49,6 +49,8 @@ class ACCELERATE_EXPORT OptimizerHost {
   // Whether losses are scaled: updates then go through the two calls below, and closures, which
   // compute their loss unscaled, are refused.
   virtual bool scales_losses() const { return false; }
+  // An update by complete gradients comes next, before the strategy looks at them. Collective.
+  virtual void before_update(torch::optim::Optimizer& /*optimizer*/) {}
   // Calls `update`, or skips it if the gradients are unusable; returns whether it was called.
   // GradScaler::step does this.
   virtual bool run_update(torch::optim::Optimizer& /*optimizer*/,

@@ -125,6 +125,17 @@ class ACCELERATE_EXPORT ModelStrategy {
   // What master_of() returned was written to.
   virtual void masters_changed() {}
 
+  // For a model of which each rank keeps a part: what master_of() gives for each tensor that is in
+  // pieces. Checkpoints keep the pieces with their place in the whole, so that a run on another
+  // number of ranks, or with another strategy, finds what it needs; save_model() and
+  // get_state_dict() put them together. All ranks name the same tensors and together hold every
+  // element; several may hold the same boxes, but boxes that differ do not overlap. A tensor that
+  // the module has under several names needs one of them. Empty: nothing is in pieces. Not
+  // collective.
+  virtual ModelLayout layout() const { return {}; }
+  // Throws UsageError at `where` if something is in pieces: for what needs whole tensors.
+  void require_whole(const char* where) const;
+
  protected:
   // Before each forward pass. Collective where the strategy has something to exchange.
   virtual void before_forward() {}
@@ -142,6 +153,9 @@ struct ParameterPiece {
 
 // What the groups of an optimizer hold in place of the user's parameters, on this rank.
 struct OptimizerLayout {
+  // Of each of the user's parameters, whole, in their order: for parameters that are in pieces
+  // themselves, as a ModelLayout has it. Empty: the shapes that they have.
+  std::vector<std::vector<int64_t>> shapes{};
   // How many of the user's parameters each group is for, in their order.
   std::vector<size_t> group_sizes{};
   // Of each tensor in the groups, in their order: the pieces whose elements it holds, one after the
@@ -166,7 +180,9 @@ class ACCELERATE_EXPORT OptimizerStrategy {
   // Right before and right after each update, not while gradients only accumulate. Collective.
   // A closure runs backward passes of its own: before_step() is then left out. Under fp16 a step
   // may have left the parameters as they were, on all ranks alike, which a GPU tells later:
-  // after_step() comes in any case.
+  // after_step() comes in any case. With a layout() the gradients of parameters() are divided by
+  // the scale before before_step(), and all ranks leave the parameters as they were if one of them
+  // has met an overflow.
   virtual void before_step() {}
   virtual void after_step() {}
   // What zero_grad() does with the gradients of parameters(); the default is what torch does.

@@ -72,11 +72,11 @@ Accelerator::Accelerator(AcceleratorOptions options)
                                     {.ranks = impl_->communicator, .device = device()});
     impl_->precision = PrecisionPolicy(*options.mixed_precision, device(), options.precision);
     if (impl_->precision.needs_grad_scaler()) {
-      impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
+      impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler, impl_->communicator);
     }
     impl_->optimizers = std::make_shared<PreparedOptimizers>(
         [updates = impl_->updates, checks = impl_->checks](const torch::optim::Optimizer& gone) {
-          if (updates) updates->discard(gone);
+          if (updates) updates->forget(gone);
           checks->own_steps().forget(gone);
         });
     impl_->checks->set_optimizers(impl_->optimizers);
@@ -91,21 +91,21 @@ Accelerator::Accelerator(AcceleratorOptions options)
         comm::events_of(*impl_->communicator));
     // Loaders may outlive the accelerator, whose ranks then part.
     const std::weak_ptr<Strategy> weak_strategy = impl_->strategy;
-    impl_->passes->set_watch({.before_batch =
-                                  [checks = impl_->checks, weak_strategy] {
-                                    constexpr const char* kWhere = "loader: next batch";
-                                    checks->before_batch(kWhere);
-                                    if (const auto strategy = weak_strategy.lock())
-                                      strategy->require_sound(kWhere);
-                                  },
-                              .at_end =
-                                  [checks = impl_->checks, weak_strategy] {
-                                    constexpr const char* kWhere =
-                                        "the end of a pass over the data";
-                                    checks->at_end_of_pass(kWhere);
-                                    if (const auto strategy = weak_strategy.lock())
-                                      strategy->at_end_of_pass(kWhere);
-                                  }});
+    impl_->passes->set_watch(
+        {.before_batch =
+             [checks = impl_->checks, weak_strategy,
+              events = comm::events_of(*impl_->communicator)] {
+               constexpr const char* kWhere = "loader: next batch";
+               checks->before_batch(kWhere);
+               if (const auto strategy = weak_strategy.lock()) strategy->require_sound(kWhere);
+               return std::make_shared<EventSpan>(events, EventKind::kSpanBegin, kWhere);
+             },
+         .at_end =
+             [checks = impl_->checks, weak_strategy] {
+               constexpr const char* kWhere = "the end of a pass over the data";
+               checks->at_end_of_pass(kWhere);
+               if (const auto strategy = weak_strategy.lock()) strategy->at_end_of_pass(kWhere);
+             }});
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);

@@ -23,6 +23,8 @@
 namespace accelerate {
 namespace {
 
+constexpr const char* kUnscale = "GradScaler::unscale_";
+
 [[noreturn]] void refuse(std::string what, const char* where, std::string hint) {
   throw UsageError({.what = std::move(what), .where = where, .hint = std::move(hint)});
 }
@@ -94,16 +96,16 @@ void GradScaler::require_scale(const char* where) const {
   refuse("no loss was scaled yet", where, "run backward from scaler.scale(loss)");
 }
 
-at::Tensor GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) const {
+at::Tensor GradScaler::unscale_gradients(const std::vector<at::Tensor>& parameters) const {
   const at::NoGradGuard no_grad;
   // The reciprocal in double: that of a float may be off by a bit.
   OnDevices inverse(scale_.to(at::kDouble).reciprocal().to(at::kFloat));
   OnDevices found_inf(at::full({}, 0.0, scale_.options()));
   std::map<std::tuple<c10::DeviceType, c10::DeviceIndex, at::ScalarType>, std::vector<at::Tensor>>
       alike;
-  for (at::Tensor& gradient : distinct_gradients(parameters_of(optimizer))) {
+  for (at::Tensor& gradient : distinct_gradients(parameters)) {
     if (gradient.scalar_type() == at::kHalf) {
-      refuse("gradients in half precision cannot be unscaled", "GradScaler::unscale_",
+      refuse("gradients in half precision cannot be unscaled", kUnscale,
              "keep the parameters in float32: autocast converts them where it is safe");
     }
     alike[{gradient.device().type(), gradient.device().index(), gradient.scalar_type()}].push_back(
@@ -118,19 +120,33 @@ at::Tensor GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) con
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
-  constexpr const char* kWhere = "GradScaler::unscale_";
   if (!options_.enabled) return;
-  require_scale(kWhere);
+  require_scale(kUnscale);
   // Gradients that come later are scaled: they must not pass for unscaled ones.
   if (!iteration_.contains(&optimizer) && !has_gradients(optimizer)) return;
+  require_first_unscale(optimizer);
+  iteration_[&optimizer] = {.stage = Stage::kUnscaled,
+                            .found_inf = unscale_gradients(parameters_of(optimizer))};
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer,
+                          const std::vector<at::Tensor>& parameters,
+                          const std::function<void(at::Tensor& found_inf)>& agree) {
+  if (!options_.enabled) return;
+  require_scale(kUnscale);
+  require_first_unscale(optimizer);
+  at::Tensor found_inf = unscale_gradients(parameters);
+  agree(found_inf);
+  iteration_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = found_inf};
+}
+
+void GradScaler::require_first_unscale(const torch::optim::Optimizer& optimizer) const {
   const auto found = iteration_.find(&optimizer);
-  if (found != iteration_.end()) {
-    refuse(found->second.stage == Stage::kUnscaled
-               ? "the gradients of this optimizer are already unscaled"
-               : "this optimizer has already stepped",
-           kWhere, "unscale once before step(), and update() after it");
-  }
-  iteration_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
+  if (found == iteration_.end()) return;
+  refuse(found->second.stage == Stage::kUnscaled
+             ? "the gradients of this optimizer are already unscaled"
+             : "this optimizer has already stepped",
+         kUnscale, "unscale once before step(), and update() after it");
 }
 
 bool GradScaler::is_unscaled(const torch::optim::Optimizer& optimizer) const {
@@ -146,7 +162,7 @@ GradScaler::OptimizerState& GradScaler::before_step(torch::optim::Optimizer& opt
   }
   if (found != iteration_.end()) return found->second;
   return iteration_[&optimizer] = {.stage = Stage::kUnscaled,
-                                   .found_inf = unscale_gradients(optimizer)};
+                                   .found_inf = unscale_gradients(parameters_of(optimizer))};
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer,

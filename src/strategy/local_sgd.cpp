@@ -30,6 +30,7 @@ LocalSgd::LocalSgd(Communicator& communicator, std::vector<at::Tensor> parameter
                        .hint = "the number of optimizer steps from one average to the next"});
   }
   if (!active_ || !strategy_) return;
+  detail::stamped(communicator, [&] { strategy_->require_whole("LocalSgd"); });
   gradient_sync_before_ = strategy_->gradient_sync();
   strategy_->set_gradient_sync(GradientSync::kLocal);
 }

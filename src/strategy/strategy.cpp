@@ -9,6 +9,16 @@
 
 namespace accelerate {
 
+void ModelStrategy::require_whole(const char* where) const {
+  const ModelLayout pieces = layout();
+  if (pieces.empty()) return;
+  throw UsageError({.what = "this rank holds a piece of '" + pieces.begin()->first +
+                            "', and whole tensors are needed",
+                    .where = where,
+                    .hint = "use save_state() and load_state(), or save_model(), which put the "
+                            "pieces of all ranks together"});
+}
+
 void Strategy::place(torch::nn::Module& module, c10::Device device) {
   device::device_backend(device.type()).place(module, device);
 }

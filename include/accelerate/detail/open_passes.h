@@ -22,10 +22,10 @@ class ACCELERATE_EXPORT OpenPasses {
   std::optional<BatchInfo> current() const;
 
   // Called by the thread of a loop: before each batch is loaded, and when the loop has come to its
-  // end; what they throw ends the pass and leaves the loop. May be empty. Set before the first
-  // loop.
+  // end; what they throw ends the pass and leaves the loop. What before_batch() returns is kept
+  // until the batch is there, or does not come. May be empty. Set before the first loop.
   struct Watch {
-    std::function<void()> before_batch{};
+    std::function<std::shared_ptr<void>()> before_batch{};
     std::function<void()> at_end{};
   };
   void set_watch(Watch watch) { watch_ = std::move(watch); }
@@ -70,8 +70,8 @@ class OpenPass {
   }
 
   void deliver(const BatchInfo& batch) { passes_->deliver(number_, batch); }
-  void before_batch() {
-    if (passes_->watch_.before_batch) passes_->watch_.before_batch();
+  std::shared_ptr<void> before_batch() {
+    return passes_->watch_.before_batch ? passes_->watch_.before_batch() : nullptr;
   }
   void at_end() {
     if (passes_->watch_.at_end) passes_->watch_.at_end();

@@ -247,5 +247,31 @@ TEST_F(TrainingEvents, WaitingForABatchOfRankZeroIsOnTheBoardAndInTheStream) {
   });
 }
 
+// Data that are slow on this rank alone: nobody waits for another rank.
+TEST_F(TrainingEvents, LoadingABatchIsOnTheBoardUntilItIsThere) {
+  run(1, [](const Rank&) {
+    Accelerator accelerator(cpu_options());
+    const auto events = comm::events_of(accelerator.communicator());
+    EventStream::Reader reader(events);
+    const auto is_loading = [&] {
+      return std::ranges::any_of(events->board(), [](const Event& event) {
+        return event.kind == EventKind::kSpanBegin && event.text() == "loader: next batch";
+      });
+    };
+    bool seen = false;
+    const auto loader = accelerator.prepare(
+        data_loader(HeldSamples{[&] { seen = is_loading(); }}, {.batch_size = 1}));
+    seen = false;  // prepare() has read samples too
+    for (const auto& batch : loader) {
+      EXPECT_EQ(batch.data.size(0), 1);
+      EXPECT_FALSE(is_loading());
+    }
+    EXPECT_TRUE(seen);
+    EXPECT_FALSE(is_loading());
+    EXPECT_THAT(texts_of(reader, {EventKind::kSpanBegin}),
+                testing::Each(std::string("loader: next batch")));
+  });
+}
+
 }  // namespace
 }  // namespace accelerate::test
