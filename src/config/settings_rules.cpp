@@ -1,4 +1,5 @@
 // What settings demand of each other.
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -41,9 +42,17 @@ void check_paradigm(const Settings& settings) {
     chosen.emplace_back(name);
   }
   if (chosen.size() < 2) return;
+  // Left alone, the other one would be refused next.
+  std::string hint = "leave one of them out";
+  for (const CapabilityRow& row : kCapabilities) {
+    const bool is_chosen = std::ranges::find(chosen, row.setting) != chosen.end();
+    if (is_chosen && !row.is_in_this_build) {
+      hint = "leave --" + std::string(row.setting) + " out: " + std::string(row.name) +
+             " is not part of this build";
+    }
+  }
   refuse_combination(settings, chosen[1],
-                     chosen[0] + " and " + chosen[1] + " cannot be used together",
-                     "leave one of them out");
+                     chosen[0] + " and " + chosen[1] + " cannot be used together", hint);
 }
 
 void check_processes(const Settings& settings) {

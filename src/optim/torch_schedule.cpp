@@ -32,7 +32,8 @@ struct SchedulerMembers : torch::optim::LRScheduler {
 // saved state waits in a copy of the rule until take_effect().
 class TorchRule final : public ScheduleRule {
  public:
-  explicit TorchRule(detail::TorchScheduler adapted) : adapted_(std::move(adapted)) {}
+  explicit TorchRule(detail::TorchScheduler adapted)
+      : adapted_(std::move(adapted)), own_steps_(std::make_shared<int64_t>(step_count())) {}
   Schedule copy() const override { return std::make_shared<TorchRule>(*this); }
 
   // Torch's constructor has not touched the rates, and there is no way back to its beginning.
@@ -42,7 +43,9 @@ class TorchRule final : public ScheduleRule {
   void start_again(GroupRates& /*rates*/) override {}
 
   void step(GroupRates& rates) override {
+    require_own_steps("scheduler.step()");
     scheduler().step();
+    *own_steps_ = step_count();
     const std::vector<double> now = last_lr();
     for (size_t i = 0; i < now.size(); ++i) rates.groups.at(i).lr = now[i];
   }
@@ -55,6 +58,7 @@ class TorchRule final : public ScheduleRule {
 
   void visit(StateFields& fields) override {
     if (!fields.reads()) {
+      require_own_steps("state_dict");
       loaded_steps_ = step_count();
       loaded_rates_ = last_lr();
       warn_of_unsaved_state();
@@ -72,6 +76,7 @@ class TorchRule final : public ScheduleRule {
   void take_effect() override {
     if (adapted_.own_state.load_state_dict) adapted_.own_state.load_state_dict(loaded_state_);
     SchedulerMembers::step_count(scheduler()) = static_cast<unsigned>(loaded_steps_);
+    *own_steps_ = loaded_steps_;
   }
 
  private:
@@ -86,6 +91,16 @@ class TorchRule final : public ScheduleRule {
 
   torch::optim::LRScheduler& scheduler() const { return *adapted_.scheduler; }
 
+  // A step() past the prepared scheduler ignores windows, skipped updates and the pace.
+  void require_own_steps(const char* where) const {
+    if (step_count() == *own_steps_) return;
+    throw UsageError({.what = "step() was called on the scheduler given to prepare()",
+                      .where = where,
+                      .hint =
+                          "call step() of what prepare() returned; the rates have moved, so load "
+                          "a checkpoint or begin again"});
+  }
+
   void warn_of_unsaved_state() {
     if (adapted_.own_state.state_dict || std::exchange(*warned_, true)) return;
     const torch::optim::LRScheduler& object = scheduler();
@@ -98,6 +113,8 @@ class TorchRule final : public ScheduleRule {
   }
 
   detail::TorchScheduler adapted_;
+  std::shared_ptr<int64_t>
+      own_steps_;  // that were made here; shared by copies, as the scheduler is
   std::shared_ptr<bool> warned_ = std::make_shared<bool>(false);
   int64_t loaded_steps_ = 0;
   std::vector<double> loaded_rates_;

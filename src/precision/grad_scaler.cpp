@@ -93,7 +93,9 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
 
 void GradScaler::require_scale(const char* where) const {
   if (scale_.defined()) return;
-  refuse("no loss was scaled yet", where, "run backward from scaler.scale(loss)");
+  refuse("no loss was scaled yet, so these gradients are not scaled", where,
+         "call accelerator.backward(loss) instead of loss.backward(); with a scaler of your own, "
+         "run backward from scaler.scale(loss)");
 }
 
 at::Tensor GradScaler::unscale_gradients(const std::vector<at::Tensor>& parameters) const {

@@ -244,6 +244,12 @@ class Help(ProgramTest):
         # A few long values do not push all others to the right.
         self.assertIn("\nmachine_rank                      0                     default\n", terminal.seen.replace("\r", ""))
 
+    def test_contradicting_flags_lead_to_the_one_that_this_build_can_run(self):
+        for flag, name in (("--use_fsdp", "FSDP"), ("--use_deepspeed", "DeepSpeed"), ("--tpu", "training on TPUs")):
+            done = self.run_program("launch", "--cpu", flag, "true")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"  try  leave {flag} out: {name} is not part of this build\n", done.stderr)
+
     def test_errors_break_between_words_on_a_terminal_and_not_elsewhere(self):
         words = ("launch", "--use_parallelism_config", "true")
         self.assertEqual(len(self.run_program(*words).stderr.splitlines()), 3)

@@ -34,8 +34,9 @@ std::string problem_of(const std::vector<MeshAxis>& axes, int ranks) {
     if (product > ranks) break;
   }
   if (product == ranks) return {};
-  return axes_text(axes) + " does not give " + std::to_string(ranks) +
-         (ranks == 1 ? " rank" : " ranks");
+  if (axes.empty()) return "a mesh without axes is for one rank, not for " + std::to_string(ranks);
+  return "the sizes of " + axes_text(axes) + " do not multiply to the number of ranks, which is " +
+         std::to_string(ranks);
 }
 
 }  // namespace

@@ -383,9 +383,11 @@ TEST_F(SplitGroups, AMeshThatDoesNotFitIsRefusedOnAllRanks) {
     const auto refusal_of = [&](std::vector<MeshAxis> axes) {
       return group_usage_error([&] { const Mesh mesh(group.comm, std::move(axes)); });
     };
-    EXPECT_THAT(refusal_of({{"dp", 2}, {"tp", 2}}),
-                HasSubstr("dp = 2, tp = 2 does not give 2 ranks"));
-    EXPECT_THAT(refusal_of({}), HasSubstr("no axes does not give 2 ranks"));
+    EXPECT_THAT(
+        refusal_of({{"dp", 2}, {"tp", 2}}),
+        HasSubstr(
+            "the sizes of dp = 2, tp = 2 do not multiply to the number of ranks, which is 2"));
+    EXPECT_THAT(refusal_of({}), HasSubstr("a mesh without axes is for one rank, not for 2"));
     EXPECT_THAT(refusal_of({{"dp", 2}, {"dp", 1}}), HasSubstr("two axes have the name dp"));
     EXPECT_THAT(refusal_of({{"", 2}}), HasSubstr("an axis has no name"));
     EXPECT_THAT(refusal_of({{"dp", 2}, {"tp", 0}}), HasSubstr("the axis tp has no ranks"));

@@ -114,6 +114,26 @@ TEST_F(TorchSchedulers, StandStillWhereTheirOwnOptimizerLeftItsStepOut) {
   });
 }
 
+TEST_F(TorchSchedulers, ThatAreAlsoSteppedByHandAreRefused) {
+  run(2, [&](const Rank&) {
+    Accelerator accelerator(one_step_an_update(4));
+    auto net = fresh_net();
+    torch::optim::SGD sgd(net->parameters(), 1.0);
+    torch::optim::StepLR halving(sgd, 1, 0.5);
+    halving.step();  // before prepare() it is on its own
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, halving);
+    for (int batch = 0; batch < 4; ++batch) micro_batch(accelerator, model, optimizer, scheduler);
+    accelerator.save_state(folder / "state");
+    accelerator.load_state(folder / "state");
+    halving.step();  // as in a loop that was ported by half, in every micro-batch
+    const auto refusal = AllOf(HasSubstr("step() was called on the scheduler given to prepare()"),
+                               HasSubstr("call step() of what prepare() returned"));
+    EXPECT_THAT(thrown_by<UsageError>([&] { scheduler.step(); }), refusal);
+    EXPECT_THAT(thrown_by<UsageError>([&] { accelerator.save_state(folder / "state"); }), refusal);
+    EXPECT_EQ(rate_of(sgd), plain_course(3).back());
+  });
+}
+
 TEST_F(TorchSchedulers, GoOnWhereTheyWereSaved) {
   run(2, [&](const Rank&) {
     const auto train = [&](int before, int after) {

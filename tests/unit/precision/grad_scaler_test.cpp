@@ -12,6 +12,7 @@
 namespace accelerate {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -148,10 +149,12 @@ TEST(GradScalerTest, RunsTheCallersOwnUpdate) {
 TEST(GradScalerTest, CallsInTheWrongOrderAreRefused) {
   GradScaler scaler;
   Problem problem;
-  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
-              HasSubstr("no loss was scaled yet"));
-  EXPECT_THAT(test::error_text<UsageError>([&] { scaler.step(problem.sgd); }),
-              HasSubstr("no loss was scaled yet"));
+  EXPECT_THAT(
+      test::error_text<UsageError>([&] { scaler.unscale_(problem.sgd); }),
+      AllOf(HasSubstr("no loss was scaled yet"), HasSubstr("call accelerator.backward(loss)")));
+  EXPECT_THAT(
+      test::error_text<UsageError>([&] { scaler.step(problem.sgd); }),
+      AllOf(HasSubstr("no loss was scaled yet"), HasSubstr("call accelerator.backward(loss)")));
   EXPECT_THAT(test::error_text<UsageError>([&] { scaler.update(); }),
               HasSubstr("no optimizer was stepped since the last update()"));
 
