@@ -70,11 +70,11 @@ Accelerator::Accelerator(AcceleratorOptions options)
                                     {.ranks = impl_->communicator, .device = device()});
     impl_->precision = PrecisionPolicy(*options.mixed_precision, device(), options.precision);
     if (impl_->precision.needs_grad_scaler()) {
-      impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler);
+      impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler, impl_->communicator);
     }
     impl_->optimizers = std::make_shared<PreparedOptimizers>(
         [updates = impl_->updates, checks = impl_->checks](const torch::optim::Optimizer& gone) {
-          if (updates) updates->discard(gone);
+          if (updates) updates->forget(gone);
           checks->own_steps().forget(gone);
         });
     impl_->checks->set_optimizers(impl_->optimizers);

@@ -132,15 +132,14 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
     auto strategy = impl_->strategy->prepare_optimizer(
         {.optimizer = *optimizer,
          .models = strategies_with_any_of(impl_->models, parameters_of(*optimizer))});
-    // The scaler would look for overflows in the pieces of this rank alone.
-    if (impl_->updates && strategy->layout()) {
-      throw UsageError({.what = "the strategy \"" + std::string(impl_->strategy->name()) +
-                                "\" trains pieces of parameters, which fp16 cannot scale",
-                        .where = "prepare",
-                        .hint = "train in bf16, or without mixed precision"});
-    }
+    const bool trains_pieces = strategy->layout().has_value();
     const PreparedOptimizer prepared(std::move(optimizer), std::move(strategy),
                                      impl_->optimizer_host);
+    if (impl_->updates && trains_pieces) {
+      impl_->updates->add_pieces(prepared.optimizer(), [strategy = &prepared.strategy()] {
+        return strategy->parameters();
+      });
+    }
     impl_->optimizers->add(prepared);
     return prepared;
   });

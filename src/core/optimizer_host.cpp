@@ -5,6 +5,11 @@
 
 namespace accelerate {
 
+// What the strategy makes of gradients must not be scaled any more.
+void TrainingOptimizerHost::before_update(torch::optim::Optimizer& optimizer) {
+  if (updates_->trains_pieces(optimizer)) updates_->unscale(optimizer);
+}
+
 bool TrainingOptimizerHost::run_update(torch::optim::Optimizer& optimizer,
                                        const std::function<void()>& update) {
   const bool is_made = updates_->step(optimizer, update);

@@ -39,6 +39,7 @@ class TrainingOptimizerHost final : public OptimizerHost {
     window_->require_complete(parameters);
   }
   bool scales_losses() const override { return updates_ != nullptr; }
+  void before_update(torch::optim::Optimizer& optimizer) override;
   bool run_update(torch::optim::Optimizer& optimizer, const std::function<void()>& update) override;
   bool run_update_on_device(torch::optim::Optimizer& optimizer,
                             const std::function<void(const at::Tensor& found_inf)>& update,

@@ -1,5 +1,6 @@
 #include "core/scaled_updates.h"
 
+#include <ATen/ops/scalar_tensor.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -11,14 +12,12 @@
 
 namespace accelerate {
 
-void GradientMarks::add(const torch::optim::Optimizer& optimizer) {
-  for (const auto& group : optimizer.param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      const at::Tensor& gradient = parameter.grad();
-      marks_.push_back({.parameter = parameter,
-                        .gradient = gradient.unsafeGetTensorImpl(),
-                        .version = gradient.defined() ? gradient._version() : 0});
-    }
+void GradientMarks::add(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters) {
+    const at::Tensor& gradient = parameter.grad();
+    marks_.push_back({.parameter = parameter,
+                      .gradient = gradient.unsafeGetTensorImpl(),
+                      .version = gradient.defined() ? gradient._version() : 0});
   }
 }
 
@@ -30,11 +29,46 @@ bool GradientMarks::changed() const {
   });
 }
 
+void ScaledUpdates::add_pieces(const torch::optim::Optimizer& optimizer,
+                               std::function<std::vector<at::Tensor>()> parameters) {
+  pieces_.push_back({.optimizer = &optimizer, .parameters = std::move(parameters)});
+}
+
+const ScaledUpdates::Pieces* ScaledUpdates::find_pieces(
+    const torch::optim::Optimizer& optimizer) const {
+  const auto found = std::ranges::find(pieces_, &optimizer, &Pieces::optimizer);
+  return found == pieces_.end() ? nullptr : &*found;
+}
+
+void ScaledUpdates::forget(const torch::optim::Optimizer& optimizer) {
+  discard(optimizer);
+  std::erase_if(pieces_, [&](const Pieces& pieces) { return pieces.optimizer == &optimizer; });
+}
+
+std::vector<at::Tensor> ScaledUpdates::trained_by(const torch::optim::Optimizer& optimizer) const {
+  const Pieces* pieces = find_pieces(optimizer);
+  return pieces == nullptr ? parameters_of(optimizer) : pieces->parameters();
+}
+
+bool ScaledUpdates::has_gradients_anywhere(const torch::optim::Optimizer& optimizer) const {
+  const bool has_own = std::ranges::any_of(trained_by(optimizer), [](const at::Tensor& parameter) {
+    return parameter.grad().defined();
+  });
+  if (!trains_pieces(optimizer)) return has_own;
+  at::Tensor count = at::scalar_tensor(static_cast<int64_t>(has_own), at::kLong);
+  ranks_->all_reduce(count, ReduceOp::kMax);
+  return count.item<int64_t>() != 0;
+}
+
 at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
   // Dropped without the library being asked, by net->zero_grad() on the user's own module.
   const auto waiting = unscaled_;
   for (const torch::optim::Optimizer* optimizer : waiting) {
-    if (!has_gradients(*optimizer)) discard(*optimizer);
+    if (!trains_pieces(*optimizer) && !has_gradients(*optimizer)) discard(*optimizer);
+  }
+  for (const Pieces& pieces : pieces_) {
+    if (!waiting.contains(pieces.optimizer)) continue;
+    if (!has_gradients_anywhere(*pieces.optimizer)) discard(*pieces.optimizer);
   }
   end_iteration("backward");
   return scaler_.scale(loss);
@@ -42,14 +76,21 @@ at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
 
 void ScaledUpdates::unscale(torch::optim::Optimizer& optimizer) {
   if (stepped_.contains(&optimizer) || scaler_.is_unscaled(optimizer)) return;
-  if (!has_gradients(optimizer)) return;  // those that a later pass brings are scaled
-  scaler_.unscale_(optimizer);
+  // Those that a later pass brings are scaled.
+  if (!has_gradients_anywhere(optimizer)) return;
+  if (trains_pieces(optimizer)) {
+    scaler_.unscale_(optimizer, trained_by(optimizer), [this](at::Tensor& found_inf) {
+      ranks_->all_reduce(found_inf, ReduceOp::kMax);
+    });
+  } else {
+    scaler_.unscale_(optimizer);
+  }
   unscaled_.insert(&optimizer);
 }
 
 void ScaledUpdates::require_first_step(const torch::optim::Optimizer& optimizer) {
   if (!stepped_.contains(&optimizer)) return;
-  if (has_gradients(optimizer)) {
+  if (has_gradients_anywhere(optimizer)) {
     throw UsageError({.what = "this optimizer has already stepped with these gradients",
                       .where = "step",
                       .hint = "run Accelerator::backward before the next step()"});
@@ -141,7 +182,7 @@ void ScaledUpdates::discard_if_within(const torch::optim::Optimizer& optimizer,
 
 GradientMarks ScaledUpdates::unscaled_gradients() const {
   GradientMarks marks;
-  for (const torch::optim::Optimizer* optimizer : unscaled_) marks.add(*optimizer);
+  for (const torch::optim::Optimizer* optimizer : unscaled_) marks.add(trained_by(*optimizer));
   return marks;
 }
 

@@ -5,9 +5,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "accelerate/communicator.h"
 #include "accelerate/grad_scaler.h"
 #include "device/host_copy.h"
 
@@ -16,7 +19,7 @@ namespace accelerate {
 // Gradients as they are at one moment: a later look tells whether something was added to them.
 class GradientMarks {
  public:
-  void add(const torch::optim::Optimizer& optimizer);
+  void add(const std::vector<at::Tensor>& parameters);
   bool changed() const;
 
  private:
@@ -31,9 +34,23 @@ class GradientMarks {
 // One scale for all optimizers of an accelerator. It changes between iterations only: when the next
 // loss is scaled, so that optimizers that step one after the other meet the scale that their
 // gradients have. One thread at a time.
+//
+// Of an optimizer whose groups hold pieces of parameters each rank sees a part of the gradients:
+// what is decided by them is agreed with the other ranks, so the calls about such an optimizer are
+// collective, on ranks with an empty part too.
 class ScaledUpdates {
  public:
-  explicit ScaledUpdates(const GradScalerOptions& options) : scaler_(options) {}
+  ScaledUpdates(const GradScalerOptions& options, std::shared_ptr<Communicator> ranks)
+      : scaler_(options), ranks_(std::move(ranks)) {}
+
+  // The groups of this optimizer hold pieces of what `parameters` returns, until forget().
+  void add_pieces(const torch::optim::Optimizer& optimizer,
+                  std::function<std::vector<at::Tensor>()> parameters);
+  bool trains_pieces(const torch::optim::Optimizer& optimizer) const {
+    return find_pieces(optimizer) != nullptr;
+  }
+  // The optimizer is gone.
+  void forget(const torch::optim::Optimizer& optimizer);
 
   at::Tensor scale(const at::Tensor& loss);
   // Does nothing where it is done already, and for an optimizer without gradients.
@@ -84,9 +101,21 @@ class ScaledUpdates {
 
   void end_iteration(const char* where);
   void require_first_step(const torch::optim::Optimizer& optimizer);
+  // Of an optimizer that holds pieces.
+  struct Pieces {
+    const torch::optim::Optimizer* optimizer;
+    std::function<std::vector<at::Tensor>()> parameters;
+  };
+  const Pieces* find_pieces(const torch::optim::Optimizer& optimizer) const;
+  // What gets gradients by which this optimizer updates.
+  std::vector<at::Tensor> trained_by(const torch::optim::Optimizer& optimizer) const;
+  // Whether there is a gradient; of pieces, whether any rank has one.
+  bool has_gradients_anywhere(const torch::optim::Optimizer& optimizer) const;
   bool is_pending(const torch::optim::Optimizer& optimizer) const;
 
   GradScaler scaler_;
+  std::shared_ptr<Communicator> ranks_;
+  std::vector<Pieces> pieces_;  // in the order of their preparation, in which ranks talk of them
   // Since the scale was last adapted.
   std::set<const torch::optim::Optimizer*> unscaled_;  // and not stepped
   std::set<const torch::optim::Optimizer*> stepped_;

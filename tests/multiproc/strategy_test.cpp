@@ -279,19 +279,6 @@ TEST_F(OwnStrategy, KeepsPiecesThatAnyNumberOfRanksResumes) {
   }
 }
 
-TEST_F(OwnStrategy, DoesNotScaleLossesOfPieces) {
-  run(1, [](const Rank&) {
-    AcceleratorOptions options =
-        with_strategy(std::make_shared<strategies::ShardedOptimizerFactory>());
-    options.mixed_precision = "fp16";
-    Accelerator accelerator(options);
-    auto net = std::make_shared<Mlp>();
-    EXPECT_THAT(
-        usage_error([&] { accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.1)); }),
-        HasSubstr("\"sharded_optimizer\" trains pieces of parameters, which fp16 cannot scale"));
-  });
-}
-
 TEST_F(OwnStrategy, KeepsPiecesOfTheGroupsThatItWasGiven) {
   const StateFolder folder;
   run(2, [&](const Rank&) {
