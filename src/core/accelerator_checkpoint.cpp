@@ -1,12 +1,18 @@
 // The members of Accelerator that are about files and preemption.
 #include <torch/nn/module.h>
 
+#include <exception>
+#include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "accelerate/accelerator.h"
 #include "accelerate/model_files.h"
 #include "checkpoint/model/file_format.h"
+#include "checkpoint/model/model_state.h"
+#include "checkpoint/model/piece_exchange.h"
+#include "checkpoint/model/save_tensors.h"
 #include "checkpoint/state/state_agreement.h"
 #include "comm/activity.h"
 #include "core/accelerator_impl.h"
@@ -26,6 +32,9 @@ void Accelerator::Impl::before_save(const SaveOptions& save) {
 
 TrainingState Accelerator::Impl::training_state() {
   if (updates) updates->settle();
+  for (const auto& [module, model] : models) {
+    (void)checkpoint::model_state(*module, *model);  // throws for a layout that does not fit
+  }
   for (const PreparedOptimizer& prepared : optimizers->live()) prepared.agree_groups();
   TrainingState training{.strategy = strategy,
                          .models = models,
@@ -126,28 +135,86 @@ const std::filesystem::path& Accelerator::logging_dir() const {
 
 ModelStateDict Accelerator::exact_state_dict(const torch::nn::Module& module,
                                              const ModelStrategy& strategy) const {
-  ModelStateDict state = accelerate::get_state_dict(module);
-  for (auto& item : state) item.value() = strategy.master_of(item.value());
-  return state;
+  return impl_->stamped([&] {
+    if (strategy.layout().empty()) return checkpoint::model_state(module, strategy).tensors;
+    constexpr const char* kWhere = "get_state_dict";
+    Communicator& ranks = *impl_->communicator;
+    const comm::Activity activity(ranks, kWhere);
+    checkpoint::ModelState own;
+    const auto describe = [&] {
+      own = checkpoint::model_state(module, strategy);
+      return checkpoint::PieceTable::text_of(own);
+    };
+    const checkpoint::PieceTable table(comm::gather_together(ranks, describe), kWhere);
+    std::vector<std::string> order;
+    for (const auto& item : own.tensors) {
+      if (!own.tied.contains(item.key())) order.push_back(item.key());
+    }
+    const bool keeps = impl_->keeper->is_writer();
+    checkpoint::PieceExchange exchange(ranks, own, table, order, keeps);
+    ModelStateDict whole;
+    for (const auto& item : own.tensors) {
+      const auto tied = own.tied.find(item.key());
+      const bool is_new = tied == own.tied.end();
+      const at::Tensor tensor = is_new ? exchange.take(item.key()) : at::Tensor();
+      if (keeps) whole.insert(item.key(), is_new ? tensor : whole[tied->second]);
+    }
+    return whole;
+  });
 }
 
-void Accelerator::write_model(const torch::nn::Module& module, const ModelStrategy& /*strategy*/,
+void Accelerator::write_model(const torch::nn::Module& module, const ModelStrategy& strategy,
                               const std::filesystem::path& folder,
                               const SaveModelOptions& options) const {
   impl_->stamped([&] {
+    constexpr const char* kWhere = "save_model";
     Communicator& ranks = *impl_->communicator;
-    const comm::Activity activity(ranks, "save_model");
+    const comm::Activity activity(ranks, kWhere);
     impl_->optimizers->drop_expired();  // the strategy looks at the rest
+    const auto texts = comm::gather_together(
+        ranks,
+        [&] {
+          impl_->checks->before_save(kWhere);
+          impl_->strategy->require_sound(kWhere);
+          return checkpoint::PieceTable::text_of(checkpoint::model_state(module, strategy));
+        },
+        {.retell = checkpoint::throw_of_checkpoint});
+    const checkpoint::PieceTable table(texts, kWhere);
+    checkpoint::agree(ranks, [&] { impl_->strategy->before_save(kWhere); }, {.keep_own = true});
+    const bool writes = impl_->keeper->is_writer();
+    if (table.empty()) {
+      const auto write = [&] {
+        if (!writes) return;
+        checkpoint::save_tensors(checkpoint::model_state(module, strategy).tensors, folder,
+                                 options);
+      };
+      return checkpoint::agree(ranks, write, {.takes_long = true});
+    }
+    checkpoint::ModelState own;
+    ModelStateDict described;
+    std::vector<std::string> order;
     checkpoint::agree(ranks, [&] {
-      impl_->checks->before_save("save_model");
-      impl_->strategy->require_sound("save_model");
+      own = checkpoint::model_state(module, strategy);
+      described = checkpoint::described_tensors(own);
+      order = checkpoint::saving_order(described, options);
     });
-    checkpoint::agree(ranks, [&] { impl_->strategy->before_save("save_model"); },
-                      {.keep_own = true});
-    const auto write = [&] {
-      if (impl_->keeper->is_writer()) accelerate::save_model(module, folder, options);
-    };
-    checkpoint::agree(ranks, write, {.takes_long = true});
+    checkpoint::PieceExchange exchange(ranks, own, table, order, writes);
+    // A rank that cannot write goes on with the exchange: the others are in it.
+    checkpoint::agree(ranks, [&] {
+      std::exception_ptr error;
+      try {
+        if (writes) {
+          checkpoint::save_tensors(described, folder, options,
+                                   [&](const std::string& name) { return exchange.take(name); });
+        }
+      } catch (const CommError&) {
+        throw;
+      } catch (...) {
+        error = std::current_exception();
+      }
+      exchange.finish();
+      if (error) std::rethrow_exception(error);
+    });
   });
 }
 

@@ -9,6 +9,8 @@
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
 #include "accelerate/model_files.h"
+#include "checkpoint/model/model_state.h"
+#include "checkpoint/model/piece_exchange.h"
 #include "checkpoint/state/rng_part.h"
 #include "checkpoint/state/state_agreement.h"
 #include "checkpoint/state/state_loading.h"
@@ -43,11 +45,28 @@ void require_usable_project(const ProjectOptions& project) {
   require_number(project.iteration, "ProjectOptions");
 }
 
-// The tensors of a model in which its exact values are.
-ModelStateDict exact_state(const PreparedModule& entry) {
-  ModelStateDict state = get_state_dict(*entry.module);
-  for (auto& item : state) item.value() = entry.strategy->master_of(item.value());
-  return state;
+// Which tensors of which models are in pieces.
+std::string names_in_pieces(const PreparedModels& models) {
+  std::string names;
+  for (size_t i = 0; i < models.size(); ++i) {
+    for (const auto& [name, layout] : models[i].strategy->layout()) {
+      names += (names.empty() ? "" : ", ") + name + " of model " + std::to_string(i);
+    }
+  }
+  return names.empty() ? "nothing" : names;
+}
+
+// Throws UsageError on all ranks alike if pieces do not make the whole: the checkpoint would lack
+// what nobody holds. All ranks know by now that they name the same. Collective.
+void require_whole_models(Communicator& ranks, const PreparedModels& models) {
+  for (const PreparedModule& entry : models) {
+    if (entry.strategy->layout().empty()) continue;
+    const auto own = [&] {
+      return checkpoint::PieceTable::text_of(
+          checkpoint::model_state(*entry.module, *entry.strategy));
+    };
+    const checkpoint::PieceTable complete(comm::gather_together(ranks, own), "save_state");
+  }
 }
 
 template <class Function>
@@ -180,12 +199,16 @@ void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& t
                                 const SaveOptions& options) {
   std::vector<ModelToSave> models;
   for (const auto& entry : training.models) {
-    models.push_back({.module = entry.module, .weights = exact_state(entry)});
+    checkpoint::ModelState state = checkpoint::model_state(*entry.module, *entry.strategy);
+    models.push_back({.module = entry.module,
+                      .weights = std::move(state.tensors),
+                      .layout = std::move(state.layout)});
   }
   run_hooks(models, job.directory());
 
   checkpoint::StateParts parts;
-  parts.push_back(checkpoint::save_models(std::move(models), options.safe_serialization));
+  parts.push_back(
+      checkpoint::save_models(std::move(models), options.safe_serialization, state_.rank()));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
                                               optimizers_elsewhere(), state_.rank()));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
@@ -231,7 +254,8 @@ std::vector<comm::Fact> StateKeeper::facts_of_save(const TrainingState& training
       {"the number of optimizers", std::to_string(training.optimizers.size())},
       {"the number of schedulers", std::to_string(training.schedulers.size())},
       {"the number of loaders", std::to_string(training.loaders.size())},
-      {"the number of registered objects", std::to_string(objects_.size())}};
+      {"the number of registered objects", std::to_string(objects_.size())},
+      {"what is in pieces", names_in_pieces(training.models)}};
   if (!project_.save_on_each_node) facts.push_back({"the directory", directory.string()});
   return facts;
 }
@@ -251,6 +275,7 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
     require_equal_optimizers(*ranks_, training.optimizers, optimizers_elsewhere(),
                              training.strategy->name());
   }
+  require_whole_models(*ranks_, training.models);
   settle_last_save();
   if (options.async) background_ranks();
   auto job = std::make_shared<checkpoint::SaveJob>(
@@ -304,15 +329,16 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
     });
     return found == training.models.end() ? nullptr : &*found;
   };
-  const auto tensors_of = [entry_of](const torch::nn::Module& module) {
+  const auto state_of = [entry_of](const torch::nn::Module& module) {
     const PreparedModule* entry = entry_of(module);
-    return entry != nullptr ? exact_state(*entry) : get_state_dict(module);
+    if (entry != nullptr) return checkpoint::model_state(module, *entry->strategy);
+    return checkpoint::ModelState{.tensors = get_state_dict(module)};
   };
   const auto when_loaded = [entry_of](const torch::nn::Module& module) {
     if (const PreparedModule* entry = entry_of(module)) entry->strategy->masters_changed();
   };
   parts.push_back(checkpoint::load_models(std::move(models), all_are_here,
-                                          {.tensors = tensors_of, .loaded = when_loaded}));
+                                          {.state = state_of, .loaded = when_loaded}));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
                                               optimizers_elsewhere(), state_.rank()));

@@ -40,11 +40,15 @@ step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer
 foreach(processes IN ITEMS 1 2 3)
   step("${prefix}/bin/accelerate" launch --cpu --num_processes ${processes} "${work}/consumer/averaging")
 endforeach()
-step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer/sharded_optimizer" save "${work}/pieces")
-foreach(processes IN ITEMS 1 2 3)
-  step("${prefix}/bin/accelerate" launch --cpu --num_processes ${processes} "${work}/consumer/sharded_optimizer" resume
-       "${work}/pieces")
+foreach(strategy IN ITEMS sharded_optimizer sharded_parameters)
+  step("${prefix}/bin/accelerate" launch --cpu --num_processes 2 "${work}/consumer/${strategy}" save "${work}/${strategy}")
+  foreach(processes IN ITEMS 1 2 3)
+    step("${prefix}/bin/accelerate" launch --cpu --num_processes ${processes} "${work}/consumer/${strategy}" resume
+         "${work}/${strategy}")
+  endforeach()
 endforeach()
+# The pieces of the model are put together by the program alone.
+step("${prefix}/bin/accelerate" merge-weights "${work}/sharded_parameters/state" "${work}/merged")
 step("${work}/consumer/texts")
 
 # A torch of the wrong place is refused with one line that names it.

@@ -5,6 +5,7 @@
 #include "accelerate/errors.h"
 #include "checkpoint/model/load_source.h"
 #include "files/durable/system_calls.h"
+#include "files/manifest/checkpoint_names.h"
 #include "files/safetensors/model_folder.h"
 #include "files/safetensors/shard_index.h"
 
@@ -44,6 +45,10 @@ CheckpointFiles files_of_folder(const fs::path& folder, files::Links links) {
   }
   std::vector<std::string> indices = files::entry_names(folder);
   std::erase_if(indices, [](const std::string& name) { return !name.ends_with(".index.json"); });
+  if (indices.empty() && fs::exists(folder / files::model_pieces_file(0), error)) {
+    refuse_files(folder, "the model in this folder is in pieces",
+                 "put them together with `accelerate merge-weights`, or use load_state()");
+  }
   if (indices.empty()) {
     refuse_files(folder,
                  "the folder holds no model: no " + kArchiveFiles.file() + ", no " +

@@ -11,6 +11,7 @@
 #include "checkpoint/archive/torch_archive_writer.h"
 #include "checkpoint/model/file_format.h"
 #include "checkpoint/model/safetensors_stream.h"
+#include "checkpoint/model/save_tensors.h"
 #include "checkpoint/model/shared_tensors.h"
 #include "files/durable/directory_lock.h"
 #include "files/durable/staged_file.h"
@@ -50,15 +51,40 @@ TorchValue archive_value(const NamedTensors& tensors) {
   return dict;
 }
 
-void write_shard(files::ByteSink& sink, const files::Shard& shard, const ModelStateDict& state,
-                 bool safe_serialization) {
+// How a model is spread over its files.
+struct SavePlan {
+  SavePlan(const ModelStateDict& state, const SaveModelOptions& options)
+      : names(options.safe_serialization ? kSafetensorsFiles : kArchiveFiles),
+        distinct(checkpoint::drop_aliases(state)),
+        shards(files::plan_shards(tensors_to_spread(state, distinct),
+                                  options.max_shard_size.bytes(), names.stem, names.suffix)) {}
+
+  files::ModelFileNames names;
+  checkpoint::DistinctTensors distinct;
+  files::ShardPlan shards;
+};
+
+NamedTensors tensors_of(const files::Shard& shard, const ModelStateDict& state) {
   NamedTensors tensors;
   for (const std::string& name : shard.tensors) tensors.insert(name, state[name]);
+  return tensors;
+}
+
+void write_shard(files::ByteSink& sink, const files::Shard& shard, const ModelStateDict& state,
+                 const SavePlan& plan, bool safe_serialization,
+                 const checkpoint::TensorValue& value_of) {
+  NamedTensors tensors = tensors_of(shard, state);
   if (safe_serialization) {
-    checkpoint::write_safetensors(sink, tensors, kWrittenByTorch);
-  } else {
-    write_torch_archive(sink, archive_value(tensors), fs::path(shard.file).stem().string());
+    checkpoint::write_safetensors(sink, tensors, kWrittenByTorch, value_of);
+    return;
   }
+  for (auto& item : tensors) {
+    if (!value_of) break;
+    const auto alias = plan.distinct.aliases.find(item.key());
+    item.value() =
+        alias == plan.distinct.aliases.end() ? value_of(item.key()) : tensors[alias->second];
+  }
+  write_torch_archive(sink, archive_value(tensors), fs::path(shard.file).stem().string());
 }
 
 std::string index_text(const files::ShardPlan& plan, const checkpoint::DistinctTensors& distinct,
@@ -85,9 +111,26 @@ void check_saveable(const ModelStateDict& state) {
 
 }  // namespace
 
-void save_model(const torch::nn::Module& module, const fs::path& folder,
-                const SaveModelOptions& options) {
-  const ModelStateDict state = get_state_dict(module);
+namespace checkpoint {
+
+std::vector<std::string> saving_order(const ModelStateDict& state,
+                                      const SaveModelOptions& options) {
+  const SavePlan plan(state, options);
+  std::vector<std::string> order;
+  for (const files::Shard& shard : plan.shards.shards) {
+    const std::vector<std::string> names =
+        options.safe_serialization ? safetensors_order(tensors_of(shard, state), kWrittenByTorch)
+                                   : shard.tensors;
+    for (const std::string& name : names) {
+      const bool is_alias = !options.safe_serialization && plan.distinct.aliases.contains(name);
+      if (!is_alias) order.push_back(name);
+    }
+  }
+  return order;
+}
+
+void save_tensors(const ModelStateDict& state, const fs::path& folder,
+                  const SaveModelOptions& options, const TensorValue& value_of) {
   check_saveable(state);
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
@@ -100,12 +143,8 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   const files::DirectoryLock lock(target / ".save_model.lock");
   if (lock.is_exclusive()) files::remove_partial_files(target);
 
-  const files::ModelFileNames names =
-      options.safe_serialization ? kSafetensorsFiles : kArchiveFiles;
-  const checkpoint::DistinctTensors distinct = checkpoint::drop_aliases(state);
-  const files::ShardPlan plan = files::plan_shards(
-      tensors_to_spread(state, distinct), options.max_shard_size.bytes(), names.stem, names.suffix);
-
+  const SavePlan whole_plan(state, options);
+  const files::ShardPlan& plan = whole_plan.shards;
   if (plan.too_large) {
     log(LogLevel::kWarning,
         "the tensor " + plan.too_large->name + " has " + std::to_string(plan.too_large->bytes) +
@@ -120,16 +159,24 @@ void save_model(const torch::nn::Module& module, const fs::path& folder,
   std::vector<files::StagedFile> staged;
   for (const files::Shard& shard : plan.shards) {
     files::StagedFile& file = staged.emplace_back(target / shard.file, files::kPartialStem);
-    write_shard(file.sink(), shard, state, options.safe_serialization);
+    write_shard(file.sink(), shard, state, whole_plan, options.safe_serialization, value_of);
     file.close();
   }
   if (plan.is_sharded()) {
-    const std::string text = index_text(plan, distinct, options.safe_serialization);
-    files::StagedFile& file = staged.emplace_back(target / names.index(), files::kPartialStem);
+    const std::string text = index_text(plan, whole_plan.distinct, options.safe_serialization);
+    files::StagedFile& file =
+        staged.emplace_back(target / whole_plan.names.index(), files::kPartialStem);
     file.sink().write(std::as_bytes(std::span(text)));
     file.close();
   }
   files::publish_model_files(target, staged);
+}
+
+}  // namespace checkpoint
+
+void save_model(const torch::nn::Module& module, const fs::path& folder,
+                const SaveModelOptions& options) {
+  checkpoint::save_tensors(get_state_dict(module), folder, options);
 }
 
 void save(const TorchValue& value, const fs::path& path) {

@@ -137,14 +137,24 @@ std::optional<at::ScalarType> torch_dtype(TensorDtype dtype) {
 }
 
 void write_safetensors(files::ByteSink& sink, const NamedTensors& tensors,
-                       const SafetensorsMetadata& metadata) {
+                       const SafetensorsMetadata& metadata, const TensorValue& value_of) {
   const Plan plan = plan_file(tensors, metadata);
   RowMajorBytes copies(plan.tensors);
   sink.write(std::as_bytes(std::span(plan.layout.header)));
   for (const files::SafetensorsEntry& entry : plan.layout.entries) {
+    const at::Tensor tensor = value_of ? value_of(entry.name) : plan.tensors[entry.name];
     sink.begin_part(entry.name);
-    sink.write(copies.bytes_of(plan.tensors[entry.name]));
+    sink.write(copies.bytes_of(tensor));
   }
+}
+
+std::vector<std::string> safetensors_order(const NamedTensors& tensors,
+                                           const SafetensorsMetadata& metadata) {
+  std::vector<std::string> names;
+  for (const files::SafetensorsEntry& entry : plan_file(tensors, metadata).layout.entries) {
+    names.push_back(entry.name);
+  }
+  return names;
 }
 
 uint64_t safetensors_file_size(const NamedTensors& tensors, const SafetensorsMetadata& metadata) {

@@ -11,6 +11,7 @@
 
 #include "accelerate/errors.h"
 #include "tensor/optimizer_parameters.h"
+#include "tensor/tensor_boxes.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -39,31 +40,6 @@ std::optional<PieceName> parse_piece_name(std::string_view name) {
   if (!take_number(parsed.optimizer) || !take_number(parsed.parameter)) return std::nullopt;
   parsed.field = name;
   return parsed;
-}
-
-at::Tensor box_of(at::Tensor tensor, const TensorBox& box) {
-  for (size_t i = 0; i < box.shape.size(); ++i) {
-    tensor = tensor.narrow(static_cast<int64_t>(i), box.start[i], box.shape[i]);
-  }
-  return tensor;
-}
-
-// What two boxes have in common; empty in one dimension where that is nothing.
-TensorBox common_box(const TensorBox& one, const TensorBox& other) {
-  TensorBox common;
-  for (size_t i = 0; i < one.shape.size(); ++i) {
-    const int64_t start = std::max(one.start[i], other.start[i]);
-    const int64_t end = std::min(one.start[i] + one.shape[i], other.start[i] + other.shape[i]);
-    common.start.push_back(start);
-    common.shape.push_back(std::max<int64_t>(end - start, 0));
-  }
-  return common;
-}
-
-// `box`, counted from the beginning of `outer`.
-TensorBox within(TensorBox box, const TensorBox& outer) {
-  for (size_t i = 0; i < box.start.size(); ++i) box.start[i] -= outer.start[i];
-  return box;
 }
 
 const TorchValue::List& list_in(const TorchDict& dict, const char* key) {
@@ -120,21 +96,16 @@ void require_layout(const LaidOutOptimizer& of) {
   const auto holds = [&](size_t number) {
     int64_t elements = 0;
     for (const auto& [parameter, box] : of.layout.tensors[number]) {
-      if (parameter >= of.parameters.size()) return false;
-      const at::IntArrayRef shape = of.parameters[parameter].sizes();
-      if (box.start.size() != shape.size() || box.shape.size() != shape.size()) return false;
-      for (size_t i = 0; i < shape.size(); ++i) {
-        if (box.start[i] < 0 || box.shape[i] < 0) return false;
-        if (box.start[i] + box.shape[i] > shape[i]) return false;
-      }
+      if (parameter >= of.parameters.size() || !fits(box, of.shape(parameter))) return false;
       elements += box.numel();
     }
     return elements == trained[number].numel();
   };
-  bool fits = of.layout.tensors.size() == trained.size() &&
-              of.layout.group_sizes.size() == of.optimizer.param_groups().size();
-  for (size_t i = 0; fits && i < trained.size(); ++i) fits = holds(i);
-  if (fits) return;
+  bool is_whole = of.layout.tensors.size() == trained.size() &&
+                  of.layout.group_sizes.size() == of.optimizer.param_groups().size() &&
+                  (of.layout.shapes.empty() || of.layout.shapes.size() == of.parameters.size());
+  for (size_t i = 0; is_whole && i < trained.size(); ++i) is_whole = holds(i);
+  if (is_whole) return;
   throw UsageError({.what = "the layout of an optimizer does not fit what its groups hold",
                     .where = "OptimizerStrategy::layout",
                     .hint = "name, for each tensor of the groups, the pieces that make it up"});
@@ -146,6 +117,11 @@ void require_layout(const LaidOutOptimizer& of) {
 }
 
 }  // namespace
+
+at::IntArrayRef LaidOutOptimizer::shape(size_t parameter) const {
+  if (layout.shapes.empty()) return parameters.at(parameter).sizes();
+  return layout.shapes.at(parameter);
+}
 
 std::string pieces_file(int rank) {
   return "optimizer_pieces_" + std::to_string(rank) + ".safetensors";
@@ -164,9 +140,8 @@ OptimizerLayout whole_layout(const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups()) {
     layout.group_sizes.push_back(group.params().size());
     for (const at::Tensor& parameter : group.params()) {
-      const at::IntArrayRef shape = parameter.sizes();
-      const TensorBox all{.start = std::vector<int64_t>(shape.size(), 0), .shape = shape.vec()};
-      layout.tensors.push_back({{.parameter = layout.tensors.size(), .box = all}});
+      layout.tensors.push_back(
+          {{.parameter = layout.tensors.size(), .box = whole_box(parameter.sizes())}});
     }
   }
   return layout;
@@ -185,7 +160,6 @@ void add_pieces(const TorchValue& state, size_t number, const LaidOutOptimizer& 
     const auto trained = static_cast<size_t>(key.as_integer());
     int64_t offset = 0;
     for (const ParameterPiece& piece : of.layout.tensors.at(trained)) {
-      const at::Tensor& parameter = of.parameters.at(piece.parameter);
       for (const auto& [field_key, value] : entries.as_dict().entries()) {
         const std::string field = field_key.as_string();
         std::string name =
@@ -207,7 +181,8 @@ void add_pieces(const TorchValue& state, size_t number, const LaidOutOptimizer& 
                                       .reshape({-1})
                                       .narrow(0, offset, piece.box.numel())
                                       .view(piece.box.shape));
-        file.shards[name] = {.global_shape = parameter.sizes().vec(), .start = piece.box.start};
+        file.shards[name] = {.global_shape = of.shape(piece.parameter).vec(),
+                             .start = piece.box.start};
       }
       offset += piece.box.numel();
     }
@@ -263,12 +238,12 @@ void SavedOptimizerState::require_stateless(size_t parameter, const std::string&
 }
 
 at::Tensor SavedOptimizerState::elements(size_t parameter, const std::string& name,
-                                         const Field& field, const at::Tensor& own,
+                                         const Field& field, at::IntArrayRef shape,
                                          const TensorBox& box, const std::string& where) const {
   const auto subject = [&] { return "'" + name + "' of parameter " + std::to_string(parameter); };
   if (field.pieces.empty()) {
     const at::Tensor& whole = field.whole.as_tensor();
-    if (whole.sizes() != own.sizes()) {
+    if (whole.sizes() != shape) {
       refuse_pieces(subject() + " has another shape than the parameter", where,
                     "make the optimizer with the parameters that were saved");
     }
@@ -278,7 +253,7 @@ at::Tensor SavedOptimizerState::elements(size_t parameter, const std::string& na
   int64_t found = 0;
   std::vector<const Piece*> used;
   for (const Piece& piece : field.pieces) {
-    if (at::IntArrayRef(piece.global_shape) != own.sizes()) {
+    if (at::IntArrayRef(piece.global_shape) != shape) {
       refuse_pieces(subject() + " has another shape than the parameter", where,
                     "make the optimizer with the parameters that were saved");
     }
@@ -330,9 +305,9 @@ TorchValue SavedOptimizerState::state_for(const LaidOutOptimizer& target,
           if (!step) step = field.whole;
           continue;
         }
-        const at::Tensor& parameter = target.parameters[piece.parameter];
         parts[name].push_back(
-            elements(piece.parameter, name, field, parameter, piece.box, where).reshape({-1}));
+            elements(piece.parameter, name, field, target.shape(piece.parameter), piece.box, where)
+                .reshape({-1}));
       }
     }
     TorchDict entries;

@@ -25,6 +25,9 @@ struct LaidOutOptimizer {
   const torch::optim::Optimizer& optimizer;
   const std::vector<at::Tensor>& parameters;
   const OptimizerLayout& layout;
+
+  // Of one of the parameters, whole.
+  at::IntArrayRef shape(size_t parameter) const;
 };
 
 // What optimizer.bin holds; `state` is that of optimizer_state(), in which tensors are numbered as
@@ -64,7 +67,7 @@ class SavedOptimizerState {
   // missing.
   void require_stateless(size_t parameter, const std::string& where) const;
   at::Tensor elements(size_t parameter, const std::string& name, const Field& field,
-                      const at::Tensor& own, const TensorBox& box, const std::string& where) const;
+                      at::IntArrayRef shape, const TensorBox& box, const std::string& where) const;
 
   TorchValue archive_;
   std::map<size_t, Fields> states_;  // by parameter

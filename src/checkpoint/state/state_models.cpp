@@ -3,15 +3,19 @@
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
 #include "checkpoint/model/load_plan.h"
 #include "checkpoint/model/load_source.h"
 #include "checkpoint/name_list.h"
+#include "checkpoint/state/model_pieces.h"
 #include "checkpoint/state/state_parts.h"
+#include "files/manifest/checkpoint_names.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -20,6 +24,7 @@ constexpr const char* kSafeStem = "model";
 constexpr const char* kSafeExtension = ".safetensors";
 constexpr const char* kArchiveStem = "pytorch_model";
 constexpr const char* kArchiveExtension = ".bin";
+constexpr const char* kInPieces = "models_in_pieces";  // their numbers; only where there are any
 
 TorchValue as_archive(const NamedTensors& tensors) {
   TorchDict dict(TorchDict::Kind::kOrderedDict);
@@ -29,13 +34,20 @@ TorchValue as_archive(const NamedTensors& tensors) {
 
 class SavedModels final : public StatePart {
  public:
-  SavedModels(std::vector<ModelToSave> models, bool safe)
-      : models_(std::move(models)), safe_(safe) {}
+  SavedModels(std::vector<ModelToSave> models, bool safe, int rank)
+      : models_(std::move(models)), safe_(safe), rank_(rank) {}
 
   void save(Snapshot& snapshot) const override {
     snapshot.facts()["models"] = models_.size();
-    if (!snapshot.writes_shared_files()) return;
+    TensorsFile pieces;
+    std::vector<size_t> in_pieces;
     for (size_t i = 0; i < models_.size(); ++i) {
+      if (!models_[i].layout.empty()) {
+        add_model_pieces(models_[i], i, snapshot.writes_shared_files(), pieces);
+        in_pieces.push_back(i);
+        continue;
+      }
+      if (!snapshot.writes_shared_files()) continue;
       if (safe_) {
         snapshot.add(numbered_file(kSafeStem, i, kSafeExtension), models_[i].weights,
                      {{"format", "pt"}});
@@ -44,6 +56,10 @@ class SavedModels final : public StatePart {
                      as_archive(models_[i].weights));
       }
     }
+    if (in_pieces.empty()) return;
+    snapshot.facts()[kInPieces] = in_pieces;
+    // Without tensors too: whoever loads it knows by that that the rank had none.
+    snapshot.add(files::model_pieces_file(rank_), std::move(pieces));
   }
   void check(StateReader& /*reader*/) override {}
   void apply() override {}
@@ -51,26 +67,31 @@ class SavedModels final : public StatePart {
  private:
   std::vector<ModelToSave> models_;
   bool safe_;
+  int rank_;
 };
 
-// A file, open from the check to the loading: what was checked is what is loaded, and its pages go
+// Files, open from the check to the loading: what was checked is what is loaded, and its pages go
 // as soon as they are copied.
 class ModelFile {
  public:
-  ModelFile(ModelStateDict own, const std::filesystem::path& file)
-      : where_(file.string()),
+  ModelFile(ModelStateDict own, std::unique_ptr<TensorSource> source, std::string where)
+      : where_(std::move(where)),
         own_(std::move(own)),
-        source_(open_tensor_source(file)),
+        source_(std::move(source)),
         plan_(own_, options()) {
     plan_.add(*source_, 0, {});
   }
 
-  // Throws CheckpointError that lists what does not fit.
-  void check(const std::string& name, StateReader& reader) {
+  // Throws CheckpointError that lists what does not fit; `misfits` are known already.
+  void check(const std::string& name, const std::string& misfits, StateReader& reader) {
     std::string problems = names_problem();
     if (!problems.empty() && !reader.strict()) {
       reader.note(name + ": " + problems);
       problems.clear();
+    }
+    if (!misfits.empty()) {
+      problems +=
+          (problems.empty() ? "" : "; ") + ("the checkpoint does not fit the model: " + misfits);
     }
     try {
       plan_.check(where_);
@@ -135,13 +156,24 @@ class LoadedModels final : public StatePart {
   void save(Snapshot& /*snapshot*/) const override {}
 
   void check(StateReader& reader) override {
-    const size_t safe = reader.count(kSafeStem, kSafeExtension);
-    const size_t saved = safe > 0 ? safe : reader.count(kArchiveStem, kArchiveExtension);
-    if (all_are_here_) reader.require_count("models", saved, models_.size());
-    for (size_t i = 0; i < models_.size() && i < saved; ++i) {
-      const std::string name = safe > 0 ? numbered_file(kSafeStem, i, kSafeExtension)
-                                        : numbered_file(kArchiveStem, i, kArchiveExtension);
-      files_.emplace_back(targets_.tensors(*models_[i]), reader.file(name)).check(name, reader);
+    const std::vector<std::string> saved = saved_models(reader);
+    if (all_are_here_) reader.require_count("models", saved.size(), models_.size());
+    const ModelPieceFiles pieces(reader);
+    for (size_t i = 0; i < models_.size() && i < saved.size(); ++i) {
+      ModelState own = targets_.state(*models_[i]);
+      if (saved[i].empty()) {
+        const std::string name = files::model_pieces_file(reader.rank());
+        check_cut(pieces.model(i), std::move(own), pieces.absent_file(), name, reader);
+        continue;
+      }
+      const std::filesystem::path file = reader.file(saved[i]);
+      std::unique_ptr<TensorSource> source = open_tensor_source(file);
+      if (own.is_whole()) {
+        files_.emplace_back(std::move(own.tensors), std::move(source), file.string())
+            .check(saved[i], "", reader);
+      } else {
+        check_cut(whole_tensors(std::move(source)), std::move(own), "", saved[i], reader);
+      }
     }
   }
 
@@ -153,6 +185,39 @@ class LoadedModels final : public StatePart {
   }
 
  private:
+  // The file of each model; empty for those in pieces.
+  static std::vector<std::string> saved_models(const StateReader& reader) {
+    std::set<size_t> in_pieces;
+    if (const auto found = reader.facts().find(kInPieces); found != reader.facts().end()) {
+      in_pieces = found->get<std::set<size_t>>();
+    }
+    const bool is_safe = reader.count(kSafeStem, kSafeExtension) > 0;
+    std::vector<std::string> saved;
+    while (true) {
+      const size_t number = saved.size();
+      const std::string safe = numbered_file(kSafeStem, number, kSafeExtension);
+      const std::string archive = numbered_file(kArchiveStem, number, kArchiveExtension);
+      if (in_pieces.contains(number)) {
+        saved.emplace_back();
+      } else if (reader.has(safe)) {
+        saved.push_back(safe);
+      } else if (!is_safe && reader.has(archive)) {
+        saved.push_back(archive);
+      } else {
+        return saved;
+      }
+    }
+  }
+
+  // What this rank needs of tensors that are in pieces, in the checkpoint or here.
+  void check_cut(const SavedTensors& saved, ModelState own, const std::string& absent_file,
+                 const std::string& name, StateReader& reader) {
+    auto source = std::make_unique<CutSource>(saved, own, absent_file);
+    const std::string misfits = source->problems();
+    files_.emplace_back(std::move(own.tensors), std::move(source), reader.where(name))
+        .check(name, misfits, reader);
+  }
+
   std::vector<std::shared_ptr<torch::nn::Module>> models_;
   bool all_are_here_;
   ModelTargets targets_;
@@ -161,8 +226,9 @@ class LoadedModels final : public StatePart {
 
 }  // namespace
 
-std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool safe_serialization) {
-  return std::make_unique<SavedModels>(std::move(models), safe_serialization);
+std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool safe_serialization,
+                                       int rank) {
+  return std::make_unique<SavedModels>(std::move(models), safe_serialization, rank);
 }
 
 std::unique_ptr<StatePart> load_models(std::vector<std::shared_ptr<torch::nn::Module>> models,

@@ -11,16 +11,18 @@
 #include "accelerate/grad_scaler.h"
 #include "accelerate/prepared_optimizer.h"
 #include "accelerate/schedulers.h"
+#include "checkpoint/model/model_state.h"
 #include "checkpoint/state/state_part.h"
 
 namespace accelerate::checkpoint {
 
-// model.safetensors or pytorch_model.bin, model_1..., with the names of Python's state_dict().
-std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool safe_serialization);
+// model.safetensors or pytorch_model.bin, model_1..., with the names of Python's state_dict(). Of
+// models in pieces each rank writes its own: see model_pieces.h.
+std::unique_ptr<StatePart> save_models(std::vector<ModelToSave> models, bool safe_serialization,
+                                       int rank);
 // What a model is loaded into.
 struct ModelTargets {
-  // By the names of get_state_dict().
-  std::function<ModelStateDict(const torch::nn::Module&)> tensors{};
+  std::function<ModelState(const torch::nn::Module&)> state{};
   // They were loaded.
   std::function<void(const torch::nn::Module&)> loaded{};
 };

@@ -17,9 +17,13 @@ constexpr std::string_view kSetAsideMark = ".old-";
 static_assert(kTemporaryMark.size() == kSetAsideMark.size());
 constexpr size_t kMarkDigits = 16;
 
+constexpr std::string_view kModelPieces = "model_pieces";
+constexpr std::string_view kPiecesExtension = ".safetensors";
+
 // Stem and extension; numbers follow the stem after a bar.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kStateFiles{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 11> kStateFiles{{
     {"model", ".safetensors"},
+    {kModelPieces, kPiecesExtension},
     {"pytorch_model", ".bin"},
     {"optimizer", ".bin"},
     {"optimizer_pieces", ".safetensors"},
@@ -61,6 +65,36 @@ bool is_state_file(std::string_view name) {
     const auto numbered = series_name(bare);
     return bare == stem || (numbered && numbered->series == stem);
   });
+}
+
+std::string model_pieces_file(int rank) {
+  return std::string(kModelPieces) + "_" + std::to_string(rank) + std::string(kPiecesExtension);
+}
+
+bool is_model_pieces_file(std::string_view name) {
+  if (!name.ends_with(kPiecesExtension)) return false;
+  name.remove_suffix(kPiecesExtension.size());
+  const auto numbered = series_name(name);
+  return numbered && numbered->series == kModelPieces;
+}
+
+std::string to_string(const ModelPieceName& piece) {
+  return std::to_string(piece.model) + "." + std::to_string(piece.box) + "." + piece.tensor;
+}
+
+std::optional<ModelPieceName> model_piece_name(std::string_view name) {
+  const auto take_number = [&](size_t& number) {
+    const size_t dot = name.find('.');
+    if (dot == name.npos) return false;
+    const auto [rest, error] = std::from_chars(name.data(), name.data() + dot, number);
+    if (error != std::errc() || rest != name.data() + dot) return false;
+    name.remove_prefix(dot + 1);
+    return true;
+  };
+  ModelPieceName parsed;
+  if (!take_number(parsed.model) || !take_number(parsed.box)) return std::nullopt;
+  parsed.tensor = name;
+  return parsed;
 }
 
 std::optional<HiddenName> hidden_name(std::string_view name) {

@@ -7,6 +7,7 @@
 //   .checkpoint.lock, .best.lock     held by the job that writes the series, or that checkpoint
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -34,6 +35,18 @@ std::optional<SeriesName> series_name(std::string_view name);
 // Whether save_state() gives a file that name, the manifest included: model.safetensors,
 // optimizer_1.bin, random_states_0.pkl and so on. Hooks of users write files of other names.
 bool is_state_file(std::string_view name);
+
+// What a rank holds of models that are in pieces.
+std::string model_pieces_file(int rank);
+bool is_model_pieces_file(std::string_view name);
+// In such a file "0.1.fc.weight" is box 1, of those that the rank has, of "fc.weight" of model 0.
+struct ModelPieceName {
+  size_t model = 0;
+  size_t box = 0;
+  std::string tensor{};
+};
+std::string to_string(const ModelPieceName& piece);
+std::optional<ModelPieceName> model_piece_name(std::string_view name);
 
 // A hidden name beside a checkpoint.
 enum class HiddenKind { kTemporary, kSetAside };

@@ -1,6 +1,7 @@
 #include "files/merge/merge_source.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "base/message_text.h"
 #include "files/durable/system_calls.h"
 #include "files/manifest/checkpoint_directory.h"
+#include "files/manifest/checkpoint_names.h"
 #include "files/manifest/manifest_file.h"
 #include "files/manifest/verification.h"
 #include "files/merge/tensor_pieces.h"
@@ -120,6 +122,13 @@ class MergeSource::Reader {
         model.files.push_back(file);
       }
     }
+    if (model.files.empty() && state.find("pytorch_model.bin") == nullptr) {
+      for (const FileRecord& file : state.manifest().files) {
+        if (is_model_pieces_file(file.name)) model.files.push_back(file);
+      }
+      are_pieces_ = !model.files.empty();
+      if (are_pieces_) require_pieces_of_all_ranks(state);
+    }
     if (model.files.empty()) {
       if (state.find("pytorch_model.bin") != nullptr) refuse_archive(folder);
       refuse_source(folder, "the state holds no model.safetensors", "name the folder of a model");
@@ -131,6 +140,7 @@ class MergeSource::Reader {
     }
     for (const FileRecord& file : model.files) {
       for (const PartRecord& part : file.parts) {
+        if (are_pieces_ && !piece_of_first_model(part.name)) continue;
         if (part.shard) shards_.emplace(std::pair(headers_.size(), part.name), *part.shard);
       }
       add_file(state.file(file.name));
@@ -138,11 +148,22 @@ class MergeSource::Reader {
     add_tensors();
   }
 
+  // Nodes that save for themselves have those of their own ranks alone.
+  void require_pieces_of_all_ranks(const CheckpointDirectory& state) const {
+    for (int rank = 0; rank < state.manifest().world_size; ++rank) {
+      const std::string name = model_pieces_file(rank);
+      if (state.find(name) != nullptr) continue;
+      refuse_source(state.path(), "the model is in pieces, and " + name + " is not here",
+                    "load_state() it with all its nodes, and save_model()");
+    }
+  }
+
   void add_file(const fs::path& path) {
     if (!path.string().ends_with(kSafetensorsSuffix)) refuse_archive(path);
     const auto mapped = map_checkpoint_file(path, "the safetensors file");
     headers_.push_back(parse_safetensors_header(mapped->bytes(), path.string()));
     aliases_.push_back(aliases_of(headers_.back()));
+    if (are_pieces_) name_aliases(aliases_.back());
     source_.mappings_.push_back(mapped);
     source_.paths_.push_back(path);
   }
@@ -151,9 +172,13 @@ class MergeSource::Reader {
     check_placed();
     for (size_t file = 0; file < headers_.size(); ++file) {
       for (const SafetensorsEntry& entry : headers_[file].entries) {
+        if (are_pieces_) {
+          if (const auto tensor = piece_of_first_model(entry.name)) add_entry(entry, *tensor, file);
+          continue;
+        }
         const auto placed = placed_.find(entry.name);
         // Another file has the one that counts.
-        if (placed == placed_.end() || placed->second == file) add_entry(entry, file);
+        if (placed == placed_.end() || placed->second == file) add_entry(entry, entry.name, file);
       }
     }
   }
@@ -168,13 +193,31 @@ class MergeSource::Reader {
     }
   }
 
-  void add_entry(const SafetensorsEntry& entry, size_t file) {
+  // The tensor of model 0 that a piece of that name belongs to.
+  static std::optional<std::string> piece_of_first_model(std::string_view piece) {
+    auto parsed = model_piece_name(piece);
+    if (!parsed || parsed->model != 0) return std::nullopt;
+    return std::move(parsed->tensor);
+  }
+
+  // From names of pieces to those of tensors.
+  static void name_aliases(std::map<std::string, std::string>& aliases) {
+    std::map<std::string, std::string> of_tensors;
+    for (const auto& [alias, name] : aliases) {
+      auto other = piece_of_first_model(alias);
+      auto first = piece_of_first_model(name);
+      if (other && first) of_tensors.emplace(std::move(*other), std::move(*first));
+    }
+    aliases = std::move(of_tensors);
+  }
+
+  void add_entry(const SafetensorsEntry& entry, const std::string& name, size_t file) {
     const fs::path& path = source_.mappings_[file]->path();
     TensorPiece piece{.file = file,
                       .offset = headers_[file].data_begin + entry.begin,
                       .shape = entry.shape,
                       .start = std::vector<uint64_t>(entry.shape.size())};
-    MergeTensor tensor{.name = entry.name, .dtype = entry.dtype, .shape = entry.shape};
+    MergeTensor tensor{.name = name, .dtype = entry.dtype, .shape = entry.shape};
     const auto shard = shards_.find(std::pair(file, entry.name));
     if (shard != shards_.end()) {
       tensor.shape = sizes_of(shard->second.global_shape);
@@ -184,7 +227,7 @@ class MergeSource::Reader {
                       "use another checkpoint");
       }
     }
-    const auto [place, is_new] = positions_.emplace(entry.name, source_.tensors_.size());
+    const auto [place, is_new] = positions_.emplace(name, source_.tensors_.size());
     if (is_new) source_.tensors_.push_back(tensor);
     MergeTensor& whole = source_.tensors_[place->second];
     if (!is_new && shard == shards_.end()) {
@@ -192,10 +235,14 @@ class MergeSource::Reader {
                     "remove one of them from the index");
     }
     if (whole.dtype != tensor.dtype || whole.shape != tensor.shape) {
-      refuse_source(path,
-                    "the pieces of tensor " + in_quotes(entry.name) + " are of different tensors",
+      refuse_source(path, "the pieces of tensor " + in_quotes(name) + " are of different tensors",
                     "use another checkpoint");
     }
+    // Several ranks may keep the same.
+    const auto is_same = [&](const TensorPiece& other) {
+      return other.start == piece.start && other.shape == piece.shape;
+    };
+    if (are_pieces_ && std::any_of(whole.pieces.begin(), whole.pieces.end(), is_same)) return;
     whole.pieces.push_back(std::move(piece));
   }
 
@@ -212,7 +259,7 @@ class MergeSource::Reader {
         if (!positions_.contains(alias)) source_.aliases_.emplace(alias, name);
       }
       for (const auto& [key, value] : headers_[file].metadata) {
-        if (aliases_[file].contains(key)) continue;
+        if (aliases_[file].contains(key) || (are_pieces_ && model_piece_name(key))) continue;
         const auto [other, is_new] = source_.metadata_.emplace(key, value);
         if (!is_new && other->second != value) differing_.insert(key);
       }
@@ -229,6 +276,7 @@ class MergeSource::Reader {
   std::map<std::pair<size_t, std::string>, ShardRecord> shards_;
   std::map<std::string, size_t> positions_;  // in tensors_
   std::set<std::string> differing_;
+  bool are_pieces_ = false;  // the files hold pieces of models by rank
 };
 
 MergeSource::MergeSource(const fs::path& source, Links links) { Reader(*this, links).read(source); }

@@ -113,8 +113,10 @@ void FlatModel::release() {
 }
 
 at::Tensor FlatModel::master_of(const at::Tensor& tensor) const {
-  const auto index = unit_->find(tensor);
-  return index ? unit_->master(*index) : tensor;
+  const auto index = unit_->is_released() ? std::nullopt : unit_->find(tensor);
+  if (!index) return tensor;
+  unit_->refresh("the exact value of a parameter");
+  return unit_->master(*index);
 }
 
 void FlatModel::masters_changed() { unit_->masters_to_values(); }

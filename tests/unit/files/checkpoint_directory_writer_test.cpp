@@ -263,12 +263,31 @@ TEST(CheckpointNamesTest, FilesOfAStateAreKnownByTheirNames) {
   for (const char* name :
        {"manifest.json", "model.safetensors", "model_1.safetensors", "pytorch_model.bin",
         "optimizer_12.bin", "scheduler.bin", "sampler.bin", "scaler.pt", "custom_checkpoint_0.pkl",
-        "random_states_0.pkl", "rank_state_3.bin", "optimizer_pieces_1.safetensors"}) {
+        "random_states_0.pkl", "rank_state_3.bin", "optimizer_pieces_1.safetensors",
+        "model_pieces_1.safetensors"}) {
     EXPECT_TRUE(is_state_file(name)) << name;
   }
   for (const char* name : {"model.bin", "model_01.safetensors", "my_model.safetensors",
                            "optimizer.bin.bak", "notes.txt", "manifest.json~", ".safetensors"}) {
     EXPECT_FALSE(is_state_file(name)) << name;
+  }
+}
+
+TEST(CheckpointNamesTest, PiecesOfModelsAreNamedByModelBoxAndTensor) {
+  EXPECT_EQ(model_pieces_file(3), "model_pieces_3.safetensors");
+  EXPECT_TRUE(is_model_pieces_file("model_pieces_12.safetensors"));
+  for (const char* other : {"model_pieces.safetensors", "model_pieces_01.safetensors",
+                            "model_pieces_1.bin", "model_1.safetensors"}) {
+    EXPECT_FALSE(is_model_pieces_file(other)) << other;
+  }
+  EXPECT_EQ(to_string({.model = 1, .box = 2, .tensor = "0.weight"}), "1.2.0.weight");
+  const auto piece = model_piece_name("1.2.0.weight/1");
+  ASSERT_TRUE(piece);
+  EXPECT_EQ(piece->model, 1);
+  EXPECT_EQ(piece->box, 2);
+  EXPECT_EQ(piece->tensor, "0.weight/1");
+  for (const char* other : {"weight", "1.weight", "a.0.weight", "0.-1.weight", "1.2", ""}) {
+    EXPECT_FALSE(model_piece_name(other)) << other;
   }
 }
 
