@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "checkpoint/model/model_state.h"
 #include "checkpoint/name_list.h"
 #include "checkpoint/state/rank_state.h"
 #include "checkpoint/state/rng_part.h"
@@ -170,7 +171,8 @@ class WindowPart final : public checkpoint::StatePart {
   }
 
   void read_rank_state(StateReader& reader) {
-    if (reader.saved_world_size() != world_size_) return read_all_ranks(reader);
+    is_of_as_many_ranks_ = reader.saved_world_size() == world_size_;
+    if (!is_of_as_many_ranks_) return read_all_ranks(reader);
     if (reader.has(rank_file(rank_))) {
       own_ = read_file(reader, rank_);
     }
@@ -241,21 +243,27 @@ class WindowPart final : public checkpoint::StatePart {
   // Before anything is made of them: a tensor of a file may be described larger than any memory.
   void check_tensors(const RankState& state, const std::string& where) const {
     std::vector<std::string> wrong;
-    const auto compare = [&](const Tensors& saved, const auto& own, const char* kind) {
+    const auto compare = [&](const Tensors& saved, const auto& own, const ModelLayout& layout,
+                             const char* kind) {
       for (const auto& [name, tensor] : saved) {
         const at::Tensor* target = own.find(name);
-        if (target == nullptr || target->sizes() != tensor.sizes()) {
-          wrong.push_back(kind + name);
-        }
+        const auto piece = layout.find(name);
+        const bool is_whole_of_piece =
+            piece != layout.end() && tensor.sizes() == at::IntArrayRef(piece->second.shape);
+        // Pieces of other ranks are not of the same elements.
+        const bool is_as_here = (piece == layout.end() || is_of_as_many_ranks_) &&
+                                target != nullptr && target->sizes() == tensor.sizes();
+        if (!is_whole_of_piece && !is_as_here) wrong.push_back(kind + name);
       }
     };
     for (size_t i = 0; i < training_.models.size(); ++i) {
-      const torch::nn::Module& module = *training_.models[i].module;
+      const auto& [module, strategy] = training_.models[i];
       if (i < state.gradients.size()) {
-        compare(state.gradients[i], module.named_parameters(), "the gradient of ");
+        compare(state.gradients[i], module->named_parameters(),
+                checkpoint::model_state(*module, *strategy).layout, "the gradient of ");
       }
       if (i < state.buffers.size()) {
-        compare(state.buffers[i], module.named_buffers(), "the buffer ");
+        compare(state.buffers[i], module->named_buffers(), {}, "the buffer ");
       }
     }
     if (wrong.empty()) return;
@@ -302,6 +310,7 @@ class WindowPart final : public checkpoint::StatePart {
   int world_size_;
   bool with_gradients_ = false;
   bool with_buffers_ = false;
+  bool is_of_as_many_ranks_ = true;  // what is loaded
   detail::AccumulationWindow::State loaded_;
   RankState own_;
   double weight_unit_ = 0;  // the same on all ranks

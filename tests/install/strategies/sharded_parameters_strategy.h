@@ -47,7 +47,7 @@ class ShardedModel final : public accelerate::ModelStrategy {
     for (auto& item : module.named_parameters()) {
       at::Tensor& parameter = item.value();
       if (find(parameter) != nullptr) continue;  // under another name
-      ranks_->broadcast(parameter);  // all ranks begin with the values of rank 0
+      ranks_->broadcast(parameter);              // all ranks begin with the values of rank 0
       ShardedParameter sharded{
           .name = item.key(), .parameter = parameter, .shape = parameter.sizes().vec()};
       sharded.begin = parameter.numel() * ranks_->rank() / ranks_->world_size();
@@ -92,7 +92,11 @@ class ShardedModel final : public accelerate::ModelStrategy {
     const ShardedParameter* sharded = find(tensor);
     return sharded != nullptr ? sharded->own : tensor;
   }
-  void masters_changed() override { give_up(); }
+  // By load_state(), which gives gradients of an open window back as whole ones.
+  void masters_changed() override {
+    give_up();
+    for (ShardedParameter& sharded : parameters_) sharded.has_own_gradient = false;
+  }
 
   accelerate::ModelLayout layout() const override {
     accelerate::ModelLayout layout;

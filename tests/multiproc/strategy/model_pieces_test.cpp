@@ -181,6 +181,28 @@ TEST_F(ModelPieces, ComeBackToTheBitOnAsManyRanks) {
   });
 }
 
+TEST_F(ModelPieces, InAnOpenWindowAreResumedOnAnyNumberOfRanks) {
+  const auto in_windows = [](AcceleratorOptions options) {
+    options.gradient_accumulation.steps = 2;
+    return options;
+  };
+  run(2, [&](const Rank&) {
+    PieceLoop own(in_windows(sharded()));
+    own.train(0, 3).accelerator.save_state(folder / "window");
+  });
+  for (const int ranks : {1, 2, 3}) {
+    run(ranks, [&](const Rank& rank) {
+      PieceLoop expected(in_windows(on_cpu()));
+      expected.train(0, 6);
+      PieceLoop own(in_windows(sharded()));
+      own.train(0, 2).accelerator.load_state(folder / "window");
+      own.train(3, 6);
+      const std::vector<double> values = own.values();
+      if (rank.rank == 0) EXPECT_TRUE(near(values, expected.values()));
+    });
+  }
+}
+
 TEST_F(ModelPieces, AreOneModelWhenItIsSaved) {
   run(2, [&](const Rank& rank) {
     PieceLoop own(sharded());
