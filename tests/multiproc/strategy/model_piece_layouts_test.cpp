@@ -1,4 +1,6 @@
 // What strategies say of the parts of a model that ranks keep, and what is wrong with it.
+#include <fstream>
+
 #include "multiproc/strategy/piece_training.h"
 
 namespace accelerate::test {
