@@ -15,7 +15,8 @@ LIST = Path(__file__).with_name("names_without_a_test.txt")
 
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 DETAIL = re.compile(r"\bnamespace detail\s*\{")
-PRIVATE = re.compile(r"\b(?:private|protected):.*?(?=\n\};|\n  \};|\bpublic:)", re.S)
+# Up to the end of its class, by indentation: what is private may hold classes of its own.
+PRIVATE = re.compile(r"^( +)(?:private|protected):.*?(?=^\1public:|^(?!\1)\s*\};)", re.S | re.M)
 ENUMERATOR = re.compile(r"\b(k[A-Z]\w*)\b\s*[,}=]")
 # "type name;", "type name = value;", "type name{};" at the beginning of a line.
 MEMBER = re.compile(r"^(?! *(?:using|return|friend|namespace|class|struct|enum)\b)[\w:<>,&*\[\] ]+[ &*>]([a-z]\w*)"
@@ -72,6 +73,10 @@ class PublicNames(unittest.TestCase):
           std::vector<int> values() const;
           void set(int value);
          private:
+          struct Inner {
+            int inside;
+          };
+          void hidden_too();
           int hidden;
         };
         namespace detail { void inner(); }

@@ -152,5 +152,15 @@ TEST_F(ModelPieceLayouts, OfARankThatCannotWriteDoNotKeepTheOthersWaiting) {
   });
 }
 
+TEST_F(ModelPieceLayouts, AreSomethingThatNeedsWholeTensorsRefuses) {
+  run(1, [](const Rank&) {
+    TellingModel whole(torch::ones({2}), {}, torch::ones({2}));
+    EXPECT_NO_THROW(whole.require_whole("here"));
+    TellingModel pieces(torch::ones({2}), row_of_weight(0), torch::ones({2}));
+    EXPECT_THAT(usage_error([&] { pieces.require_whole("here"); }),
+                AllOf(HasSubstr("this rank holds a piece of 'weight'"), HasSubstr("here")));
+  });
+}
+
 }  // namespace
 }  // namespace accelerate::test

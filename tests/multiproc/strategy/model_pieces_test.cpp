@@ -136,7 +136,8 @@ TEST_F(ModelPieces, AreOneModelWhenItIsSaved) {
         const ModelStateDict state = own.accelerator.get_state_dict(*own.model);
         EXPECT_EQ(state.size(), rank.rank == 0 ? 7 : 0);
         for (const auto& item : state) {
-          EXPECT_TRUE(item.value().equal(get_state_dict(*loaded)[item.key()].cpu())) << item.key();
+          EXPECT_TRUE(item.value().cpu().equal(get_state_dict(*loaded)[item.key()].cpu()))
+              << item.key();
         }
         if (rank.rank == 0) {
           EXPECT_TRUE(state["second.bias"].is_same(state["same_bias"]));
@@ -158,7 +159,7 @@ TEST_F(ModelPieces, OfASavedStateAreMerged) {
     EXPECT_EQ(report.tensors, 6);
     const ModelStateDict merged = load_state_dict(folder / "merged");
     EXPECT_EQ(merged.size(), state.size());
-    for (const auto& item : state) EXPECT_TRUE(item.value().equal(merged[item.key()]));
+    for (const auto& item : state) EXPECT_TRUE(item.value().cpu().equal(merged[item.key()]));
     EXPECT_THAT(
         [&] {
           try {
@@ -308,8 +309,8 @@ TEST_F(ModelPieces, AFlatModelIsSavedWithTheValuesOfItsMasters) {
       const ModelStateDict in_state = load_state_dict(folder / "flat_state");
       for (const auto& item : state) {
         EXPECT_EQ(item.value().scalar_type(), at::kFloat) << item.key();
-        EXPECT_TRUE(saved[item.key()].equal(item.value())) << item.key();
-        EXPECT_TRUE(in_state[item.key()].equal(item.value())) << item.key();
+        EXPECT_TRUE(saved[item.key()].equal(item.value().cpu())) << item.key();
+        EXPECT_TRUE(in_state[item.key()].equal(item.value().cpu())) << item.key();
       }
     });
   }

@@ -252,7 +252,6 @@ TEST_F(TrainingEvents, LoadingABatchIsOnTheBoardUntilItIsThere) {
   run(1, [](const Rank&) {
     Accelerator accelerator(cpu_options());
     const auto events = comm::events_of(accelerator.communicator());
-    EventStream::Reader reader(events);
     const auto is_loading = [&] {
       return std::ranges::any_of(events->board(), [](const Event& event) {
         return event.kind == EventKind::kSpanBegin && event.text() == "loader: next batch";
@@ -262,6 +261,7 @@ TEST_F(TrainingEvents, LoadingABatchIsOnTheBoardUntilItIsThere) {
     const auto loader = accelerator.prepare(
         data_loader(HeldSamples{[&] { seen = is_loading(); }}, {.batch_size = 1}));
     seen = false;  // prepare() has read samples too
+    EventStream::Reader reader(events);
     for (const auto& batch : loader) {
       EXPECT_EQ(batch.data.size(0), 1);
       EXPECT_FALSE(is_loading());

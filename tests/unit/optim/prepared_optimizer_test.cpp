@@ -183,6 +183,28 @@ TEST(PreparedOptimizer, IsKnownByTheUsersParametersWhateverItsStrategyTrains) {
   EXPECT_FALSE(parameter.grad().defined());
 }
 
+// Where losses are scaled, the host divides the gradients that the user's parameters have before a
+// strategy makes others of them.
+TEST(PreparedOptimizer, TheHostIsToldOfAScaledUpdateBeforeTheStrategyLooksAtGradients) {
+  struct HalvingHost final : OptimizerHost {
+    bool scales_losses() const override { return scales; }
+    void before_update(torch::optim::Optimizer&) override { parameter.mutable_grad() /= 2; }
+    at::Tensor parameter = torch::ones({2}).requires_grad_();
+    bool scales = true;
+  };
+  const auto host = std::make_shared<HalvingHost>();
+  const at::Tensor parameter = host->parameter;
+  const auto sgd = std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{parameter}, 0.25);
+  PreparedOptimizer optimizer(sgd, std::make_unique<InItsPlace>(*sgd), host);
+  parameter.mutable_grad() = torch::ones({2});
+  optimizer.step();  // 1 - 0.25 * (1 / 2 * 2)
+  EXPECT_EQ(parameter[0].item<double>(), 0.75);
+  host->scales = false;
+  parameter.mutable_grad() = torch::ones({2});
+  optimizer.step();
+  EXPECT_EQ(parameter[0].item<double>(), 0.25);
+}
+
 // Layer by layer with a rate of its own: as many groups as layers.
 TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
   std::vector<torch::optim::OptimizerParamGroup> groups;
