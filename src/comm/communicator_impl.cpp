@@ -12,6 +12,7 @@
 #include "accelerate/process_state.h"
 #include "base/environment.h"
 #include "comm/alarmed_store.h"
+#include "comm/last_meeting.h"
 #include "comm/rendezvous.h"
 #include "comm/timeouts.h"
 
@@ -112,10 +113,15 @@ void Communicator::Impl::open(const c10::intrusive_ptr<c10d::Store>& store) {
 void Communicator::Impl::finish_device_exchanges() {
   constexpr std::chrono::seconds kSlack{5};  // for the peer watch, when the time is over
   constexpr std::chrono::seconds kMoment{1};
+  constexpr std::chrono::seconds kMeetingLimit{2};
   if (!device_watch_) return;
   const bool in_peace = failure_.empty() && std::uncaught_exceptions() <= exceptions_at_begin_;
-  device_watch_->finish(in_peace ? *job_->options.timeout + kSlack : kMoment);
+  const bool is_done = device_watch_->finish(in_peace ? *job_->options.timeout + kSlack : kMoment);
+  const bool was_used = device_watch_->was_used();
   device_watch_.reset();
+  if (in_peace && is_done && was_used) {
+    comm::meet_before_leaving(job_->store, entry_->name, world_size(), job_->alarm, kMeetingLimit);
+  }
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key) {

@@ -27,7 +27,8 @@ DeviceWatch::DeviceWatch(std::shared_ptr<device::ExchangeControl> control,
     : control_(std::move(control)),
       alarm_(std::move(alarm)),
       log_(std::move(log)),
-      on_trouble_(std::move(on_trouble)) {
+      on_trouble_(std::move(on_trouble)),
+      begun_at_first_(control_->progress().begun) {
   registration_ =
       alarm_->listen([control = control_](const std::exception_ptr&) { control->abort(); });
   thread_ = std::thread([this] { run(); });
@@ -43,13 +44,22 @@ DeviceWatch::~DeviceWatch() {
   log_->set_on_device(0);
 }
 
-void DeviceWatch::finish(std::chrono::milliseconds limit) noexcept {
+bool DeviceWatch::finish(std::chrono::milliseconds limit) noexcept {
   constexpr std::chrono::milliseconds kPause{2};
   const auto give_up = SteadyClock::now() + limit;
-  while (!control_->progress().is_idle() && !has_rung(*alarm_)) {
-    if (SteadyClock::now() >= give_up) return control_->abort();
+  while (!has_rung(*alarm_)) {
+    if (control_->progress().is_idle()) return true;
+    if (SteadyClock::now() >= give_up) {
+      control_->abort();
+      return false;
+    }
     std::this_thread::sleep_for(kPause);
   }
+  return false;
+}
+
+bool DeviceWatch::was_used() const noexcept {
+  return control_->progress().begun != begun_at_first_;
 }
 
 void DeviceWatch::run() {

@@ -37,8 +37,11 @@ class DeviceWatch {
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
   // Waits until all exchanges have ended on the device, the alarm has rung or `limit` has passed,
-  // and aborts those that are still under way then. Any thread; does not throw.
-  void finish(std::chrono::milliseconds limit) noexcept;
+  // and aborts those that are still under way when it has. Returns whether all is well. Any thread;
+  // does not throw.
+  bool finish(std::chrono::milliseconds limit) noexcept;
+  // Whether there was any exchange.
+  bool was_used() const noexcept;
 
  private:
   void run();
@@ -48,6 +51,7 @@ class DeviceWatch {
   const std::shared_ptr<Alarm> alarm_;
   const std::shared_ptr<CollectiveLog> log_;
   const OnTrouble on_trouble_;
+  const int64_t begun_at_first_;  // exchanges
   // The thread's own:
   bool was_idle_ = true;
   int64_t ended_ = 0;   // exchanges, as of the last look

@@ -25,11 +25,13 @@ using test::kUnreachedTimeout;
 using test::Rank;
 using test::RankOptions;
 using test::Ranks;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
 // What no rank may print, however it ends.
 constexpr const char* kLeftOpen = "destroy_process_group() was not called";
+constexpr const char* kLeftConnected = "NCCL communicator hasn't been destroyed";
 
 RankOptions sharing(test::Environment more = {}) {
   more.emplace_back("ACCELERATE_SHARE_GPUS", "true");
@@ -89,8 +91,8 @@ struct Nccl : Ranks {
     spawn(world_size, body, options);
     for (int rank = 0; rank < world_size; ++rank) {
       EXPECT_EQ(exit_code_of(rank), test::kExitPassed) << error_of(rank) << output_of(rank);
-      EXPECT_THAT(output_of(rank), Not(HasSubstr(kLeftOpen)));
-      EXPECT_THAT(output_of(rank), Not(HasSubstr("terminate called")));
+      EXPECT_THAT(output_of(rank), AllOf(Not(HasSubstr(kLeftOpen)), Not(HasSubstr(kLeftConnected)),
+                                         Not(HasSubstr("terminate called"))));
     }
   }
 };
@@ -188,8 +190,28 @@ TEST_F(Nccl, ExitFromTheMiddleOfAProgramLeavesNothingOpen) {
       sharing());
   for (const int rank : {0, 1}) {
     EXPECT_EQ(exit_code_of(rank), 23) << output_of(rank);
-    EXPECT_THAT(output_of(rank), Not(HasSubstr(kLeftOpen)));
+    EXPECT_THAT(output_of(rank), AllOf(Not(HasSubstr(kLeftOpen)), Not(HasSubstr(kLeftConnected))));
   }
+}
+
+TEST_F(Nccl, WorkersOfANotebookEndInOrderToo) {
+  SKIP_WITHOUT_GPU();
+  RankOptions options = sharing();
+  options.launched = false;
+  end_well(
+      1,
+      [](const Rank&) {
+        const auto sums = notebook_launcher(
+            [] {
+              Accelerator accelerator({.process_group = kPatient});
+              return accelerator.reduce(torch::ones({8}, accelerator.device()))
+                  .sum()
+                  .item<double>();
+            },
+            {.num_processes = 2});
+        EXPECT_EQ(sums, (std::vector<double>{16, 16}));
+      },
+      options);
 }
 
 TEST_F(Nccl, FiftyAcceleratorsInOneProcessLeaveNoThreadsAndNoConnectionsBehind) {
@@ -272,7 +294,7 @@ TEST_F(Nccl, ALostRankWakesAHostThatIsStepsAheadAndEveryLaterCallThrows) {
   kill_rank(1, SIGKILL);
   for (const int rank : {0, 2}) {
     EXPECT_EQ(exit_code_of(rank), test::kExitPassed) << output_of(rank);
-    EXPECT_THAT(output_of(rank), Not(HasSubstr(kLeftOpen)));
+    EXPECT_THAT(output_of(rank), AllOf(Not(HasSubstr(kLeftOpen)), Not(HasSubstr(kLeftConnected))));
   }
 }
 

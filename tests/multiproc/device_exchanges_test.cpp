@@ -118,7 +118,7 @@ struct DeviceExchanges : Ranks {};
 TEST_F(DeviceExchanges, AGroupWaitsAtItsEndForWhatTheDeviceStillWorksOn) {
   run(2, [](const Rank&) {
     QueueGroup group;
-    group.queue->begun = 3;
+    group.queue->begun = 3;  // not one of them has ended
     std::atomic<bool> has_ended = false;
     std::thread device([&] {
       for (int i = 0; i < 3; ++i) {
@@ -133,6 +133,34 @@ TEST_F(DeviceExchanges, AGroupWaitsAtItsEndForWhatTheDeviceStillWorksOn) {
     EXPECT_FALSE(group.queue->aborted);
     EXPECT_TRUE(group.queue->closed);
     device.join();
+  });
+}
+
+TEST_F(DeviceExchanges, ARankThatIsDoneWaitsForTheOthersToComeToTheirEnd) {
+  run(2, [](const Rank& rank) {
+    constexpr milliseconds kBehind{600};
+    QueueGroup group;
+    group.queue->begun = group.queue->ended = 1;
+    group.comm->barrier();
+    const auto before = std::chrono::steady_clock::now();
+    if (rank.rank == 0) std::this_thread::sleep_for(kBehind);
+    group.comm.reset();
+    EXPECT_GE(std::chrono::steady_clock::now() - before, kBehind);
+  });
+}
+
+TEST_F(DeviceExchanges, ButNotForOneThatDoesNotCome) {
+  run(3, [](const Rank& rank) {
+    QueueGroup group;
+    group.queue->begun = group.queue->ended = 1;
+    group.comm->barrier();
+    if (rank.rank == 1) {
+      rank.wait_for(0, 1);
+      rank.wait_for(2, 1);
+    }
+    group.comm.reset();
+    EXPECT_FALSE(group.queue->aborted);
+    rank.reach(1);
   });
 }
 
