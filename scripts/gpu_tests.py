@@ -11,10 +11,10 @@ goes on where it stopped when it is called again: results.json in the folder hol
 in $OUT with the output of what failed, where that is set. table prints the page from the results.
 
 A program runs in one of these ways:
-  own     as it is: it asks for the GPU itself
-  gloo    with ACCELERATE_TEST_DEVICE=cuda: its ranks exchange tensors through the memory of the host
-  nccl    with ACCELERATE_TEST_DEVICE=nccl: its ranks share the GPU over NCCL
-  launch  by accelerate launch --share_gpus --num_processes 2
+  own      as it is: it asks for the GPU itself
+  gloo     with ACCELERATE_TEST_DEVICE=cuda: its ranks exchange tensors through the memory of the host
+  nccl     with ACCELERATE_TEST_DEVICE=nccl: its ranks share the GPU over NCCL
+  example  by the check of that example, on one process and on two that share the GPU over NCCL
 """
 
 import argparse
@@ -36,7 +36,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("libaccelerate.so.0", "libaccelerate_transformers.so.0", "libaccelerate_cuda.so")
 LAUNCHER = "accelerate"
-WAYS = ("own", "gloo", "nccl", "launch")
+WAYS = ("own", "gloo", "nccl", "example")
 ALL_SKIPPED = 77
 LONGEST_PROGRAM_S = 400
 
@@ -47,11 +47,12 @@ OF_RANKS = (
     "loader_ranks_test", "operations_test", "process_control_test", "rank_helpers_test", "resume_test",
     "state_recovery_test", "state_test", "strategy_test", "training_test",
 )  # fmt: skip
-EXAMPLES = (
-    "actor_critic", "automatic_gradient_accumulation", "cross_validation", "ddp_comm_hook", "early_stopping", "gan",
-    "gradient_accumulation", "local_sgd", "memory_safe_batch_size", "multi_process_metrics", "schedule",
+BY_FEATURE = (
+    "actor_critic", "automatic_gradient_accumulation", "checkpointing", "cross_validation", "ddp_comm_hook", "early_stopping",
+    "gan", "gradient_accumulation", "local_sgd", "memory_safe_batch_size", "multi_process_metrics", "preemption", "schedule",
     "token_weighted_accumulation",
 )  # fmt: skip
+EXAMPLES = (*("by_feature_" + name for name in BY_FEATURE), "data_resume", "data_streaming", "data_tokens", "train_gpt2")
 
 # What no program may say, however well its tests went: the first two are libtorch's words for what was left open.
 FORBIDDEN = (
@@ -65,7 +66,7 @@ def default_programs():
     jobs = [(name, "own") for name in OWN]
     jobs += [(name, "gloo") for name in ALONE_ON_GPU + OF_RANKS]
     jobs += [(name, "nccl") for name in OF_RANKS]
-    jobs += [("by_feature_" + name, "launch") for name in EXAMPLES]
+    jobs += [(name, "example") for name in EXAMPLES]
     return jobs
 
 
@@ -184,16 +185,27 @@ def environment_of(way, scratch):
     environment["ACCELERATE_TEST_DEADLINE"] = "2"
     if way == "gloo":
         environment["ACCELERATE_TEST_DEVICE"] = "cuda"
-    if way == "nccl":
+    if way in ("nccl", "example"):
         environment["ACCELERATE_TEST_DEVICE"] = "nccl"
     return environment
 
 
+def check_of_example(name):
+    """The script that runs an example and reads what it prints, and what it calls the example."""
+    if name == "train_gpt2":
+        return [ROOT / "examples/gpt2/check_example.py"]
+    folder = "data" if name.startswith("data_") else "by_feature"
+    short = name.removeprefix(folder + "_")
+    script = "check_checkpoints.py" if short in ("checkpointing", "preemption") else "check_examples.py"
+    return [ROOT / "examples" / folder / script, short]
+
+
 def command_of(name, way, scratch):
-    program = str(scratch / "bin" / name)
-    if way != "launch":
-        return [program]
-    return [str(scratch / "bin" / LAUNCHER), "launch", "--share_gpus", "--num_processes", "2", program]
+    program = scratch / "bin" / name
+    if way != "example":
+        return [str(program)]
+    words = [sys.executable, *check_of_example(name), "--accelerate", scratch / "bin" / LAUNCHER, "--example", program]
+    return [str(word) for word in words]
 
 
 def run_to_its_end(command, environment, limit):
@@ -228,7 +240,7 @@ def result_of(name, way, scratch, limit, out):
     status, output = run_to_its_end(command_of(name, way, scratch), environment_of(way, scratch), limit)
     passed, skipped, failed = counts_of(output)
     problems = [f"it said '{words}'" for words in FORBIDDEN if words in output]
-    if way == "launch":
+    if way == "example":
         passed = 1 if status == 0 and not problems else 0
     if status is None:
         problems.append(f"killed after {limit:.0f} s")
@@ -323,7 +335,7 @@ def table(args):
         ("own", "Programs that ask for the GPU themselves"),
         ("gloo", "Tensors on the GPU, ranks over Gloo"),
         ("nccl", "Ranks that share the GPU over NCCL"),
-        ("launch", "Examples on two ranks that share the GPU over NCCL"),
+        ("example", "Examples on one rank, and on two that share the GPU over NCCL"),
     ):
         of_way = [result for result in results if result["way"] == way]
         if not of_way:

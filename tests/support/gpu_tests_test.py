@@ -30,10 +30,12 @@ CRASHING = """#!/bin/sh
 echo "[ RUN      ] Ranks.Crashes"
 kill -ABRT $$
 """
-RUDE = """#!/bin/sh
-echo "[ RUN      ] Ranks.One"
-echo "[       OK ] Ranks.One (3 ms)"
-echo "WARNING: destroy_process_group() was not called before program exit"
+# What examples/by_feature/check_examples.py wants to read.
+EXAMPLE = """#!/bin/sh
+[ -z "$ACCELERATE_USE_CPU" ] && echo "stopped after 20 steps, all ranks alike: yes"
+"""
+RUDE_EXAMPLE = EXAMPLE + """
+echo "WARNING: destroy_process_group() was not called before program exit" >&2
 """
 HANGING = """#!/bin/sh
 echo "[ RUN      ] Ranks.Hangs"
@@ -98,16 +100,20 @@ class GpuTests(unittest.TestCase):
         self.assertEqual(self.results()["device_test", "nccl"]["failed"], [])
         self.assertEqual(self.results()["device_test", "gloo"]["failed"], ["Device.Is"])
 
-    def test_examples_are_launched_on_ranks_that_share_the_gpu(self):
-        self.add("toy", "#!/bin/sh\nexit 0\n")
-        self.add("rude_toy", RUDE)
-        self.pack("toy:launch", "rude_toy:launch")
-        self.call("run", expected=1)
-        self.assertEqual(self.results()["toy", "launch"]["passed"], 1)
-        self.assertEqual(self.results()["rude_toy", "launch"]["passed"], 0)
-        self.assertEqual(
-            self.results()["rude_toy", "launch"]["problems"], ["it said 'destroy_process_group() was not called'"]
-        )
+    def test_examples_are_checked_on_ranks_that_share_the_gpu_and_must_end_in_order(self):
+        self.add("by_feature_early_stopping", EXAMPLE)
+        self.pack("by_feature_early_stopping:example")
+        self.assertIn("1 passed", self.call("run"))
+        self.add("by_feature_early_stopping", RUDE_EXAMPLE)
+        self.pack("by_feature_early_stopping:example")
+        self.call("run", "--again", expected=1)
+        result = self.results()["by_feature_early_stopping", "example"]
+        self.assertEqual(result["passed"], 0)
+        self.assertEqual(result["problems"], ["it said 'destroy_process_group() was not called'"])
+        self.add("by_feature_early_stopping", "#!/bin/sh\necho nothing\n")
+        self.pack("by_feature_early_stopping:example")
+        self.call("run", "--again", expected=1)
+        self.assertEqual(self.results()["by_feature_early_stopping", "example"]["problems"], ["ended with status 1"])
 
     def test_goes_on_where_it_stopped(self):
         self.add("first_test", GREEN)
