@@ -2,7 +2,7 @@
 // reducer. To be started on two processes by `accelerate launch --cpu --num_processes 2`.
 #include <CLI/CLI.hpp>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "main.h"
 #include "paired_times.h"
 #include "reducer_loop.h"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the library with the checks of .clang-tidy.
 
-usage: run_tidy.py build-folder [--analyzer]
+usage: run_tidy.py build-folder [--analyzer] [--only path ...]
 
 Reads the sources of src as the build compiles them, in batches and with their precompiled headers. With --analyzer it runs
-clang's analyzer instead.
+clang's analyzer instead. With --only it reads no more than the batches of the sources that are named.
 """
 
 import argparse
@@ -48,6 +48,16 @@ def batches(build):
     return list(found.values())
 
 
+def batches_of(found, paths):
+    """Those of `found` that hold one of the sources `paths`."""
+    wanted = {path.resolve() for path in paths}
+    chosen = [unit for unit in found if wanted & set(compile_database.sources_of(Path(unit["file"])))]
+    missing = wanted.difference(*(compile_database.sources_of(Path(unit["file"])) for unit in chosen))
+    if missing:
+        sys.exit(f"the build compiles no {', '.join(map(str, sorted(missing)))}")
+    return chosen
+
+
 def for_analyzer(database, folder):
     """The same batches under names that the analyzer knows: it follows functions of the main file alone, unless that is called
     UnifiedSource; then those of the sources that it includes too."""
@@ -67,11 +77,14 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=Path)
     parser.add_argument("--analyzer", action="store_true")
+    parser.add_argument("--only", type=Path, nargs="+", metavar="path")
     arguments = parser.parse_args()
     tidy = find_tidy()
 
     build = arguments.build.resolve()
     found = batches(build)
+    if arguments.only:
+        found = batches_of(found, arguments.only)
     if not found:
         sys.exit("no source was found to check")
     folder = build / ("analyzer" if arguments.analyzer else "tidy")  # both may run at once

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <type_traits>
@@ -14,8 +15,8 @@ namespace accelerate {
 namespace {
 
 constexpr std::string_view kCut = "...";
-// Kind, length, group, thread; number; time: the words before the text.
-constexpr size_t kHeadWords = 3;
+// Kind, length, group, thread; number; time; exchange, operation: the words before the text.
+constexpr size_t kHeadWords = 4;
 
 void stamp(Event& event) noexcept {
   event.time_ns = std::chrono::steady_clock::now().time_since_epoch().count();
@@ -204,14 +205,19 @@ EventKind end_of(EventKind begin) {
 }  // namespace
 
 EventSpan::EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text)
-    : stream_(std::move(stream)), line_(stream_->open_line()), event_(begin, text) {
+    : stream_(std::move(stream)),
+      line_(stream_->open_line()),
+      exceptions_at_begin_(std::uncaught_exceptions()),
+      event_(begin, text) {
   stream_->show(line_, event_);
   stream_->emit(event_);
 }
 
 EventSpan::~EventSpan() {
   stream_->close_line(line_);
+  const bool failed = std::uncaught_exceptions() > exceptions_at_begin_;
   event_.kind = end_of(event_.kind);
+  event_.number = static_cast<int64_t>(failed ? EventOutcome::kFailed : EventOutcome::kWell);
   stream_->emit(event_);
 }
 

@@ -16,18 +16,21 @@ enum class EventKind : uint8_t {
   kStep = 1,         // a step of an optimizer is done; number: which
   kSpanBegin,        // something that the user called
   kSpanEnd,          //
-  kWaitBegin,        // an exchange with other ranks is under way; number: of its collective
+  kWaitBegin,        // this rank waits for others; number: of the collective, 0 outside of them
   kWaitEnd,          //
   kCollectiveBegin,  // number: which of its group
   kCollectiveEnd,    //
   kCheckpointBegin,  // text: what is saved or loaded
-  kCheckpointEnd,    //
+  kCheckpointEnd,    // with an outcome
   kGroupOpened,      // text: the name of the group, the same on all its ranks; numbers are not
 };
 
+// How something ended. By an exception: it failed.
+enum class EventOutcome : int64_t { kWell = 0, kFailed = 1 };
+
 // One thing that happened. Holds no pointers, so that it can be copied word by word.
 struct Event {
-  static constexpr size_t kMostText = 232;
+  static constexpr size_t kMostText = 224;
 
   EventKind kind = EventKind::kStep;
   uint8_t length = 0;   // of the text
@@ -35,6 +38,10 @@ struct Event {
   uint32_t thread = 0;  // tells threads apart; set when it is emitted or shown
   int64_t number = 0;
   int64_t time_ns = 0;  // of std::chrono::steady_clock; set when it is emitted or shown
+  // Of a wait for an exchange of data: which of its group, the same on all ranks; 0 for no such.
+  uint32_t exchange = 0;
+  // Of an exchange or a collective: differs where ranks cannot be in the same one; 0 for others.
+  uint32_t operation = 0;
   std::array<char, kMostText> characters{};
 
   Event() = default;
@@ -43,6 +50,8 @@ struct Event {
   }
 
   std::string_view text() const { return {characters.data(), length}; }
+  // Of an end that has one: in place of the number.
+  EventOutcome outcome() const { return static_cast<EventOutcome>(number); }
   // What does not fit is cut off, and the text then ends with "...".
   Event& append(std::string_view more) noexcept;
   Event& append(int64_t value) noexcept;
@@ -119,7 +128,7 @@ class EventStream {
 };
 
 // While it lives the board shows `text` as of a kind that begins; its begin and its end are
-// emitted. May be destroyed by another thread than made it.
+// emitted, the end with its outcome: kFailed if an exception destroys it. One thread.
 class [[nodiscard]] EventSpan {
  public:
   EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text);
@@ -130,6 +139,7 @@ class [[nodiscard]] EventSpan {
  private:
   const std::shared_ptr<EventStream> stream_;
   const int line_;
+  const int exceptions_at_begin_;
   Event event_;
 };
 

@@ -8,7 +8,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/process_control.h"
-#include "comm/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 
 namespace accelerate::comm {
 namespace {

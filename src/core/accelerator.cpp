@@ -7,8 +7,8 @@
 
 #include "base/bar_screen.h"
 #include "base/environment.h"
-#include "comm/activity.h"
-#include "comm/timeouts.h"
+#include "comm/groups/activity.h"
+#include "comm/rendezvous/timeouts.h"
 #include "core/accelerator_impl.h"
 #include "core/gloo_threads.h"
 #include "core/rank_process.h"

@@ -8,7 +8,7 @@
 #include "accelerate/model_files.h"
 #include "checkpoint/model/file_format.h"
 #include "checkpoint/state/state_agreement.h"
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 #include "core/accelerator_impl.h"
 
 namespace accelerate {

@@ -11,8 +11,8 @@
 
 #include "accelerate/accelerator.h"
 #include "accelerate/log.h"
-#include "comm/activity.h"
 #include "comm/agreement.h"
+#include "comm/groups/activity.h"
 #include "core/accelerator_impl.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"

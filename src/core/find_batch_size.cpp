@@ -106,7 +106,8 @@ bool BatchSizeSearch::succeeded(const std::exception_ptr& error) {
   if (std::ranges::find(outcomes, kTooLarge) == outcomes.end()) {
     const auto lost = std::ranges::find(outcomes, kLostPeer);
     if (lost == outcomes.end()) return true;
-    if (error) std::rethrow_exception(error);
+    // A process alone has only its own outcome, which is that of an error.
+    if (error || ranks == nullptr) std::rethrow_exception(error);
     blame(ranks->global_ranks()[static_cast<size_t>(lost - outcomes.begin())]);
   }
   const int64_t smaller = options_.reduce(batch_size_);

@@ -12,7 +12,7 @@
 #include <typeinfo>
 
 #include "accelerate/run.h"
-#include "comm/communicator_impl.h"
+#include "comm/groups/communicator_impl.h"
 
 namespace accelerate {
 namespace {

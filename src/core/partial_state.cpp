@@ -4,7 +4,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "base/bar_screen.h"
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 #include "core/gloo_threads.h"
 #include "core/rank_process.h"
 

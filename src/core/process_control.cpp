@@ -8,7 +8,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/detail/stamped.h"
 #include "accelerate/log.h"
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 
 namespace accelerate {
 

@@ -12,7 +12,7 @@
 #include "checkpoint/state/rng_part.h"
 #include "checkpoint/state/state_agreement.h"
 #include "checkpoint/state/state_loading.h"
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 #include "core/iteration_part.h"
 #include "core/optimizer_replicas.h"
 #include "core/window_part.h"

@@ -10,7 +10,7 @@
 #include "accelerate/accelerator.h"
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
-#include "comm/communicator_impl.h"
+#include "comm/groups/communicator_impl.h"
 #include "core/accelerator_impl.h"
 #include "device/device_backend.h"
 #include "device/replay_actions.h"

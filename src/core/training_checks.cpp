@@ -1,6 +1,6 @@
 #include "core/training_checks.h"
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 
 namespace accelerate {
 namespace {

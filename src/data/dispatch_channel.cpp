@@ -9,10 +9,14 @@
 #include "accelerate/communicator.h"
 #include "accelerate/detail/dispatch_feed.h"
 #include "accelerate/errors.h"
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 
 namespace accelerate::detail {
 namespace {
+
+// What rank 0 is in while the others are in the other one.
+constexpr const char* kSending = "loader: a batch for the other ranks";
+constexpr const char* kReceiving = "loader: next batch from rank 0";
 
 enum class MessageKind : int64_t { kRound, kEnd, kFailure };
 
@@ -113,7 +117,7 @@ void DispatchChannel::send(const DispatchedRound& round, const std::vector<Packe
     append_number(message, static_cast<int64_t>(part.header.size()));
     message += part.header;
   }
-  const comm::Activity activity(*ranks_, "loader: a batch for the other ranks");
+  const comm::Activity activity(*ranks_, kSending);
   ranks_->broadcast_bytes(message);
   if (head.message_bytes == 0) return;
   std::vector<at::Tensor> outgoing;
@@ -125,16 +129,18 @@ void DispatchChannel::send(const DispatchedRound& round, const std::vector<Packe
 
 void DispatchChannel::send_end() {
   const Announcement head{.kind = MessageKind::kEnd};
+  const comm::Activity activity(*ranks_, kSending);
   ranks_->broadcast_bytes(copied_bytes(&head, sizeof(head)));
 }
 
 void DispatchChannel::send_failure(const std::string& why) {
   const Announcement head{.kind = MessageKind::kFailure};
+  const comm::Activity activity(*ranks_, kSending);
   ranks_->broadcast_bytes(copied_bytes(&head, sizeof(head)) + why);
 }
 
 std::optional<DispatchChannel::Received> DispatchChannel::receive() {
-  const comm::Activity activity(*ranks_, "loader: next batch from rank 0");
+  const comm::Activity activity(*ranks_, kReceiving);
   const std::string message = ranks_->broadcast_bytes({});
   Cursor cursor(message);
   Announcement head;

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <string>
 
-#include "comm/process_group.h"
-#include "comm/rendezvous.h"
+#include "comm/groups/process_group.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "cuda/lone_gpu.h"
 #include "device/cuda_plugin.h"
 

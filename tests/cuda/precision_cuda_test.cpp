@@ -10,8 +10,8 @@
 
 #include <limits>
 
-#include "comm/process_group.h"
-#include "comm/rendezvous.h"
+#include "comm/groups/process_group.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "compat/reducer.h"
 #include "cuda/lone_gpu.h"
 #include "strategy/ddp/comm_hooks.h"

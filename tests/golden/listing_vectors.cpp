@@ -14,6 +14,7 @@ namespace {
                                        "collectives.json",
                                        "config_default_cpu_machine_bf16.json",
                                        "config_file_upgrade.json",
+                                       "convert_bytes.json",
                                        "convert_dict_to_env_variables.json",
                                        "convert_file_size_to_int.json",
                                        "dataloader_end_to_end.json",

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/mesh_layout.h"
+#include "comm/groups/mesh_layout.h"
 #include "golden/reference_data.h"
 
 namespace accelerate {

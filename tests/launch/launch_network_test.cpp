@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "launch/machines.h"
 #include "launch/plan/command_line.h"
@@ -23,12 +24,12 @@ class Network : public Machines {
     if (geteuid() != 0) GTEST_SKIP() << "network namespaces need root";
     const std::string name = folder_.path().filename().string();  // nobody else has such a folder
     names_ = {name + "-a", name + "-b"};
-    if (!ip("netns add " + names_[0]) || !ip("netns add " + names_[1])) {
-      GTEST_SKIP() << "this machine has no network namespaces";
-    }
-    if (!ip("link add cable netns " + names_[0] + " type veth peer name cable netns " +
-            names_[1])) {
-      GTEST_SKIP() << "this machine has no veth devices";
+    for (const std::string& words :
+         {"netns add " + names_[0], "netns add " + names_[1],
+          "link add cable netns " + names_[0] + " type veth peer name cable netns " + names_[1]}) {
+      const std::string error = error_of_ip(words);
+      if (lacks_rights(error)) GTEST_SKIP() << "ip " << words << ": " << error;
+      ASSERT_EQ(error, "") << "ip " << words;
     }
     for (int machine = 0; machine < 2; ++machine) {
       const std::string in = "-n " + names_[static_cast<size_t>(machine)] + " ";
@@ -48,6 +49,19 @@ class Network : public Machines {
 
   static bool ip(const std::string& words) {
     return std::system(("ip " + words + " 2> /dev/null").c_str()) == 0;
+  }
+  // What `ip` says when it fails; "" if it does not.
+  std::string error_of_ip(const std::string& words) const {
+    const std::string answer = (folder_.path() / "answer of ip").string();
+    if (std::system(("ip " + words + " > '" + answer + "' 2>&1").c_str()) == 0) return "";
+    std::ifstream stream(answer);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    return text.empty() ? "it failed and did not say why" : text;
+  }
+  // Root inside of a container may not do all that root may.
+  static bool lacks_rights(const std::string& error) {
+    return error.find("Operation not permitted") != std::string::npos ||
+           error.find("Permission denied") != std::string::npos;
   }
   void set_cable(const std::string& state) {
     ASSERT_TRUE(ip("-n " + names_[1] + " link set cable " + state));

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/alarm.h"
+#include "comm/watch/alarm.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

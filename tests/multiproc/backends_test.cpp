@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/process_group.h"
-#include "comm/rendezvous.h"
+#include "comm/groups/process_group.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <thread>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

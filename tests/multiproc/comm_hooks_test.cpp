@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "multiproc/group.h"
 #include "strategy/ddp/power_sgd.h"
 

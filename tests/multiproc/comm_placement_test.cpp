@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/environment.h"
-#include "comm/gpu_owners.h"
-#include "comm/own_address.h"
-#include "comm/rendezvous.h"
+#include "comm/groups/gpu_owners.h"
+#include "comm/rendezvous/own_address.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

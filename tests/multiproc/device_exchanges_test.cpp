@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/environment.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "device/device_backend.h"
 #include "device/exchange_control.h"
 #include "multiproc/group.h"

@@ -1,12 +1,12 @@
 // The connections that tell a rank that has gone from one that is stopped.
-#include "comm/lifelines.h"
+#include "comm/watch/lifelines.h"
 
 #include <csignal>
 #include <memory>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "comm/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {

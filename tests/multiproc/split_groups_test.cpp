@@ -10,7 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
+#include "comm/groups/communicator_impl.h"
 #include "multiproc/group.h"
 
 namespace accelerate::test {
@@ -253,6 +254,28 @@ TEST_F(SplitGroups, AWorkThatHasEndedNeedsNobodyThoughItWasNotWaitedFor) {
     part->barrier();
     work.wait();
     EXPECT_TRUE(same(sum, torch::full({4}, 3.0F)));
+  });
+}
+
+// What a backend gives that only orders streams: nobody is told when the exchange is over.
+class OverByItself final : public device::CollectiveWork {
+ public:
+  void wait() override {}
+  bool is_done() const override { return true; }
+};
+
+TEST_F(SplitGroups, AWorkIsAskedWhetherItIsOverBeforeItsRankIsBlamed) {
+  run(3, [&](const Rank& rank) {
+    Group group;
+    const auto part = group.comm.split(rank.rank == 1 ? -1 : 0);
+    const Work work = comm::impl_of(group.comm)
+                          .start(comm::operation_event("all_reduce on a stream"), torch::ones({1}),
+                                 [] { return std::make_unique<OverByItself>(); });
+    group.comm.barrier();
+    if (rank.rank == 1) return;
+    std::this_thread::sleep_for(kLongerThanGrace);
+    part->barrier();
+    EXPECT_TRUE(work.done());
   });
 }
 

@@ -1,12 +1,17 @@
 // What a training tells about itself in the stream of events of its rank.
 #include <accelerate/accelerator.h>
+#include <accelerate/process_control.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <functional>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "comm/activity.h"
+#include "comm/groups/activity.h"
 #include "device/replay_actions.h"
 #include "multiproc/state_folder.h"
 #include "support/ranks.h"
@@ -130,6 +135,114 @@ TEST_F(TrainingEvents, ASaveBesideTheTrainingIsToldInTheSameStream) {
     EXPECT_THAT(texts_of(reader, {EventKind::kCheckpointBegin, EventKind::kCheckpointEnd}),
                 testing::UnorderedElementsAre("save " + directory, "save " + directory,
                                               "write " + directory, "write " + directory));
+    accelerator.wait_for_everyone();
+  });
+}
+
+// What the checkpoints that have ended since the last call came to: "save a: failed".
+std::vector<std::string> outcomes_of(EventStream::Reader& reader) {
+  std::vector<std::string> outcomes;
+  for (Event event; reader.next(event);) {
+    if (event.kind != EventKind::kCheckpointEnd) continue;
+    outcomes.push_back(std::string(event.text()) +
+                       (event.outcome() == EventOutcome::kWell ? ": well" : ": failed"));
+  }
+  EXPECT_EQ(reader.lost(), 0U);
+  return outcomes;
+}
+
+TEST_F(TrainingEvents, TheEndOfACheckpointSaysOnAllRanksWhetherItWentWell) {
+  run(2, [&](const Rank& rank) {
+    Accelerator accelerator(cpu_options());
+    EventStream::Reader reader(comm::events_of(accelerator.communicator()));
+    const std::string first = (folder / "first").string();
+    const std::string second = (folder / "second").string();
+    const std::string third = (folder / "third").string();
+    // In the way of a file that rank 1 writes.
+    auto hook = accelerator.register_save_state_pre_hook(
+        [&](auto&, const std::filesystem::path& directory) {
+          if (rank.rank == 1) std::filesystem::create_directory(directory / "random_states_1.pkl");
+        });
+    EXPECT_THROW(accelerator.save_state(first), CheckpointError);
+    EXPECT_THAT(outcomes_of(reader), ElementsAre("save " + first + ": failed"));
+    EXPECT_THROW(accelerator.save_state(second, {.async = true}).wait(), CheckpointError);
+    EXPECT_THAT(outcomes_of(reader), testing::UnorderedElementsAre("save " + second + ": well",
+                                                                   "write " + second + ": failed"));
+    hook.remove();
+    accelerator.save_state(third, {.async = true}).wait();
+    EXPECT_THAT(outcomes_of(reader), testing::UnorderedElementsAre("save " + third + ": well",
+                                                                   "write " + third + ": well"));
+    EXPECT_THROW(accelerator.load_state(folder / "nowhere"), CheckpointError);
+    EXPECT_THAT(outcomes_of(reader),
+                ElementsAre("load " + (folder / "nowhere").string() + ": failed"));
+  });
+}
+
+TEST_F(TrainingEvents, WhoIsDoneInWorkWithoutATimeoutIsSeenToWait) {
+  run(2, [](const Rank& rank) {
+    Accelerator accelerator(cpu_options());
+    const auto events = comm::events_of(accelerator.communicator());
+    const auto waits_for_the_others = [&] {
+      return std::ranges::any_of(events->board(), [](const Event& event) {
+        return event.kind == EventKind::kWaitBegin && event.text() == "without_timeout";
+      });
+    };
+    std::thread reader;
+    without_timeout(accelerator.communicator(), [&] {
+      EXPECT_FALSE(waits_for_the_others());
+      if (rank.rank == 1) return rank.wait_for(0, 1);
+      reader = std::thread([&] {
+        while (!waits_for_the_others()) std::this_thread::yield();
+        rank.reach(1);
+      });
+    });
+    if (reader.joinable()) reader.join();
+    EXPECT_FALSE(waits_for_the_others());
+  });
+}
+
+// Lets rank 0 read its second sample only when the others are seen to wait for it.
+struct HeldSamples {
+  std::function<void()> hold;
+  int64_t size() const { return 4; }
+  int64_t get(size_t index) const {
+    if (index == 2) hold();
+    return static_cast<int64_t>(index);
+  }
+};
+
+TEST_F(TrainingEvents, WaitingForABatchOfRankZeroIsOnTheBoardAndInTheStream) {
+  run(2, [](const Rank& rank) {
+    AcceleratorOptions options = cpu_options();
+    options.data_loader.dispatch_batches = true;
+    Accelerator accelerator(options);
+    const auto events = comm::events_of(accelerator.communicator());
+    EventStream::Reader reader(events);
+    const auto is_waiting = [&] {
+      return std::ranges::any_of(events->board(), [](const Event& event) {
+        return event.kind == EventKind::kWaitBegin &&
+               event.text().starts_with("loader: next batch from rank 0 (broadcast from 0");
+      });
+    };
+    const auto loader = accelerator.prepare(
+        data_loader(HeldSamples{[&] { rank.wait_for(1, 1); }}, {.batch_size = 1}));
+    std::thread watching;
+    int batches = 0;
+    for (const auto& batch : loader) {
+      EXPECT_EQ(batch.data.size(0), 1);
+      if (++batches > 1 || rank.rank == 0) continue;
+      watching = std::thread([&] {
+        while (!is_waiting()) std::this_thread::yield();
+        rank.reach(1);
+      });
+    }
+    if (watching.joinable()) watching.join();
+    EXPECT_EQ(batches, 2);
+    const auto told = texts_of(reader, {EventKind::kSpanBegin, EventKind::kWaitBegin});
+    const std::string own =
+        rank.rank == 0 ? "loader: a batch for the other ranks" : "loader: next batch from rank 0";
+    EXPECT_EQ(std::ranges::count(told, own), 3);  // two batches and the end
+    EXPECT_THAT(told, Contains(testing::StartsWith(own + " (broadcast from 0")));
     accelerator.wait_for_everyone();
   });
 }

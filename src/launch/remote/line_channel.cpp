@@ -33,6 +33,7 @@ void LineChannel::read_some() {
   char buffer[16 * 1024];
   while (socket_) {
     const ssize_t count = recv(fd(), buffer, sizeof buffer, 0);
+    const int error = count < 0 ? errno : 0;
     if (count > 0) {
       incoming_.append(buffer, static_cast<size_t>(count));
       last_heard_ = Clock::now();
@@ -42,20 +43,21 @@ void LineChannel::read_some() {
       if (endless || incoming_.size() > 4 * Message::kMaxBytes) return;
       continue;
     }
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    end(count == 0 ? "its connection ended" : std::strerror(errno));
+    if (error == EINTR) continue;
+    if (error == EAGAIN || error == EWOULDBLOCK) return;
+    end(count == 0 ? "its connection ended" : std::strerror(error));
   }
 }
 
 void LineChannel::write_some() {
   while (wants_write()) {
     const ssize_t count = ::send(fd(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL);
+    const int error = count < 0 ? errno : 0;
     if (count > 0) {
       outgoing_.erase(0, static_cast<size_t>(count));
       continue;
     }
-    if (errno == EINTR) continue;
+    if (error == EINTR) continue;
     // A broken connection is seen by the next read, which first takes what came before its end.
     return;
   }

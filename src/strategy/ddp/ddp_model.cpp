@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "accelerate/detail/stamped.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "strategy/ddp/comm_hooks.h"
 #include "strategy/ddp/tensor_broadcast.h"
 

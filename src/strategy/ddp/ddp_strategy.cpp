@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "comm/communicator_impl.h"
+#include "comm/groups/communicator_impl.h"
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/uneven_join.h"

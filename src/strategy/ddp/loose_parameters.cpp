@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "comm/communicator_impl.h"
+#include "comm/groups/communicator_impl.h"
 
 namespace accelerate {
 namespace {

@@ -13,7 +13,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
-#include "comm/communicator_impl.h"
+#include "comm/groups/communicator_impl.h"
 
 namespace accelerate {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "comm/communicator_impl.h"
+#include "comm/groups/communicator_impl.h"
 #include "strategy/ddp/replica_digest.h"
 
 namespace accelerate {

@@ -7,7 +7,7 @@
 #include "accelerate/detail/stamped.h"
 #include "accelerate/log.h"
 #include "comm/agreement.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 
 namespace accelerate::detail {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "comm/agreement.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "device/replay_actions.h"
 #include "strategy/ddp/local_passes.h"
 #include "strategy/ddp/replica_digest.h"

@@ -8,7 +8,7 @@
 
 #include "accelerate/errors.h"
 #include "comm/agreement.h"
-#include "comm/process_group.h"
+#include "comm/groups/process_group.h"
 #include "optim/flat_update.h"
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/tensor_broadcast.h"

@@ -81,14 +81,16 @@ at::Tensor run_first(const EncoderBlock& block, const at::Tensor& x, const TextP
 }  // namespace
 
 EncoderBlock make_encoder_block(int64_t width, int64_t inner_width, double eps) {
-  return {.query = Linear(width, width),
-          .key = Linear(width, width),
-          .value = Linear(width, width),
-          .attended = Linear(width, width),
-          .attended_norm = LayerNorm(width, eps),
-          .inner = Linear(width, inner_width),
-          .outer = Linear(inner_width, width),
-          .norm = LayerNorm(width, eps)};
+  EncoderBlock block;
+  block.query = Linear(width, width);
+  block.key = Linear(width, width);
+  block.value = Linear(width, width);
+  block.attended = Linear(width, width);
+  block.attended_norm = LayerNorm(width, eps);
+  block.inner = Linear(width, inner_width);
+  block.outer = Linear(inner_width, width);
+  block.norm = LayerNorm(width, eps);
+  return block;
 }
 
 at::Tensor EncoderStack::all(at::Tensor x, const Options& options) const {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -267,6 +268,50 @@ TEST(Events, ASpanIsShownWhileItLastsAndItsEndsAreEmitted) {
   EXPECT_EQ(end.kind, EventKind::kCheckpointEnd);
   EXPECT_EQ(end.text(), "save a");
   EXPECT_FALSE(reader.next(none));
+}
+
+TEST(Events, TheEndOfASpanSaysWhetherItWentWell) {
+  const auto stream = std::make_shared<EventStream>();
+  EventStream::Reader reader(stream);
+  const auto outcome_of_last = [&] {
+    Event last;
+    for (Event event; reader.next(event);) last = event;
+    EXPECT_EQ(last.kind, EventKind::kCheckpointEnd);
+    return last.outcome();
+  };
+  { const EventSpan well(stream, EventKind::kCheckpointBegin, "save a"); }
+  EXPECT_EQ(outcome_of_last(), EventOutcome::kWell);
+  try {
+    const EventSpan failed(stream, EventKind::kCheckpointBegin, "save b");
+    throw std::runtime_error("disk full");
+  } catch (const std::runtime_error&) {
+    EXPECT_EQ(outcome_of_last(), EventOutcome::kFailed);
+    // A span that is whole while another exception is handled has not failed.
+    { const EventSpan well(stream, EventKind::kCheckpointBegin, "save c"); }
+    EXPECT_EQ(outcome_of_last(), EventOutcome::kWell);
+  }
+}
+
+// Ends while an exception is on its way that has nothing to do with it.
+struct SavesWhenItGoes {
+  std::shared_ptr<EventStream> stream;
+  ~SavesWhenItGoes() {
+    const EventSpan well(stream, EventKind::kCheckpointBegin, "save at the end");
+  }
+};
+
+TEST(Events, ASpanInsideOfWhatAnExceptionDestroysMayGoWell) {
+  const auto stream = std::make_shared<EventStream>();
+  EventStream::Reader reader(stream);
+  EXPECT_THROW(
+      {
+        const SavesWhenItGoes saves{stream};
+        throw std::runtime_error("disk full");
+      },
+      std::runtime_error);
+  Event begin, end;
+  ASSERT_TRUE(reader.next(begin) && reader.next(end));
+  EXPECT_EQ(end.outcome(), EventOutcome::kWell);
 }
 
 TEST(Events, GroupsGetNumbersInTurn) {

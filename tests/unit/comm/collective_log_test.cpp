@@ -1,14 +1,19 @@
 // What a rank says of its collectives: numbers, names, what is under way.
-#include "comm/collective_log.h"
+#include "comm/watch/collective_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "comm/watch/group_list.h"
 
 namespace accelerate::comm {
 namespace {
@@ -73,12 +78,12 @@ TEST_F(CollectiveLogs, AWaitKeepsTheNameOfItsCollectiveAndCountsForItsGroupAlone
   ASSERT_TRUE(oldest_wait(*events, own));
   EXPECT_EQ(oldest_wait(*events, own)->text(), "all_reduce");
   EXPECT_EQ(oldest_wait(*events, own)->number, 1);
-  log.end_exchange(first);
+  log.end_wait(first);
   EXPECT_EQ(oldest_wait(*events, own)->text(), "broadcast");
-  log.end_exchange(second);
+  log.end_wait(second);
   EXPECT_FALSE(oldest_wait(*events, own));
   EXPECT_TRUE(oldest_wait(*events, {other.group()}));
-  other.end_exchange(of_other);
+  other.end_wait(of_other);
 }
 
 TEST_F(CollectiveLogs, TheEndOfAWaitHasTheNumberOfItsCollective) {
@@ -86,7 +91,7 @@ TEST_F(CollectiveLogs, TheEndOfAWaitHasTheNumberOfItsCollective) {
   (void)log.begin(operation_event("first"));
   const auto first = log.begin_exchange();
   (void)log.begin(operation_event("second"));
-  log.end_exchange(first);
+  log.end_wait(first);
   std::vector<int64_t> numbers;
   for (Event event; reader.next(event);) {
     if (event.kind == EventKind::kWaitEnd) numbers.push_back(event.number);
@@ -104,7 +109,7 @@ TEST_F(CollectiveLogs, AWaitBeforeTheFirstCollectiveShowsNothingOfAnotherGroup) 
   const auto exchange = fresh.begin_exchange();
   EXPECT_EQ(exchange.number, 0);
   EXPECT_EQ(oldest_wait(*events, {fresh.group()})->text(), "");
-  fresh.end_exchange(exchange);
+  fresh.end_wait(exchange);
 }
 
 TEST_F(CollectiveLogs, WhatEndsWithItsExchangeRunsNoLonger) {
@@ -112,22 +117,95 @@ TEST_F(CollectiveLogs, WhatEndsWithItsExchangeRunsNoLonger) {
       log.begin(operation_event("all_reduce"), CollectiveLog::EndsWith::kExchange).number;
   const auto exchange = log.begin_exchange();
   EXPECT_EQ(log.oldest_running(), number);
-  log.end_exchange(exchange);
+  log.end_wait(exchange);
   EXPECT_EQ(log.oldest_running(), std::nullopt);
   const int64_t whole = log.begin(operation_event("backward")).number;
-  log.end_exchange(log.begin_exchange());
+  log.end_wait(log.begin_exchange());
   EXPECT_EQ(log.oldest_running(), whole);
   log.end(whole);
   EXPECT_EQ(log.oldest_running(), std::nullopt);
 }
 
 TEST_F(CollectiveLogs, ARecordIsReadAsItWasWrittenOnOneLine) {
-  const CollectiveRecord record{.sequence = 12, .operation = "a\nb [3]", .finished = false};
-  EXPECT_EQ(record.encode(), "12 0 a b [3]");
+  const CollectiveRecord record{
+      .sequence = 12, .operation = "a\nb [3]", .finished = false, .kind = 17};
+  EXPECT_EQ(record.encode(), "12 0 17 a b [3]");
   const CollectiveRecord read = CollectiveRecord::decode(record.encode());
   EXPECT_EQ(read.sequence, 12);
   EXPECT_EQ(read.operation, "a b [3]");
   EXPECT_FALSE(read.finished);
+  EXPECT_EQ(read.kind, 17U);
+}
+
+TEST_F(CollectiveLogs, TheKindOfACollectiveDoesNotDependOnWhatTheUserCalled) {
+  log.enter("save_model");
+  (void)log.begin(operation_event("all_gather Byte[8]"));
+  const uint32_t inside = log.latest().kind;
+  log.leave();
+  (void)log.begin(operation_event("all_gather Byte[8]"));
+  EXPECT_EQ(log.latest().kind, inside);
+  EXPECT_EQ(log.latest().operation, "all_gather Byte[8]");
+  (void)log.begin(operation_event("all_gather Byte[9]"));
+  EXPECT_NE(log.latest().kind, inside);
+}
+
+TEST_F(CollectiveLogs, ExchangesAreNumberedInTheirGroupWhateverTheCollective) {
+  CollectiveLog other(events);
+  const auto exchange_and_operation = [&](CollectiveLog& of, uint32_t operation) {
+    const auto wait = of.begin_exchange(operation);
+    const std::optional<Event> shown = oldest_wait(*events, {of.group()});
+    of.end_wait(wait);
+    return std::pair(shown->exchange, shown->operation);
+  };
+  const uint32_t sum = operation_number("allreduce", 40);
+  (void)log.begin(operation_event("backward"));
+  EXPECT_EQ(exchange_and_operation(log, sum), std::pair(1U, sum));
+  EXPECT_EQ(exchange_and_operation(log, sum), std::pair(2U, sum));
+  EXPECT_EQ(exchange_and_operation(other, sum), std::pair(1U, sum));
+  EXPECT_NE(operation_number("allreduce", 44), sum);
+  EXPECT_NE(operation_number("allgather", 40), sum);
+}
+
+TEST_F(CollectiveLogs, AWaitThatIsNoExchangeIsNamedAndHasNoNumber) {
+  log.enter("save_state");
+  const auto wait = log.begin_wait("without_timeout");
+  const auto exchange = log.begin_exchange();
+  ASSERT_TRUE(oldest_wait(*events, {log.group()}));
+  EXPECT_EQ(oldest_wait(*events, {log.group()})->text(), "save_state (without_timeout)");
+  EXPECT_EQ(oldest_wait(*events, {log.group()})->exchange, 0U);
+  log.end_wait(exchange);
+  log.end_wait(wait);
+  EXPECT_FALSE(oldest_wait(*events, {log.group()}));
+  log.leave();
+}
+
+// What a backend that only orders streams gives: nobody is told when it is over.
+TEST_F(CollectiveLogs, AWorkThatNobodyWaitsForIsAskedWhetherItIsOver) {
+  const GroupEntry group{.log = std::make_shared<CollectiveLog>(events)};
+  const auto start = [&](const bool& is_over) {
+    const int64_t number =
+        group.log->begin(operation_event("all_reduce"), CollectiveLog::EndsWith::kExchange).number;
+    group.works->add(number, [&] { return is_over; });
+    return number;
+  };
+  bool first_is_over = false, second_is_over = false;
+  const int64_t first = start(first_is_over);
+  const int64_t second = start(second_is_over);
+  EXPECT_EQ(group.oldest_running(), first);
+  second_is_over = true;
+  EXPECT_EQ(group.oldest_running(), first);
+  first_is_over = true;
+  EXPECT_EQ(group.oldest_running(), std::nullopt);
+
+  // One that cannot be asked, and one that was waited for and is asked no more.
+  const int64_t broken =
+      group.log->begin(operation_event("all_reduce"), CollectiveLog::EndsWith::kExchange).number;
+  group.works->add(broken, []() -> bool { throw std::runtime_error("no device"); });
+  EXPECT_EQ(group.oldest_running(), broken);
+  group.works->remove(broken);
+  group.log->end(broken);
+  group.works->remove(second);
+  EXPECT_EQ(group.oldest_running(), std::nullopt);
 }
 
 TEST(CollectiveLogsOfManyGroups, AreNotShownWhereTheBoardIsFull) {
@@ -161,7 +239,7 @@ TEST_F(CollectiveLogs, ThreadsOfBackendsAndTheWatchMeetInIt) {
   std::vector<std::thread> backends;
   for (int i = 0; i < 4; ++i) {
     backends.emplace_back([&] {
-      while (!done) log.end_exchange(log.begin_exchange());
+      while (!done) log.end_wait(log.begin_exchange());
     });
   }
   log.enter("loop");
