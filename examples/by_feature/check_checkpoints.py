@@ -9,6 +9,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "checks"))
+from example_runs import environment_of_examples, launch_words  # noqa: E402
+
 PREEMPTED = 75
 
 
@@ -19,16 +22,12 @@ class Example:
     def command(self, processes, *arguments):
         command = [self.program, *map(str, arguments)]
         if processes > 1:
-            command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
+            command = [*launch_words(self.accelerate, processes), *command]
         print("$", *command, flush=True)
         return command
 
-    def environment(self):
-        return {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true",
-                "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
-
     def run(self, processes, *arguments):
-        result = subprocess.run(self.command(processes, *arguments), env=self.environment(), timeout=280, text=True,
+        result = subprocess.run(self.command(processes, *arguments), env=environment_of_examples(), timeout=280, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         print(result.stdout, result.stderr, sep="", flush=True)
         expect(result.returncode == 0, "the example ends well")
@@ -36,7 +35,7 @@ class Example:
 
     def interrupt(self, processes, folder, send):
         """Calls send(process) when the example is in the middle of its work; what it printed and how it ended."""
-        with subprocess.Popen(self.command(processes, folder), env=self.environment(), text=True,
+        with subprocess.Popen(self.command(processes, folder), env=environment_of_examples(), text=True,
                               stdout=subprocess.PIPE) as process:
             printed = ""
             for line in process.stdout:

@@ -1,8 +1,27 @@
-"""What the checks of the examples have in common: running a program on some processes, and saying what is wrong."""
+"""What the checks of the examples have in common: running a program on some processes, and saying what is wrong.
+
+They run on the CPU. With ACCELERATE_TEST_DEVICE=nccl they run on a GPU, which several processes share over NCCL.
+"""
 import argparse
 import os
 import subprocess
 import sys
+
+
+def is_on_gpu():
+    return os.environ.get("ACCELERATE_TEST_DEVICE") == "nccl"
+
+
+def launch_words(accelerate, processes):
+    """How the launcher is called, in front of the program."""
+    return [accelerate, "launch", "--share_gpus" if is_on_gpu() else "--cpu", "--num_processes", str(processes)]
+
+
+def environment_of_examples():
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
+    if not is_on_gpu():
+        environment["ACCELERATE_USE_CPU"] = "true"
+    return environment
 
 
 class Example:
@@ -13,11 +32,9 @@ class Example:
         """What the example prints; any other end than 0 ends the check."""
         command = [self.program, *map(str, arguments)]
         if processes > 1:
-            command = [self.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true",
-                       "RES_OPTIONS": "timeout:1 attempts:3"}  # names that c10d looks up
+            command = [*launch_words(self.accelerate, processes), *command]
         print("$", *command, flush=True)
-        result = subprocess.run(command, env=environment, timeout=280, text=True,
+        result = subprocess.run(command, env=environment_of_examples(), timeout=280, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         print(result.stdout, result.stderr, sep="", flush=True)
         if result.returncode != 0:

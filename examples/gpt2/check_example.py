@@ -2,13 +2,15 @@
 """Trains a tiny GPT-2 on one process and on two, stops and goes on, and compares the losses."""
 import argparse
 import array
-import os
 import re
 import struct
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "checks"))
+from example_runs import environment_of_examples, launch_words  # noqa: E402
 
 TINY = ["--layers", "2", "--heads", "2", "--width", "32", "--positions", "16", "--vocabulary", "64",
         "--warmup", "2", "--lr", "0.01", "--log_every", "1", "--total_tokens", "256"]
@@ -28,10 +30,9 @@ def write_tokens(path):
 def run(arguments, program, processes, *options):
     command = [str(program), *TINY, *map(str, options)]
     if processes > 1:
-        command = [arguments.accelerate, "launch", "--cpu", "--num_processes", str(processes), *command]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+        command = [*launch_words(arguments.accelerate, processes), *command]
     print("$", *command, flush=True)
-    result = subprocess.run(command, env=environment, timeout=200, text=True,
+    result = subprocess.run(command, env=environment_of_examples(), timeout=200, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     print(result.stdout, result.stderr, sep="", flush=True)
     if result.returncode != 0:

@@ -22,7 +22,8 @@ namespace accelerate {
 // it can be loaded with other FlatOptions or without. So does save_model().
 //
 // What differs from parameters of their own:
-//  - Gradients are float32 parts of the vector. Passes that bypass Accelerator::backward() leave them
+//  - Gradients are float32 parts of the vector. Passes that bypass Accelerator::backward() leave
+//  them
 //    in the type of the parameters, as torch does, until the next call of the library.
 //  - Where one kernel updates all, clip_grad_norm_() of all parameters leaves the gradients as they
 //    are: the update scales them.

@@ -80,6 +80,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
           checks->own_steps().forget(gone);
         });
     impl_->checks->set_optimizers(impl_->optimizers);
+    impl_->checks->set_ranks(impl_->communicator);
     impl_->window = std::make_shared<GradientWindow>(
         *options.gradient_accumulation.steps, options.gradient_accumulation.sync_with_dataloader,
         impl_->communicator, [impl = impl_.get()] { return impl->gradients(); },

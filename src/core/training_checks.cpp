@@ -1,5 +1,7 @@
 #include "core/training_checks.h"
 
+#include "comm/groups/process_group.h"
+
 namespace accelerate {
 namespace {
 
@@ -15,6 +17,10 @@ void TrainingChecks::require_sound(const char* where) const {
   ErrorInfo info = *broken_;
   info.where = where;
   throw UsageError(std::move(info));
+}
+
+void TrainingChecks::require_ranks() const {
+  if (const auto ranks = ranks_.lock()) comm::require_usable(*ranks);
 }
 
 void TrainingChecks::set_broken(std::optional<ErrorInfo> broken) {
@@ -45,6 +51,7 @@ void TrainingChecks::drop_expired() {
 }
 
 void TrainingChecks::before_call(const char* where) {
+  require_ranks();
   require_sound(where);
   if (own_steps_.empty()) return;
   drop_expired();
@@ -52,6 +59,7 @@ void TrainingChecks::before_call(const char* where) {
 }
 
 void TrainingChecks::compare(const char* where, OwnSteps::Wait wait) {
+  require_ranks();
   require_sound(where);
   if (!own_steps_.empty()) {
     drop_expired();

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 #include "core/own_steps.h"
 #include "core/ownerless_steps.h"
@@ -25,6 +26,10 @@ class TrainingChecks {
   void set_optimizers(std::weak_ptr<PreparedOptimizers> optimizers) {
     optimizers_ = std::move(optimizers);
   }
+
+  // Calls throw CommError once the group has failed: work that was queued behind an exchange which
+  // was aborted has run on values that mean nothing.
+  void set_ranks(std::weak_ptr<Communicator> ranks) { ranks_ = std::move(ranks); }
 
   // These throw UsageError; `where` is what the user called. See OwnSteps for what each compares.
   void before_call(const char* where);
@@ -49,6 +54,7 @@ class TrainingChecks {
 
  private:
   void require_sound(const char* where) const;
+  void require_ranks() const;
   void compare(const char* where, OwnSteps::Wait wait);
   void drop_expired();
   void set_broken(std::optional<ErrorInfo> broken);
@@ -58,6 +64,7 @@ class TrainingChecks {
   OwnSteps own_steps_;
   OwnerlessSteps ownerless_steps_;
   std::weak_ptr<PreparedOptimizers> optimizers_;
+  std::weak_ptr<Communicator> ranks_;
   mutable std::mutex mutex_;         // of what follows
   std::optional<ErrorInfo> broken_;  // why nothing may go on; without a place
 };

@@ -5,11 +5,11 @@
 #include <torch/version.h>
 
 #include <string>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "accelerate/export.h"
 #include "cuda/graph.h"
 #include "cuda/kernel_table.h"
+#include "cuda/nccl_group.h"
 #include "device/cuda_plugin.h"
 
 namespace accelerate::cuda {
@@ -53,16 +53,6 @@ int64_t peak_memory(int device) {
 
 void reset_peak_memory(int device) {
   c10::cuda::CUDACachingAllocator::resetPeakStats(static_cast<c10::DeviceIndex>(device));
-}
-
-c10::intrusive_ptr<c10d::Backend> make_nccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                            int size, int device,
-                                            std::chrono::milliseconds timeout) {
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = timeout;
-  auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, options);
-  group->setBoundDeviceId(c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(device)));
-  return group;
 }
 
 const device::CudaPlugin kPlugin = {

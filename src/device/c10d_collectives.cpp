@@ -2,9 +2,13 @@
 
 #include "compat/c10d.h"
 #include "device/collectives.h"
+#include "device/exchange_control.h"
 
 namespace accelerate::device {
 namespace {
+
+// How long exchanges that nobody waits for any more may take.
+constexpr std::chrono::milliseconds kDrainLimit{1000};
 
 c10d::ReduceOp reduce_op(Combine how) {
   switch (how) {
@@ -34,8 +38,12 @@ class C10dWork final : public CollectiveWork {
 // training) writes at the same time.
 class C10dCollectives final : public Collectives {
  public:
-  explicit C10dCollectives(c10::intrusive_ptr<c10d::Backend> backend)
-      : backend_(std::move(backend)) {}
+  C10dCollectives(c10::intrusive_ptr<c10d::Backend> backend,
+                  std::shared_ptr<ExchangeControl> control)
+      : backend_(std::move(backend)), control_(std::move(control)) {}
+  ~C10dCollectives() override {
+    if (control_) control_->end(kDrainLimit);
+  }
 
   std::string name() const override { return backend_->getBackendName(); }
 
@@ -70,6 +78,7 @@ class C10dCollectives final : public Collectives {
   CollectiveWorkPtr barrier() override { return begun(backend_->barrier(c10d::BarrierOptions())); }
 
   c10::intrusive_ptr<c10d::Backend> c10d() const override { return backend_; }
+  std::shared_ptr<ExchangeControl> control() const override { return control_; }
 
  private:
   static CollectiveWorkPtr begun(c10::intrusive_ptr<c10d::Work> work) {
@@ -77,14 +86,18 @@ class C10dCollectives final : public Collectives {
   }
 
   c10::intrusive_ptr<c10d::Backend> backend_;
+  std::shared_ptr<ExchangeControl> control_;
 };
 
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> Collectives::c10d() const { return {}; }
 
-std::unique_ptr<Collectives> collectives_of(c10::intrusive_ptr<c10d::Backend> backend) {
-  return std::make_unique<C10dCollectives>(std::move(backend));
+std::shared_ptr<ExchangeControl> Collectives::control() const { return nullptr; }
+
+std::unique_ptr<Collectives> collectives_of(c10::intrusive_ptr<c10d::Backend> backend,
+                                            std::shared_ptr<ExchangeControl> control) {
+  return std::make_unique<C10dCollectives>(std::move(backend), std::move(control));
 }
 
 }  // namespace accelerate::device

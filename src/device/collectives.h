@@ -15,6 +15,8 @@ class Backend;
 
 namespace accelerate::device {
 
+class ExchangeControl;
+
 enum class Combine { kSum, kMin, kMax };
 
 // An exchange that has begun.
@@ -62,9 +64,14 @@ class Collectives {
   // The same ranks for libtorch's own reducer. Null where it cannot be used
   // with such devices.
   virtual c10::intrusive_ptr<c10d::Backend> c10d() const;
+
+  // How exchanges are followed and ended whose wait() only orders a stream. Null where it blocks.
+  virtual std::shared_ptr<ExchangeControl> control() const;
 };
 
-// Those that a backend of c10d makes.
-std::unique_ptr<Collectives> collectives_of(c10::intrusive_ptr<c10d::Backend> backend);
+// Those that a backend of c10d makes. `control`, where there is one, is of the same exchanges; they
+// are ended by it when the result is destroyed, in order unless one of them is stuck.
+std::unique_ptr<Collectives> collectives_of(c10::intrusive_ptr<c10d::Backend> backend,
+                                            std::shared_ptr<ExchangeControl> control = nullptr);
 
 }  // namespace accelerate::device

@@ -1,8 +1,17 @@
 #include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/env.h>
+
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
+#include "base/environment.h"
+#include "base/nccl_variables.h"
+#include "base/word_list.h"
 #include "compat/c10d.h"
 #include "device/cuda_plugin.h"
 #include "device/own_backends.h"
@@ -18,6 +27,22 @@ void require_cuda_of_libtorch() {
                             "remembers that there is none",
                     .where = "Accelerator",
                     .hint = "load libaccelerate.so first: torch::manual_seed() asks, too"});
+}
+
+// libtorch reads these variables whenever NCCL is opened.
+void leave_failures_of_nccl_to_us() {
+  static std::once_flag said;
+  std::call_once(said, [] {
+    const std::vector<std::string> foreign = foreign_failure_settings(environment_variable);
+    if (foreign.empty()) return;
+    log(LogLevel::kWarning,
+        "libtorch may end this process when a collective fails, before it is "
+        "known which rank is to blame: " +
+            joined(foreign) + " is set; unset it to be told");
+  });
+  for (const auto& [name, value] : failure_variables(environment_variable)) {
+    c10::utils::set_env(name.c_str(), value.c_str(), /*overwrite=*/false);
+  }
 }
 
 c10::DeviceAllocator& cuda_allocator() { return *c10::getDeviceAllocator(c10::kCUDA); }
@@ -79,9 +104,17 @@ class CudaDevices final : public DeviceBackend {
   bool records_collectives(std::string_view backend) const override { return backend == "nccl"; }
 
   std::unique_ptr<Collectives> open_collectives(const CollectivesRequest& request) const override {
-    return collectives_of(cuda_plugin()->make_nccl(
-        c10::make_intrusive<c10d::PrefixStore>("nccl", request.store), request.rank,
-        request.world_size, numbered(request.device).index(), request.timeout));
+    leave_failures_of_nccl_to_us();
+    const c10::intrusive_ptr<c10d::Store> store =
+        c10::make_intrusive<c10d::PrefixStore>("nccl", request.store);
+    OpenedExchanges opened =
+        cuda_plugin()->make_nccl({.store = store,
+                                  .rank = request.rank,
+                                  .size = request.world_size,
+                                  .device = numbered(request.device).index(),
+                                  .timeout = request.timeout,
+                                  .eager = environment_flag(kEagerNcclVariable)});
+    return collectives_of(std::move(opened.backend), std::move(opened.control));
   }
 
   bool supports_autocast(c10::ScalarType dtype) const override {

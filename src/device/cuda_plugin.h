@@ -14,6 +14,7 @@
 #include "accelerate/errors.h"
 #include "device/cuda_plugin_version.h"
 #include "device/device_graph.h"
+#include "device/exchange_control.h"
 
 namespace c10d {
 class Backend;
@@ -23,6 +24,22 @@ class Store;
 namespace accelerate::device {
 
 struct CudaKernels;
+
+// Ranks that are about to open NCCL.
+struct NcclRequest {
+  const c10::intrusive_ptr<c10d::Store>& store;  // where they meet
+  int rank = 0;
+  int size = 1;
+  int device = 0;
+  std::chrono::milliseconds timeout{};
+  bool eager = false;  // connect at once, not at the first exchange
+};
+
+// What they got.
+struct OpenedExchanges {
+  c10::intrusive_ptr<c10d::Backend> backend;
+  std::shared_ptr<ExchangeControl> control;  // of the same; keeps it
+};
 
 // What libaccelerate_cuda.so offers. All functions may throw c10::Error.
 struct CudaPlugin {
@@ -37,10 +54,8 @@ struct CudaPlugin {
   void (*set_device)(int device);
   // Gives cached device memory back to the driver.
   void (*empty_cache)();
-  // Opens NCCL among `size` ranks that meet in `store`. Collective over these ranks.
-  c10::intrusive_ptr<c10d::Backend> (*make_nccl)(const c10::intrusive_ptr<c10d::Store>& store,
-                                                 int rank, int size, int device,
-                                                 std::chrono::milliseconds timeout);
+  // Opens NCCL. Collective over the ranks of the request, who wait for each other if it is eager.
+  OpenedExchanges (*make_nccl)(const NcclRequest& request);
   // Waits until the current device has done all that was queued.
   void (*synchronize)();
   // Runs `body` on a stream of its own, which waits for the current one and is waited for by it.

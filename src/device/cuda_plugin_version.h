@@ -12,9 +12,9 @@ struct CudaPluginVersion {
   const char* torch = nullptr;       // version of the headers it was compiled with, "2.9.1"
 };
 
-// Raise it with every change to what the library and its plug-in share: CudaPlugin, CudaKernels and
-// DeviceGraph.
-inline constexpr uint32_t kCudaPluginTable = 1;
+// Raise it with every change to what the library and its plug-in share: CudaPlugin, CudaKernels,
+// DeviceGraph and ExchangeControl.
+inline constexpr uint32_t kCudaPluginTable = 2;
 
 // Names of the two C entries of the plug-in, of types `const CudaPluginVersion* ()` and `const
 // CudaPlugin* ()`. It exports nothing else.

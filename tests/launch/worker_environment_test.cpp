@@ -158,5 +158,39 @@ TEST(WorkerEnvironment, PassesOnOnlyTheSettingsThatWereGiven) {
   EXPECT_THAT(variables_of(plan, 0), Contains(Pair("ACCELERATE_MIXED_PRECISION", "bf16")));
 }
 
+TEST(WorkerEnvironment, RanksThatShareGpusAreHostsOfTheirOwnToNcclAndKeepTheirLocalRank) {
+  LaunchPlan plan = plan_of(2);
+  plan.variables = {{"ACCELERATE_SHARE_GPUS", "true"}};
+  for (const int rank : {0, 1}) {
+    const Variables variables = variables_of(plan, rank, {.inherited = {"NCCL_HOSTID=one"}});
+    EXPECT_THAT(variables, Contains(Pair("ACCELERATE_SHARE_GPUS", "true")));
+    EXPECT_THAT(variables,
+                Contains(Pair("NCCL_HOSTID", "accelerate-rank-" + std::to_string(rank))));
+    EXPECT_THAT(variables, Contains(Pair("NCCL_SOCKET_IFNAME", "lo")));
+    EXPECT_THAT(variables, Contains(Pair("LOCAL_RANK", std::to_string(rank))));
+    EXPECT_THAT(variables, Contains(Pair("LOCAL_WORLD_SIZE", "2")));
+  }
+  EXPECT_THAT(variables_of(plan, 0, {.inherited = {"NCCL_SOCKET_IFNAME=eth1"}}),
+              Contains(Pair("NCCL_SOCKET_IFNAME", "eth1")));
+}
+
+TEST(WorkerEnvironment, RanksOnSeveralMachinesThatShareGpusFindTheirNetworkThemselves) {
+  LaunchPlan plan = plan_of(4);
+  plan.num_machines = 2;
+  plan.machine_rank = 1;
+  plan.main_address = "10.0.0.1";
+  const Variables variables = variables_of(plan, 1, {.inherited = {"ACCELERATE_SHARE_GPUS=yes"}});
+  EXPECT_THAT(variables, Contains(Pair("NCCL_HOSTID", "accelerate-rank-3")));
+  EXPECT_THAT(variables, Not(Contains(Key("NCCL_SOCKET_IFNAME"))));
+}
+
+TEST(WorkerEnvironment, NothingIsSaidToNcclWhereGpusAreNotShared) {
+  for (const char* inherited : {"ACCELERATE_SHARE_GPUS=false", "ACCELERATE_SHARE_GPUS="}) {
+    const Variables variables = variables_of(plan_of(2), 1, {.inherited = {inherited}});
+    EXPECT_THAT(variables, Not(Contains(Key("NCCL_HOSTID"))));
+    EXPECT_THAT(variables, Not(Contains(Key("NCCL_SOCKET_IFNAME"))));
+  }
+}
+
 }  // namespace
 }  // namespace accelerate::launch

@@ -18,7 +18,7 @@ namespace accelerate::test {
 inline ProcessGroupOptions patient() {
   return {.timeout = kUnreachedTimeout,
           .rendezvous_timeout = kUnreachedTimeout,
-          .cuda_backend = CudaBackend::kGloo};
+          .cuda_backend = test_cuda_backend()};
 }
 
 // The ranks of the fixture, connected.

@@ -22,7 +22,7 @@ inline Accelerator sharding_accelerator(const ShardingOptions& sharding = {}) {
                       .data_loader = sharding,
                       .process_group = {.timeout = kUnreachedTimeout,
                                         .rendezvous_timeout = kUnreachedTimeout,
-                                        .cuda_backend = CudaBackend::kGloo}});
+                                        .cuda_backend = test_cuda_backend()}});
 }
 inline Accelerator dispatching() { return sharding_accelerator({.dispatch_batches = true}); }
 

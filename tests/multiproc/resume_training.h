@@ -127,7 +127,7 @@ class ResumeTraining {
   static AcceleratorOptions options(const ResumeCase& what, const ProjectOptions& project) {
     AcceleratorOptions all = on_cpu();
     all.cpu = !what.gpu;
-    all.process_group.cuda_backend = CudaBackend::kGloo;  // NCCL wants a GPU for each rank
+    all.process_group.cuda_backend = test_cuda_backend();
     all.gradient_accumulation = {.steps = what.accumulation};
     all.project = project;
     all.data_loader.dispatch_batches = what.dispatch;

@@ -60,7 +60,7 @@ inline AcceleratorOptions on_cpu(DdpOptions ddp = {}) {
           .ddp = ddp,
           .process_group = {.timeout = kUnreachedTimeout,
                             .rendezvous_timeout = kUnreachedTimeout,
-                            .cuda_backend = CudaBackend::kGloo}};
+                            .cuda_backend = test_cuda_backend()}};
 }
 
 // A net that is trained without an accelerator, where those with one are.

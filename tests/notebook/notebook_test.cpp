@@ -200,8 +200,8 @@ TEST(DebugLauncher, RunsTwoProcessesOnTheCpuWithoutMixedPrecision) {
   EXPECT_EQ(debug_launcher([] { return own_rank(); }, 4).size(), 4u);
 }
 
-// OpenMP's threads of the caller do not exist in a worker, which must not wait for them. The workers
-// compute what the caller did: log(exp(1)) is not 1 on every processor.
+// OpenMP's threads of the caller do not exist in a worker, which must not wait for them. The
+// workers compute what the caller did: log(exp(1)) is not 1 on every processor.
 TEST(NotebookLauncher, ParallelOperationsWorkAfterTheCallerHasUsedThem) {
   const int before = at::get_num_threads();
   at::set_num_threads(4);

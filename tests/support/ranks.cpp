@@ -67,6 +67,10 @@ Environment environment_of(int rank, int world_size, int port, const RankOptions
   Environment environment;
   unset_inherited(environment);
   environment.emplace_back("OMP_NUM_THREADS", "1");
+  const char* device = std::getenv("ACCELERATE_TEST_DEVICE");
+  if (device != nullptr && std::string_view(device) == "nccl") {
+    environment.emplace_back("ACCELERATE_SHARE_GPUS", "true");
+  }
   if (options.launched) {
     environment.emplace_back("RANK", std::to_string(rank));
     environment.emplace_back("LOCAL_RANK", std::to_string(rank));

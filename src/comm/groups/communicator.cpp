@@ -293,5 +293,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(Communicator& communicat
   return impl_of(communicator).group();
 }
 
+void require_usable(Communicator& communicator) { impl_of(communicator).require_usable(); }
+
 }  // namespace comm
 }  // namespace accelerate

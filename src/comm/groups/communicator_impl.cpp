@@ -1,6 +1,7 @@
 #include "comm/groups/communicator_impl.h"
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <map>
@@ -13,6 +14,7 @@
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/timeouts.h"
 #include "comm/watch/alarmed_store.h"
+#include "comm/watch/last_meeting.h"
 #include "comm/watch/rank_record.h"
 
 namespace accelerate {
@@ -89,13 +91,38 @@ Communicator::Impl::Impl(std::shared_ptr<comm::Job> job, std::string name, std::
   }
 }
 
-Communicator::Impl::~Impl() { job_->groups->remove(entry_); }
+Communicator::Impl::~Impl() {
+  finish_device_exchanges();
+  job_->groups->remove(entry_);
+}
 
 void Communicator::Impl::open(const c10::intrusive_ptr<c10d::Store>& store) {
   const comm::GroupPlace place{.rank = rank_, .world_size = world_size()};
   backends_ =
       comm::open_backends(store, job_->state, job_->options, *job_->alarm, entry_->log, place);
   group_ = backends_.make_process_group(store, place);
+  auto control = backends_.control();
+  if (!control) return;
+  device_watch_ = std::make_unique<comm::DeviceWatch>(
+      std::move(control), job_->alarm, entry_->log,
+      [job = job_.get(), entry = entry_](int64_t collective, const std::string& /*cause*/) {
+        job->watch->explain_failure(entry, collective);
+        job->alarm->ring("an exchange on the device failed");
+      });
+}
+
+void Communicator::Impl::finish_device_exchanges() {
+  constexpr std::chrono::seconds kSlack{5};  // for the peer watch, when the time is over
+  constexpr std::chrono::seconds kMoment{1};
+  constexpr std::chrono::seconds kMeetingLimit{2};
+  if (!device_watch_) return;
+  const bool in_peace = failure_.empty() && std::uncaught_exceptions() <= exceptions_at_begin_;
+  const bool is_done = device_watch_->finish(in_peace ? *job_->options.timeout + kSlack : kMoment);
+  const bool was_used = device_watch_->was_used();
+  device_watch_.reset();
+  if (in_peace && is_done && was_used) {
+    comm::meet_before_leaving(job_->store, entry_->name, world_size(), job_->alarm, kMeetingLimit);
+  }
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key) {
@@ -251,8 +278,17 @@ void Communicator::Impl::refuse_on_all(ErrorInfo info) {
   refuse(std::move(info));
 }
 
-void Communicator::Impl::require_usable() const {
+void Communicator::Impl::require_usable() {
   if (!failure_.empty()) throw_unusable("the group is unusable: " + failure_, "an earlier call");
+  if (!device_watch_) return;  // whoever waits is told by the work
+  try {
+    job_->alarm->require_silence();
+  } catch (const std::exception& cause) {
+    const comm::CollectiveRecord last = log().latest();
+    Event begun = comm::operation_event(last.operation);
+    begun.number = last.sequence;
+    throw_comm_error(begun, cause);
+  }
 }
 
 void Communicator::Impl::throw_unusable(const std::string& what, const std::string& where) const {

@@ -17,6 +17,7 @@
 #include "comm/groups/process_group.h"
 #include "comm/groups/work_state.h"
 #include "comm/watch/collective_log.h"
+#include "comm/watch/device_watch.h"
 #include "compat/c10d.h"
 
 namespace accelerate {
@@ -125,6 +126,9 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   const comm::Job& job() const { return *job_; }
   comm::CollectiveLog& log() const { return *entry_->log; }
   comm::OpenWorks& open_works() const { return *entry_->works; }
+  // Throws CommError if an earlier call did, or if the exchanges of a device were ended by a
+  // failure since. Not collective.
+  void require_usable();
   // Throws UsageError with the rank.
   [[noreturn]] void refuse(ErrorInfo info) const {
     detail::throw_usage_error(*this, std::move(info));
@@ -160,8 +164,9 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   void require_same_on_all_ranks(std::string_view operation);
   // `rank` is that of this group which has no room.
   [[noreturn]] void refuse_one_more_group(int rank) const;
-  // Throws the CommError of an earlier call, if there was one.
-  void require_usable() const;
+  // What a device still works on is waited for, unless the group has failed or an exception is on
+  // its way: then it has a moment, and is aborted.
+  void finish_device_exchanges();
   [[noreturn]] void throw_refused(const Event& begun, const std::exception& cause) const;
   [[noreturn]] void throw_comm_error(const Event& begun, const std::exception& cause);
   [[noreturn]] void throw_unusable(const std::string& what, const std::string& where) const;
@@ -171,10 +176,13 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   int splits_ = 0;               // made so far
   std::string failure_;          // what ended the group; empty while it is usable
   std::string hint_;             // what to do about it
+  int exceptions_at_begin_ = std::uncaught_exceptions();
   comm::GroupBackends backends_;
   c10::intrusive_ptr<c10d::ProcessGroup> group_;
   std::shared_ptr<const comm::GroupEntry> entry_;
-  std::shared_ptr<comm::Job> job_;  // last: its watch says goodbye before the connections close
+  std::shared_ptr<comm::Job> job_;  // its watch says goodbye before the connections close
+  // Null where all waits block. Last: it asks the watch of the job.
+  std::unique_ptr<comm::DeviceWatch> device_watch_;
 };
 
 namespace comm {

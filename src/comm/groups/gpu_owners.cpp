@@ -28,7 +28,9 @@ void require_gpu_of_its_own(c10d::Store& store, int rank, int world_size, const 
   UsageError error(
       {.what = shared + ", which NCCL refuses",
        .where = "process group",
-       .hint = "start one rank per GPU, or set .process_group = {.cuda_backend = kGloo}"});
+       .hint = "start one rank per GPU, or set .process_group = {.cuda_backend = kGloo}; tests on "
+               "few GPUs may share them over NCCL: accelerate launch --share_gpus, or "
+               "ACCELERATE_SHARE_GPUS=true"});
   error.set_rank(rank, world_size);
   throw error;
 }

@@ -1,11 +1,14 @@
 #include "comm/groups/process_group.h"
 
+#include <c10/util/env.h>
+
 #include <string>
 #include <utility>
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
 #include "base/host_name.h"
+#include "base/nccl_variables.h"
 #include "comm/groups/gpu_owners.h"
 #include "comm/rendezvous/own_address.h"
 #include "comm/watch/watched_backend.h"
@@ -36,13 +39,24 @@ c10::intrusive_ptr<c10d::Backend> open_gloo(const c10::intrusive_ptr<c10d::Store
   return watch_backend(std::move(gloo), std::move(abort), alarm, std::move(log));
 }
 
+// Before NCCL is used for the first time: it asks once.
+void share_gpus(const ProcessState& state) {
+  const bool one_machine = state.local_world_size() == state.world_size();
+  for (const auto& [name, value] :
+       shared_gpu_variables(environment_variable, state.rank(), one_machine)) {
+    c10::utils::set_env(name.c_str(), value.c_str());
+  }
+}
+
 // The way of the rank's own kind of device: NCCL for GPUs.
 std::unique_ptr<device::Collectives> open_for_device(const c10::intrusive_ptr<c10d::Store>& store,
                                                      const ProcessState& state,
                                                      const GroupPlace& place,
                                                      std::chrono::milliseconds timeout) {
   const device::DeviceBackend& backend = device::device_backend(state.device().type());
-  if (const std::string id = backend.hardware_id(state.device()); !id.empty()) {
+  if (environment_flag(kShareGpusVariable)) {
+    share_gpus(state);
+  } else if (const std::string id = backend.hardware_id(state.device()); !id.empty()) {
     require_gpu_of_its_own(*store, place.rank, place.world_size, id + " of " + host_name());
   }
   auto opened = backend.open_collectives({.store = store,
@@ -59,7 +73,9 @@ std::unique_ptr<device::Collectives> open_for_device(const c10::intrusive_ptr<c1
 [[noreturn]] void throw_not_connected(const std::string& cause) {
   throw CommError({.what = "the ranks met but cannot connect to each other",
                    .where = "process group: " + cause,
-                   .hint = "set GLOO_SOCKET_IFNAME to the network that the machines share"});
+                   .hint =
+                       "set GLOO_SOCKET_IFNAME, and NCCL_SOCKET_IFNAME for GPUs, to the network "
+                       "that the machines share"});
 }
 
 }  // namespace

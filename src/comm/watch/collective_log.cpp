@@ -93,12 +93,14 @@ CollectiveRecord CollectiveLog::latest() const {
   if (!events_->read_line(latest_line_, event)) return {};
   return {.sequence = event.number,
           .operation = std::string(event.text()),
-          .finished = event.kind == EventKind::kCollectiveEnd,
+          .finished = event.kind == EventKind::kCollectiveEnd &&
+                      on_device_.load(std::memory_order_acquire) == 0,
           .kind = event.operation};
 }
 
 std::optional<int64_t> CollectiveLog::oldest_running() const {
   std::optional<int64_t> oldest;
+  if (const int64_t number = on_device_.load(std::memory_order_acquire)) oldest = number;
   for (const auto& running : running_) {
     const int64_t number = running.load(std::memory_order_acquire) / 2;
     if (number != 0 && number < oldest.value_or(number + 1)) oldest = number;

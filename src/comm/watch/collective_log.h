@@ -69,6 +69,9 @@ class CollectiveLog {
   CollectiveRecord latest() const;
   // The number of the oldest that has not ended; nothing if all have.
   std::optional<int64_t> oldest_running() const;
+  // A device still works on what the collective `number` began, whether or not that has ended; 0:
+  // on none. Then it counts as running.
+  void set_on_device(int64_t number) { on_device_.store(number, std::memory_order_release); }
   // One that ends with its exchange has come to that, by what somebody who is no backend has seen.
   void exchange_has_ended(int64_t sequence) { clear_running(sequence, EndsWith::kExchange); }
 
@@ -107,6 +110,7 @@ class CollectiveLog {
   const int latest_line_;
   const int activity_line_;
   std::atomic<int64_t> sequence_{0};
+  std::atomic<int64_t> on_device_{0};
   std::atomic<uint32_t> exchanges_{0};
   std::atomic<int> depth_{0};                                 // of activities
   std::array<std::atomic<int64_t>, kMostRunning> running_{};  // words, by number; 0: none

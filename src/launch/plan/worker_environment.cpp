@@ -7,6 +7,9 @@
 #include <map>
 #include <string_view>
 
+#include "base/environment.h"
+#include "base/nccl_variables.h"
+
 namespace accelerate::launch {
 namespace {
 
@@ -36,6 +39,22 @@ std::vector<std::string> environment_lines(const std::map<std::string, std::stri
   environment.reserve(variables.size());
   for (const auto& [name, value] : variables) environment.push_back(name + "=" + value);
   return environment;
+}
+
+std::optional<std::string> value_in(const std::map<std::string, std::string>& variables,
+                                    const char* name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? std::nullopt : std::optional(found->second);
+}
+
+// A worker may be a Python program, which does not know how to share a GPU.
+void let_gpus_be_shared(std::map<std::string, std::string>& variables, int rank, bool one_machine) {
+  const auto lookup = [&](const char* name) { return value_in(variables, name); };
+  const std::string wanted = lookup(kShareGpusVariable).value_or("");
+  if (wanted.empty() || !parse_flag(kShareGpusVariable, wanted)) return;
+  for (auto& [name, value] : shared_gpu_variables(lookup, rank, one_machine)) {
+    variables[name] = value;
+  }
 }
 
 }  // namespace
@@ -94,6 +113,9 @@ std::vector<std::string> worker_environment(const LaunchPlan& plan, int local_ra
                              "GROUP_RANK", "GROUP_WORLD_SIZE"}) {
       variables.erase(name);
     }
+  }
+  if (plan.launcher == LauncherKind::kLocal) {
+    let_gpus_be_shared(variables, rank, plan.num_machines == 1);
   }
   // Ranks behind mpirun, srun and ssh share the cores of their machines, not ours.
   if (plan.launcher != LauncherKind::kLocal) return environment_lines(variables);

@@ -187,7 +187,7 @@ TEST_F(AsyncCollectives, EachThatWaitsForALostPeerNamesItselfAndThePeer) {
   spawn(2, [](const Rank& rank) {
     Group group({.timeout = std::chrono::minutes(10),
                  .rendezvous_timeout = std::chrono::seconds(50),
-                 .cuda_backend = CudaBackend::kGloo});
+                 .cuda_backend = test_cuda_backend()});
     group.comm.barrier();
     if (rank.rank == 1) {
       rank.reach(1);

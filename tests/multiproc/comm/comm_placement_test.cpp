@@ -94,7 +94,8 @@ TEST_F(CommPlacement, RanksThatShareAGpuAreNamedOnAllRanks) {
     EXPECT_THAT(
         group_usage_error([&] { comm::require_gpu_of_its_own(*meeting.store, rank.rank, 3, gpu); }),
         AllOf(HasSubstr("ranks 0 and 2 share one GPU (GPU-a of node1)"), HasSubstr("NCCL refuses"),
-              HasSubstr("kGloo"), Not(HasSubstr("GPU-b"))));
+              HasSubstr("kGloo"), HasSubstr("accelerate launch --share_gpus"),
+              Not(HasSubstr("GPU-b"))));
     rank.reach(1);
     for (int other = 0; other < 3; ++other) rank.wait_for(other, 1);
   });

@@ -202,7 +202,7 @@ TEST_F(SplitGroups, ARankThatIsLostWhileAGroupOpensIsNoticedSoon) {
   spawn(3, [](const Rank& rank) {
     Group group({.timeout = std::chrono::minutes(10),
                  .rendezvous_timeout = std::chrono::seconds(50),
-                 .cuda_backend = CudaBackend::kGloo});
+                 .cuda_backend = test_cuda_backend()});
     if (rank.rank == 2) {
       (void)group.comm.all_gather(torch::tensor({0, 0, 1}, torch::kLong));
       rank.reach(1);
@@ -298,7 +298,7 @@ TEST_F(SplitGroups, ALostRankEndsAllGroupsAndIsNamedByItsRankInTheJob) {
   spawn(4, [](const Rank& rank) {
     Group group({.timeout = std::chrono::minutes(10),
                  .rendezvous_timeout = std::chrono::seconds(50),
-                 .cuda_backend = CudaBackend::kGloo});
+                 .cuda_backend = test_cuda_backend()});
     const auto part = group.comm.split(rank.rank % 2);
     part->barrier();
     rank.reach(1);
@@ -320,7 +320,7 @@ TEST_F(SplitGroups, ARankThatDoesNotComeIsNamedByItsGroupAlone) {
   spawn(3, [](const Rank& rank) {
     Group group({.timeout = std::chrono::seconds(rank.rank == 2 ? 3 : 100),
                  .rendezvous_timeout = std::chrono::seconds(50),
-                 .cuda_backend = CudaBackend::kGloo});
+                 .cuda_backend = test_cuda_backend()});
     const auto part = group.comm.split(rank.rank == 0 ? 0 : 1);
     at::Tensor tensor = torch::ones({2}, test_device());
     part->broadcast(tensor);

@@ -254,5 +254,21 @@ TEST_F(CollectiveLogs, ThreadsOfBackendsAndTheWatchMeetInIt) {
   EXPECT_EQ(log.oldest_running(), std::nullopt);
 }
 
+TEST(CollectiveLogsOfDevices, WhatADeviceStillWorksOnRunsAlthoughItsCallHasEnded) {
+  CollectiveLog log(std::make_shared<EventStream>());
+  const Event begun = log.begin(operation_event("all_reduce sum"));
+  log.end(begun.number);
+  EXPECT_EQ(log.oldest_running(), std::nullopt);
+  EXPECT_TRUE(log.latest().finished);
+  log.set_on_device(begun.number);
+  const Event later = log.begin(operation_event("barrier"));
+  EXPECT_EQ(log.oldest_running(), begun.number);
+  log.end(later.number);
+  EXPECT_FALSE(log.latest().finished);
+  log.set_on_device(0);
+  EXPECT_EQ(log.oldest_running(), std::nullopt);
+  EXPECT_TRUE(log.latest().finished);
+}
+
 }  // namespace
 }  // namespace accelerate::comm

@@ -1,0 +1,230 @@
+#include "cuda/nccl_group.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#include <utility>
+#include <vector>
+
+namespace accelerate::cuda {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// What aborting or closing a group may take, which waits for no other rank. Where it takes longer
+// (a graph that recorded its exchanges lives on), the thread that does it is left behind.
+constexpr milliseconds kEndLimit{5000};
+constexpr milliseconds kPollInterval{2};
+// How long exit() waits for exchanges that nobody has waited for.
+constexpr milliseconds kDrainLimitAtExit{1000};
+
+// libtorch's backend, which refuses to begin an exchange once it was aborted: by itself it would
+// connect anew, without the other ranks.
+class NcclGroup final : public c10d::ProcessGroupNCCL {
+ public:
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  using c10d::ProcessGroupNCCL::ProcessGroupNCCL;
+
+  device::ExchangeControl::Progress progress() const {
+    // With blocking waits there is no thread that counts, and nothing runs on after a wait.
+    if (blockingWait_) return {};
+    c10d::ProcessGroupStatus& status = *pgStatus_;
+    return {.begun = std::atomic_ref(status.lastEnqueuedSeq).load(),
+            .ended = std::atomic_ref(status.lastCompletedSeq).load()};
+  }
+
+  void forbid_exchanges() { is_open_ = false; }
+
+  WorkPtr broadcast(std::vector<at::Tensor>& tensors,
+                    const c10d::BroadcastOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::broadcast(tensors, options);
+  }
+  WorkPtr allreduce(std::vector<at::Tensor>& tensors,
+                    const c10d::AllreduceOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::allreduce(tensors, options);
+  }
+  WorkPtr allreduce_coalesced(std::vector<at::Tensor>& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::allreduce_coalesced(tensors, options);
+  }
+  WorkPtr allgather(std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+                    const c10d::AllgatherOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::allgather(outputs, inputs, options);
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::_allgather_base(output, input, options);
+  }
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::_reduce_scatter_base(output, input, options);
+  }
+  WorkPtr scatter(std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
+                  const c10d::ScatterOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::scatter(outputs, inputs, options);
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    require_open();
+    return ProcessGroupNCCL::barrier(options);
+  }
+
+ private:
+  void require_open() const {
+    TORCH_CHECK_WITH(DistBackendError, is_open_, "NCCL was aborted after a failure");
+  }
+
+  std::atomic<bool> is_open_{true};
+};
+
+// Runs `work` on a thread of its own with `device` current. Returns whether it has ended within
+// kEndLimit; its exceptions count as an end.
+bool end_within_limit(int device, std::function<void()> work) {
+  auto done = std::make_shared<std::promise<void>>();
+  std::future<void> ended = done->get_future();
+  std::thread([device, work = std::move(work), done] {
+    try {
+      c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
+      work();
+    } catch (const std::exception& error) {
+      TORCH_WARN("NCCL was not ended in order: ", error.what());
+    }
+    done->set_value();
+  }).detach();
+  return ended.wait_for(kEndLimit) == std::future_status::ready;
+}
+
+class NcclControl final : public device::ExchangeControl {
+ public:
+  NcclControl(c10::intrusive_ptr<NcclGroup> group, int device)
+      : group_(std::move(group)), device_(device) {}
+
+  Progress progress() const noexcept override { return group_->progress(); }
+
+  std::string trouble() const noexcept override {
+    switch (group_->getError()) {
+      case c10d::ErrorType::SUCCESS:
+        return {};
+      case c10d::ErrorType::TIMEOUT:
+        return "timed out";
+      case c10d::ErrorType::COMM_ERROR:
+        return "NCCL reports an error";
+      case c10d::ErrorType::REMOTE_ERROR:
+        return "NCCL reports an error of another rank";
+    }
+    return "unknown";
+  }
+
+  void abort() noexcept override {
+    group_->forbid_exchanges();
+    if (has_ended_.exchange(true)) return;
+    end_in_background([group = group_] { group->abort(); });
+  }
+
+  void end(milliseconds limit) noexcept override {
+    if (has_ended_) return;
+    if (!drain(limit)) return abort();
+    group_->forbid_exchanges();
+    if (has_ended_.exchange(true)) return;
+    end_in_background([group = group_] { group->shutdown(); });
+  }
+
+ private:
+  bool drain(milliseconds limit) const noexcept {
+    const auto give_up = steady_clock::now() + limit;
+    while (!progress().is_idle()) {
+      if (has_ended_ || steady_clock::now() >= give_up) return false;
+      std::this_thread::sleep_for(kPollInterval);
+    }
+    return true;
+  }
+
+  void end_in_background(std::function<void()> work) noexcept {
+    try {
+      if (!end_within_limit(device_, std::move(work))) {
+        TORCH_WARN("NCCL has not ended within ", kEndLimit.count(), " ms; its thread is left");
+      }
+    } catch (const std::exception& error) {
+      TORCH_WARN("NCCL was not ended: ", error.what());
+    }
+  }
+
+  const c10::intrusive_ptr<NcclGroup> group_;
+  const int device_;
+  std::atomic<bool> has_ended_{false};
+};
+
+// Those that are open, for exit(): it destroys nothing that main() holds.
+class OpenGroups {
+ public:
+  // Never destroyed: exit() may come at any time.
+  static OpenGroups& instance() {
+    static auto& groups = *new OpenGroups;
+    return groups;
+  }
+
+  void add(const std::shared_ptr<NcclControl>& control) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(controls_, [](const auto& other) { return other.expired(); });
+    controls_.push_back(control);
+  }
+
+ private:
+  OpenGroups() {
+    std::atexit([] { instance().end_all(); });
+  }
+
+  void end_all() {
+    if (getpid() != process_) return;  // a child that was forked holds none of them
+    std::vector<std::weak_ptr<NcclControl>> controls;
+    {
+      const std::lock_guard lock(mutex_);
+      controls.swap(controls_);
+    }
+    for (const auto& weak : controls) {
+      if (const auto control = weak.lock()) control->end(kDrainLimitAtExit);
+    }
+  }
+
+  const pid_t process_ = getpid();
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<NcclControl>> controls_;
+};
+
+}  // namespace
+
+device::OpenedExchanges make_nccl(const device::NcclRequest& request) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = request.timeout;
+  const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(request.device));
+  auto group = c10::make_intrusive<NcclGroup>(request.store, request.rank, request.size, options);
+  auto control = std::make_shared<NcclControl>(group, request.device);
+  OpenGroups::instance().add(control);
+  group->setBoundDeviceId(device);
+  try {
+    if (request.eager) group->eagerConnectSingleDevice(device);
+  } catch (...) {
+    control->abort();
+    throw;
+  }
+  return {.backend = group, .control = control};
+}
+
+}  // namespace accelerate::cuda

@@ -1,0 +1,227 @@
+// Exchanges that run on after their calls have returned, as those of NCCL do: how a group waits for
+// them at its end, and what becomes of them when a rank is lost. No GPU: a kind of device whose
+// exchanges the test lets begin and end.
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/environment.h"
+#include "comm/groups/process_group.h"
+#include "device/device_backend.h"
+#include "device/exchange_control.h"
+#include "multiproc/group.h"
+
+namespace accelerate::test {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// What the device of this process does, and what was asked of it.
+struct QueueState {
+  std::atomic<int64_t> begun = 0;
+  std::atomic<int64_t> ended = 0;
+  std::atomic<bool> failing = false;
+  std::atomic<bool> aborted = false;
+  std::atomic<bool> closed = false;
+
+  // As a host does that waits for the device.
+  void wait() const {
+    while (ended < begun && !aborted) std::this_thread::sleep_for(milliseconds(2));
+  }
+};
+
+class QueueControl final : public device::ExchangeControl {
+ public:
+  explicit QueueControl(std::shared_ptr<QueueState> state) : state_(std::move(state)) {}
+
+  Progress progress() const noexcept override {
+    return {.begun = state_->begun, .ended = state_->aborted ? state_->begun : state_->ended};
+  }
+  std::string trouble() const noexcept override { return state_->failing ? "timed out" : ""; }
+  void abort() noexcept override { state_->aborted = true; }
+  void end(milliseconds) noexcept override { state_->closed = true; }
+
+ private:
+  const std::shared_ptr<QueueState> state_;
+};
+
+// Only opened and closed: the tests exchange tensors of the host.
+class QueueCollectives final : public device::Collectives {
+ public:
+  explicit QueueCollectives(std::shared_ptr<QueueState> state)
+      : control_(std::make_shared<QueueControl>(std::move(state))) {}
+  ~QueueCollectives() override { control_->end(milliseconds(0)); }
+
+  std::string name() const override { return "queue"; }
+  device::CollectiveWorkPtr broadcast(at::Tensor, int) override { return nullptr; }
+  device::CollectiveWorkPtr all_reduce(at::Tensor, device::Combine) override { return nullptr; }
+  device::CollectiveWorkPtr all_gather(at::Tensor, at::Tensor) override { return nullptr; }
+  device::CollectiveWorkPtr reduce_scatter(at::Tensor, at::Tensor, device::Combine) override {
+    return nullptr;
+  }
+  device::CollectiveWorkPtr scatter(at::Tensor, std::vector<at::Tensor>, int) override {
+    return nullptr;
+  }
+  device::CollectiveWorkPtr barrier() override { return nullptr; }
+  std::shared_ptr<device::ExchangeControl> control() const override { return control_; }
+
+ private:
+  const std::shared_ptr<QueueControl> control_;
+};
+
+class QueueDevices final : public device::DeviceBackend {
+ public:
+  explicit QueueDevices(std::shared_ptr<QueueState> state)
+      : DeviceBackend(c10::DeviceType::IPU), state_(std::move(state)) {}
+  int count() const override { return 1; }
+  std::unique_ptr<device::Collectives> open_collectives(
+      const device::CollectivesRequest&) const override {
+    return std::make_unique<QueueCollectives>(state_);
+  }
+
+ private:
+  const std::shared_ptr<QueueState> state_;
+};
+
+// The ranks of the fixture, each with such a device.
+struct QueueGroup {
+  explicit QueueGroup(const ProcessGroupOptions& options = {
+                          .timeout = kUnreachedTimeout, .rendezvous_timeout = kUnreachedTimeout}) {
+    device::add_device_backend(std::make_unique<QueueDevices>(queue));
+    const ProcessState state =
+        ProcessState::read(environment_variable, {{.type = c10::DeviceType::IPU, .count = 1}}, {});
+    comm = std::make_unique<Communicator>(state, options);
+  }
+
+  std::shared_ptr<QueueState> queue = std::make_shared<QueueState>();
+  std::unique_ptr<Communicator> comm;
+};
+
+// The text of the CommError that `action` throws.
+template <class Action>
+std::string comm_error(Action action) {
+  try {
+    action();
+  } catch (const CommError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no CommError";
+  return {};
+}
+
+struct DeviceExchanges : Ranks {};
+
+TEST_F(DeviceExchanges, AGroupWaitsAtItsEndForWhatTheDeviceStillWorksOn) {
+  run(2, [](const Rank&) {
+    QueueGroup group;
+    group.queue->begun = 3;  // not one of them has ended
+    std::atomic<bool> has_ended = false;
+    std::thread device([&] {
+      for (int i = 0; i < 3; ++i) {
+        std::this_thread::sleep_for(milliseconds(150));
+        if (i == 2) has_ended = true;
+        ++group.queue->ended;
+      }
+    });
+    group.comm->barrier();
+    group.comm.reset();
+    EXPECT_TRUE(has_ended);
+    EXPECT_FALSE(group.queue->aborted);
+    EXPECT_TRUE(group.queue->closed);
+    device.join();
+  });
+}
+
+TEST_F(DeviceExchanges, ARankThatIsDoneWaitsForTheOthersToComeToTheirEnd) {
+  run(2, [](const Rank& rank) {
+    constexpr milliseconds kBehind{600};
+    QueueGroup group;
+    group.queue->begun = group.queue->ended = 1;
+    group.comm->barrier();
+    const auto before = std::chrono::steady_clock::now();
+    if (rank.rank == 0) std::this_thread::sleep_for(kBehind);
+    group.comm.reset();
+    EXPECT_GE(std::chrono::steady_clock::now() - before, kBehind);
+  });
+}
+
+TEST_F(DeviceExchanges, ButNotForOneThatDoesNotCome) {
+  run(3, [](const Rank& rank) {
+    QueueGroup group;
+    group.queue->begun = group.queue->ended = 1;
+    group.comm->barrier();
+    if (rank.rank == 1) {
+      rank.wait_for(0, 1);
+      rank.wait_for(2, 1);
+    }
+    group.comm.reset();
+    EXPECT_FALSE(group.queue->aborted);
+    rank.reach(1);
+  });
+}
+
+TEST_F(DeviceExchanges, AnExceptionOnItsWayDoesNotWaitForThemForLong) {
+  run(2, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    if (rank.rank == 1) group.queue->begun = 1;
+    try {
+      const std::unique_ptr<Communicator> own = std::move(group.comm);
+      throw std::runtime_error("of the program");
+    } catch (const std::runtime_error&) {
+    }
+    EXPECT_EQ(group.queue->aborted, rank.rank == 1);
+    EXPECT_TRUE(group.queue->closed);
+    rank.reach(1);
+    rank.wait_for(1 - rank.rank, 1);
+  });
+}
+
+TEST_F(DeviceExchanges, ALostRankWakesTheHostThatWaitsForTheDeviceAndEveryLaterCallThrows) {
+  spawn(3, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    // Several steps are queued; the device hangs in the first, and no collective runs on the host.
+    group.queue->begun = 5;
+    group.queue->ended = 2;
+    rank.reach(1);
+    if (rank.rank == 1) std::this_thread::sleep_for(kUnreachedTimeout);
+    group.queue->wait();
+    EXPECT_TRUE(group.queue->aborted);
+    at::Tensor tensor = torch::ones({2});
+    const std::string first = comm_error([&] { group.comm->all_reduce(tensor); });
+    EXPECT_THAT(first, HasSubstr("rank 1"));
+    EXPECT_THAT(first, HasSubstr("its process has ended"));
+    EXPECT_THAT(comm_error([&] { group.comm->barrier(); }), HasSubstr("rank 1"));
+    EXPECT_THAT(comm_error([&] { comm::require_usable(*group.comm); }), HasSubstr("rank 1"));
+    bool has_run = false;
+    EXPECT_THAT(comm_error([&] { group.comm->guard("backward", [&] { has_run = true; }); }),
+                HasSubstr("rank 1"));
+    EXPECT_FALSE(has_run);
+  });
+  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+  kill_rank(1, SIGKILL);
+  EXPECT_EQ(exit_code_of(0), kExitPassed);
+  EXPECT_EQ(exit_code_of(2), kExitPassed);
+}
+
+TEST_F(DeviceExchanges, WhatTheLibraryBelowReportsEndsTheGroupOnAllRanks) {
+  run(2, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    group.queue->begun = 1;
+    if (rank.rank == 0) group.queue->failing = true;
+    group.queue->wait();
+    EXPECT_TRUE(group.queue->aborted);
+    EXPECT_THAT(comm_error([&] { group.comm->barrier(); }), HasSubstr("failed"));
+    rank.reach(1);
+    rank.wait_for(1 - rank.rank, 1);
+  });
+}
+
+}  // namespace
+}  // namespace accelerate::test
