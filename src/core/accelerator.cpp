@@ -73,6 +73,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->precision = PrecisionPolicy(*options.mixed_precision, device(), options.precision);
     if (impl_->precision.needs_grad_scaler()) {
       impl_->updates = std::make_shared<ScaledUpdates>(options.grad_scaler, impl_->communicator);
+      impl_->unfit = std::make_shared<UnfitGradients>();
     }
     impl_->optimizers = std::make_shared<PreparedOptimizers>(
         [updates = impl_->updates, checks = impl_->checks](const torch::optim::Optimizer& gone) {
@@ -88,7 +89,7 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
     impl_->optimizer_host = std::make_shared<TrainingOptimizerHost>(
-        impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->checks,
+        impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->unfit, impl_->checks,
         comm::events_of(*impl_->communicator));
     // Loaders may outlive the accelerator, whose ranks then part.
     const std::weak_ptr<Strategy> weak_strategy = impl_->strategy;
@@ -121,6 +122,7 @@ Accelerator::Impl::~Impl() {
     for (const auto& model : models) {
       if (model.strategy.use_count() == 1) model.strategy->release();
     }
+    if (unfit) unfit->watch({});  // optimizers that outlive this have it too
   } catch (const std::exception& error) {
     log(LogLevel::kWarning,
         std::string("a model could not be released with its accelerator: ") + error.what());
@@ -166,7 +168,11 @@ void Accelerator::free_memory() {
   for (const auto& model : impl_->models) model.strategy->release();
   impl_->models.clear();
   impl_->optimizers->clear();
-  if (impl_->updates) impl_->updates->reset();
+  if (impl_->updates) {
+    impl_->updates->reset();
+    impl_->unfit->forget_all();
+    impl_->watch_passes();
+  }
   impl_->window->reset();
   impl_->checks->reset();
   impl_->schedulers.clear();

@@ -50,7 +50,10 @@ TrainingState Accelerator::Impl::training_state() {
                          .gradients_replaced =
                              [this] {
                                ++loads;
-                               if (updates) updates->abandon();
+                               if (updates) {
+                                 updates->abandon();
+                                 unfit->forget_all();
+                               }
                                window->adopt_loaded();
                                for (const PreparedOptimizer& prepared : optimizers->live()) {
                                  prepared.strategy().parameters_loaded();

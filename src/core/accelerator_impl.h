@@ -22,6 +22,7 @@
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/training_checks.h"
+#include "core/unfit_gradients.h"
 
 namespace accelerate {
 
@@ -50,7 +51,9 @@ struct Accelerator::Impl {
   int64_t loads = 0;       // how often load_state() has replaced what is trained
 
   PrecisionPolicy precision;
-  std::shared_ptr<ScaledUpdates> updates;  // null unless losses are scaled
+  // Both null unless losses are scaled.
+  std::shared_ptr<ScaledUpdates> updates;
+  std::shared_ptr<UnfitGradients> unfit;
   std::shared_ptr<TrainingChecks> checks = std::make_shared<TrainingChecks>();
   std::shared_ptr<PreparedOptimizers> optimizers;
   OwnerlessParameters ownerless;
@@ -79,10 +82,13 @@ struct Accelerator::Impl {
   }
 
   // Prepares `optimizer` for an update by gradients that are not scaled.
-  void unscale(torch::optim::Optimizer& optimizer) {
-    updates->unscale(optimizer);
-    checks->own_steps().forget(optimizer);
+  void unscale(const PreparedOptimizer& optimizer, const char* where) {
+    unfit->require_none(optimizer.parameters(), where);
+    updates->unscale(optimizer.optimizer());
+    checks->own_steps().forget(optimizer.optimizer());
   }
+  // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
+  GradientMarks unscaled_gradients() const;
   // After a backward pass: which gradients must wait for their step.
   void note_unfinished_gradients();
 
@@ -96,7 +102,7 @@ struct Accelerator::Impl {
     for (const PreparedOptimizer& prepared : optimizers->live()) {
       if (!has_any_of(prepared.parameters(), parameters)) continue;
       found = true;
-      unscale(prepared.optimizer());
+      unscale(prepared, where);
     }
     if (found) return;
     throw UsageError({.what = "scaled gradients of parameters that no prepared optimizer has",
@@ -104,6 +110,12 @@ struct Accelerator::Impl {
                       .hint = "give the optimizer of these parameters to prepare()"});
   }
 
+  // All parameters that losses may reach, each once.
+  std::vector<at::Tensor> trained_parameters() const;
+  // Models or optimizers have come or gone.
+  void watch_passes() {
+    if (unfit) unfit->watch(trained_parameters());
+  }
   // Of each prepared model and each prepared optimizer.
   std::vector<std::vector<at::Tensor>> parameters_of_each() const;
   // Of all that losses may reach, each once.

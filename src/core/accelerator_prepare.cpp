@@ -16,6 +16,7 @@
 #include "core/accelerator_impl.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"
+#include "device/replay_actions.h"
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"
@@ -101,12 +102,15 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     const comm::Activity activity(*impl_->communicator, "prepare");
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_on_forward([checks = impl_->checks, streams = impl_->streams,
-                              state = impl_->state, optimizers = impl_->optimizers] {
+                              state = impl_->state, optimizers = impl_->optimizers,
+                              unfit = impl_->unfit] {
       detail::stamped(state, [&] { checks->before_call("forward"); });
+      if (unfit) unfit->hold_hooks(!device::KeptGradients::active());
       optimizers->drop_expired();  // the strategy may look at the rest
       streams->separate();
     });
     impl_->models.push_back({.module = module, .strategy = strategy});
+    impl_->watch_passes();
     return strategy;
   });
 }
@@ -141,6 +145,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
       });
     }
     impl_->optimizers->add(prepared);
+    impl_->watch_passes();
     return prepared;
   });
 }

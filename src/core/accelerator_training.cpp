@@ -87,14 +87,26 @@ std::vector<at::Tensor> Accelerator::Impl::gradients() const {
 }
 
 std::vector<at::Tensor> Accelerator::trained_parameters() const {
+  return impl_->trained_parameters();
+}
+
+std::vector<at::Tensor> Accelerator::Impl::trained_parameters() const {
   std::vector<at::Tensor> all;
   std::set<const void*> seen;
-  for (const auto& each : impl_->parameters_of_each()) {
+  for (const auto& each : parameters_of_each()) {
     for (const at::Tensor& parameter : each) {
       if (seen.insert(parameter.unsafeGetTensorImpl()).second) all.push_back(parameter);
     }
   }
   return all;
+}
+
+GradientMarks Accelerator::Impl::unscaled_gradients() const {
+  GradientMarks marks;
+  for (const PreparedOptimizer& prepared : optimizers->live()) {
+    if (updates->holds_unscaled(prepared.optimizer())) marks.add(prepared.parameters());
+  }
+  return marks;
 }
 
 void Accelerator::Impl::note_unfinished_gradients() {
@@ -114,8 +126,8 @@ void Accelerator::Impl::note_unfinished_gradients() {
 }
 
 detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
-  return [window = window, updates = updates, optimizers = optimizers, strategy = strategy,
-          checks = checks,
+  return [window = window, updates = updates, unfit = unfit, optimizers = optimizers,
+          strategy = strategy, checks = checks,
           state = state](const std::vector<at::Tensor>& parameters, bool set_to_none) {
     const bool keeps = window->keeps(parameters);
     detail::stamped(state, [&] {
@@ -126,6 +138,7 @@ detail::ZeroGrad Accelerator::Impl::zero_grad_of_models() const {
     checks->own_steps().forget(parameters);
     checks->ownerless_steps().forget(parameters);
     if (updates) {
+      unfit->forget(parameters);
       for (const PreparedOptimizer& prepared : optimizers->live()) {
         updates->discard_if_within(prepared.optimizer(), prepared.parameters(), parameters);
       }
@@ -194,11 +207,13 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     GradientMarks unscaled;
     if (impl_->updates) {
       impl_->optimizers->drop_expired();
+      impl_->unfit->forget_dropped();
       counted = impl_->updates->scale(counted);
-      unscaled = impl_->updates->unscaled_gradients();
+      unscaled = impl_->unscaled_gradients();
     }
     impl_->window->before_pass();
     impl_->communicator->guard("backward", [&] {
+      const UnfitGradients::Pass pass(impl_->unfit.get());
       for (const auto& model : call.models) model->before_backward(counted);
       if (call.inputs) {
         counted.backward({}, options.retain_graph, /*create_graph=*/false, *call.inputs);
@@ -209,11 +224,13 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     });
     impl_->window->after_pass();
     impl_->note_unfinished_gradients();
-    if (unscaled.changed()) {
+    if (const std::vector<at::Tensor> mixed = unscaled.changed(); !mixed.empty()) {
+      impl_->unfit->add_mixed(mixed);
       throw UsageError({.what = "a loss was added to gradients that were already unscaled",
                         .where = "backward",
                         .hint = "call step() or zero_grad() after clip_grad_norm_ or "
-                                "unscale_gradients, before the next backward()"});
+                                "unscale_gradients, before the next backward(); these gradients "
+                                "must be dropped by zero_grad()"});
     }
   });
 }
@@ -249,7 +266,7 @@ void Accelerator::unscale_gradients() {
     impl_->require_complete_gradients("unscale_gradients");
     impl_->checks->before_gradient_call("unscale_gradients");
     for (const PreparedOptimizer& prepared : impl_->optimizers->live()) {
-      impl_->unscale(prepared.optimizer());
+      impl_->unscale(prepared, "unscale_gradients");
     }
   });
 }
@@ -264,7 +281,7 @@ void Accelerator::unscale_gradients(const PreparedOptimizer& optimizer) {
     if (!impl_->updates) return;
     impl_->require_complete_gradients("unscale_gradients");
     impl_->checks->before_gradient_call("unscale_gradients");
-    impl_->unscale(optimizer.optimizer());
+    impl_->unscale(optimizer, "unscale_gradients");
   });
 }
 

@@ -41,7 +41,10 @@ bool TrainingOptimizerHost::begin_zero_grad(const torch::optim::Optimizer& optim
   checks_->before_gradient_call("zero_grad");
   window_->drop(parameters);
   checks_->own_steps().forget(optimizer);
-  if (updates_) updates_->discard(optimizer);
+  if (updates_) {
+    updates_->discard(optimizer);
+    unfit_->forget(parameters);
+  }
   strategy_->before_zero_grad(parameters);
   return true;
 }

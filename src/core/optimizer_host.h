@@ -12,21 +12,24 @@
 #include "core/gradient_window.h"
 #include "core/scaled_updates.h"
 #include "core/training_checks.h"
+#include "core/unfit_gradients.h"
 
 namespace accelerate {
 
 // One for all optimizers of an accelerator, which may outlive it.
 class TrainingOptimizerHost final : public OptimizerHost {
  public:
-  // `updates` is null unless losses are scaled.
+  // `updates` and `unfit` are null unless losses are scaled.
   TrainingOptimizerHost(ProcessState state, std::shared_ptr<Strategy> strategy,
                         std::shared_ptr<GradientWindow> window,
                         std::shared_ptr<ScaledUpdates> updates,
+                        std::shared_ptr<UnfitGradients> unfit,
                         std::shared_ptr<TrainingChecks> checks, std::shared_ptr<EventStream> events)
       : state_(std::move(state)),
         strategy_(std::move(strategy)),
         window_(std::move(window)),
         updates_(std::move(updates)),
+        unfit_(std::move(unfit)),
         checks_(std::move(checks)),
         steps_(std::make_shared<Steps>(std::move(events))) {}
 
@@ -37,6 +40,7 @@ class TrainingOptimizerHost final : public OptimizerHost {
   bool accumulates() const override { return window_->steps() > 1; }
   void require_complete(const std::vector<at::Tensor>& parameters) const override {
     window_->require_complete(parameters);
+    if (unfit_) unfit_->require_none(parameters, "step");
   }
   bool scales_losses() const override { return updates_ != nullptr; }
   void before_update(torch::optim::Optimizer& optimizer) override;
@@ -55,6 +59,7 @@ class TrainingOptimizerHost final : public OptimizerHost {
   std::shared_ptr<Strategy> strategy_;
   std::shared_ptr<GradientWindow> window_;
   std::shared_ptr<ScaledUpdates> updates_;
+  std::shared_ptr<UnfitGradients> unfit_;
   std::shared_ptr<TrainingChecks> checks_;
   // Of all these optimizers. An update on a device is counted when it is known how it ended.
   struct Steps {

@@ -21,12 +21,17 @@ void GradientMarks::add(const std::vector<at::Tensor>& parameters) {
   }
 }
 
-bool GradientMarks::changed() const {
-  return std::ranges::any_of(marks_, [](const Mark& mark) {
+std::vector<at::Tensor> GradientMarks::changed() const {
+  std::vector<at::Tensor> changed;
+  for (const Mark& mark : marks_) {
     const at::Tensor& gradient = mark.parameter.grad();
-    if (!gradient.defined()) return false;
-    return gradient.unsafeGetTensorImpl() != mark.gradient || gradient._version() != mark.version;
-  });
+    if (!gradient.defined()) continue;
+    if (gradient.unsafeGetTensorImpl() == mark.gradient && gradient._version() == mark.version) {
+      continue;
+    }
+    changed.push_back(mark.parameter);
+  }
+  return changed;
 }
 
 void ScaledUpdates::add_pieces(const torch::optim::Optimizer& optimizer,
@@ -178,12 +183,6 @@ void ScaledUpdates::discard_if_within(const torch::optim::Optimizer& optimizer,
     return !parameter.grad().defined() || within.contains(parameter.unsafeGetTensorImpl());
   });
   if (all) discard(optimizer);
-}
-
-GradientMarks ScaledUpdates::unscaled_gradients() const {
-  GradientMarks marks;
-  for (const torch::optim::Optimizer* optimizer : unscaled_) marks.add(trained_by(*optimizer));
-  return marks;
 }
 
 void ScaledUpdates::reset() {

@@ -20,7 +20,8 @@ namespace accelerate {
 class GradientMarks {
  public:
   void add(const std::vector<at::Tensor>& parameters);
-  bool changed() const;
+  // Of which parameters that happened.
+  std::vector<at::Tensor> changed() const;
 
  private:
   struct Mark {
@@ -77,8 +78,6 @@ class ScaledUpdates {
   bool holds_unscaled(const torch::optim::Optimizer& optimizer) const {
     return unscaled_.contains(&optimizer);
   }
-  // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
-  GradientMarks unscaled_gradients() const;
   // No optimizer waits for its step any more.
   void reset();
   // Forgets what was begun since the scale was last adapted: it was recorded and never made, or the

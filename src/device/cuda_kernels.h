@@ -26,7 +26,9 @@ struct NormForwardResult {
 };
 
 struct FlatAdamWArguments {
-  at::Tensor master{};  // undefined: the parameters are their own masters
+  // Undefined: the parameters are their own masters. Where a parameter does not have the bits of
+  // its rounded master, something has written to it, and it is updated from there.
+  at::Tensor master{};
   at::Tensor parameters{};
   at::Tensor gradient{};
   at::Tensor exp_avg{};

@@ -74,6 +74,7 @@ void MasterStep::settle() const {
   for (const auto& unit : units_) {
     unit->put_gradients_back();
     unit->settle_clip();
+    unit->adopt_written_values();
   }
 }
 
@@ -82,6 +83,9 @@ void MasterStep::refresh() const {
 }
 
 at::Tensor MasterStep::step(LossClosure closure) {
+  if (closure) {  // nobody has looked yet
+    for (const auto& unit : units_) unit->refresh("step");
+  }
   settle();
   at::Tensor loss = plain_->step(std::move(closure));
   refresh();
@@ -317,6 +321,7 @@ void FlatAdamWStep::update(const Run& run, const Scalars& scalars,
                      .stochastic_rounding = needs_flat_update(unit),
                      // Each run has random numbers of its own.
                      .seed = unit.options().seed + (static_cast<uint64_t>(run.begin) << 24)});
+  units_[place.unit]->note_rounded(run.begin, run.end);
 }
 
 void FlatAdamWStep::leave_to_masters(const char* why) {

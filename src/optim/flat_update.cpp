@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "residency/flat_unit.h"
+
 namespace accelerate {
 namespace {
 
@@ -34,6 +36,14 @@ at::Tensor rounded_by_chance(const at::Tensor& values, const device::FlatAdamWAr
   return at::where(values.isfinite(), cut.view(at::kFloat), values);
 }
 
+// What is updated: masters with what was written to the parameters since they were rounded to them.
+at::Tensor values_before(const device::FlatAdamWArguments& from) {
+  const at::Tensor& master = from.master;
+  if (!master.defined()) return from.parameters;
+  const at::Tensor rounded = master.to(from.parameters.scalar_type());
+  return residency::with_written_values(master, from.parameters, rounded);
+}
+
 // The update by operators of libtorch. All scalars stay tensors: nothing waits for a device.
 void compose_flat_adamw(const device::FlatAdamWArguments& from) {
   at::Tensor gradient = from.gradient;
@@ -42,7 +52,7 @@ void compose_flat_adamw(const device::FlatAdamWArguments& from) {
   }
   at::Tensor average = from.exp_avg * from.beta1 + gradient * (1 - from.beta1);
   at::Tensor square = from.exp_avg_sq * from.beta2 + gradient.square() * (1 - from.beta2);
-  const at::Tensor before = from.master.defined() ? from.master : from.parameters;
+  const at::Tensor before = values_before(from);
   at::Tensor master = before.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
   master.narrow(0, 0, from.decayed_numel).mul_(1 - from.learning_rate * from.weight_decay);
   const at::Tensor size = from.learning_rate / (1 - at::pow(from.beta1, from.step));

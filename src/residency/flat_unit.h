@@ -21,6 +21,11 @@ namespace accelerate::residency {
 // Keeps the memory alive.
 at::Tensor part_of(const at::Tensor& vector, int64_t begin, at::IntArrayRef sizes);
 
+// `masters`, but for elements whose `values` have other bits than `known`, what these were last set
+// to: there, the values. Waits for no device.
+at::Tensor with_written_values(const at::Tensor& masters, const at::Tensor& values,
+                               const at::Tensor& known);
+
 // Something that updates the masters of a unit.
 class MasterUser {
  public:
@@ -133,6 +138,13 @@ class FlatUnit {
   // optimizers have done to the masters without being asked to tell. Throws UsageError if a
   // parameter has left the vector; `where` is what the user called.
   void refresh(const char* where);
+  // After refresh(), before masters are updated or read: takes over what was written to values in
+  // any way, also through .data() or a pointer, which leaves no trace. Masters of elements that
+  // nothing has written to keep what they have beyond the rounded value.
+  void adopt_written_values();
+  void adopt_written_values(size_t index);
+  // An update has set the values of these elements to their rounded masters.
+  void note_rounded(int64_t begin, int64_t end);
   // Changes with every write to a parameter that refresh() would take over.
   std::vector<int64_t> versions_of_values() const;
   // The part of refresh() that looks and changes nothing.
@@ -140,7 +152,8 @@ class FlatUnit {
   // A forward pass that keeps a graph follows.
   void note_pass() { passed_ = true; }
 
-  void add_user(const std::weak_ptr<MasterUser>& user) { users_.push_back(user); }
+  // One that has made no update so far.
+  void add_user(const std::shared_ptr<MasterUser>& user);
 
   // Gives the parameters back: where there are masters they are float32 again, in the memory of
   // these. The unit is of no use afterwards.
@@ -159,6 +172,13 @@ class FlatUnit {
   };
 
   void adopt_changed_values();
+  void adopt_between(int64_t begin, int64_t end);
+  // What users say about updates that nobody has taken over.
+  struct Moved {
+    bool maybe = false;
+    bool surely = false;
+  };
+  Moved moved_by_users() const;
   bool was_added_to(size_t index) const;
   void place_gradient(size_t index, GradientState state);
   void remove_gradient(size_t index);
@@ -176,6 +196,9 @@ class FlatUnit {
   std::vector<Gradient> gradients_;
   std::vector<at::Tensor> master_parts_;
   std::vector<int64_t> versions_;  // of the parameters, when they were last looked at
+  // The values as the masters were last rounded to them. Where a user cannot tell whether it has
+  // moved masters: without it, what was written to the values would look like an update.
+  at::Tensor rounded_;
   std::unordered_map<const void*, size_t> indices_;  // of parameters and masters
   std::vector<std::weak_ptr<MasterUser>> users_;
   Clip clip_;

@@ -95,6 +95,15 @@ __device__ inline T rounded(const FlatAdamWLaunch& op, int64_t at, float step, f
   return from_float<T>(value);
 }
 
+// The master of an element, or what it holds where something has written to it: it does not have
+// the bits of the rounded master then.
+template <class T>
+__device__ inline float adopted(float master, T held) {
+  const float value = to_float(held);
+  const float known = to_float(from_float<T>(master));
+  return __float_as_uint(value) == __float_as_uint(known) ? master : value;
+}
+
 template <class T>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamWLaunch op) {
   wait_for_earlier_kernels();
@@ -121,12 +130,13 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamWLaunch o
     load<float>(gradient, op.gradient, pack);
     load<float>(average, op.exp_avg, pack);
     load<float>(square, op.exp_avg_sq, pack);
-    if (own_master) {
-      load<T>(master, parameters, pack);
-    } else {
-      load<float>(master, op.master, pack);
+    auto* held = reinterpret_cast<Pack<T, kPack>*>(parameters) + pack;
+    Pack<T, kPack> out = *held;
+    if (!own_master) load<float>(master, op.master, pack);
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      master[i] = own_master ? to_float(out.value[i]) : adopted(master[i], out.value[i]);
     }
-    Pack<T, kPack> out;
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       const int64_t at = pack * kPack + i;
@@ -137,11 +147,12 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const FlatAdamWLaunch o
     if (!own_master) store<float>(op.master, pack, master);
     store<float>(op.exp_avg, pack, average);
     store<float>(op.exp_avg_sq, pack, square);
-    reinterpret_cast<Pack<T, kPack>*>(parameters)[pack] = out;
+    *held = out;
   }
   if (thread < op.numel % kPack) {
     const int64_t at = packs * kPack + thread;
-    float master = own_master ? to_float(parameters[at]) : op.master[at];
+    const T held = parameters[at];
+    float master = own_master ? to_float(held) : adopted(op.master[at], held);
     update<T>(op, at, master, op.gradient[at] * scale, op.exp_avg[at], op.exp_avg_sq[at],
               learning_rate, size, root);
     if (!own_master) op.master[at] = master;

@@ -17,15 +17,6 @@
 namespace accelerate {
 namespace {
 
-// An optimizer that was not prepared leaves no trace on what it changes.
-bool values_follow_masters(const residency::FlatUnit& unit) {
-  if (!unit.masters().defined()) return true;
-  // By bits: what is not a number equals nothing, not even itself.
-  const at::ScalarType bits = unit.values().element_size() == 4 ? at::kInt : at::kShort;
-  return at::equal(unit.values().view(bits),
-                   unit.masters().to(unit.values().scalar_type()).view(bits));
-}
-
 [[noreturn]] void refuse_use(const char* why, const char* where) {
   throw UsageError({.what = why, .where = where, .hint = "prepare it again, on all ranks"});
 }
@@ -166,6 +157,7 @@ at::Tensor FlatModel::master_of(const at::Tensor& tensor) const {
   const auto index = unit_->is_released() ? std::nullopt : unit_->find(tensor);
   if (!index) return tensor;
   unit_->refresh("the exact value of a parameter");
+  unit_->adopt_written_values(*index);
   return unit_->master(*index);
 }
 
@@ -197,12 +189,8 @@ void FlatModel::before_zero_grad(const std::vector<at::Tensor>& parameters) {
 void FlatModel::require_fit_to_save(size_t index, const char* where) {
   comm::together(*ranks_, [&] {
     unit_->refresh(where);
-    if (values_follow_masters(*unit_)) return;
-    throw UsageError({.what = "the parameters of model " + std::to_string(index) +
-                              " were changed by something that was not prepared, such as an "
-                              "optimizer: their float32 masters do not know of it",
-                      .where = where,
-                      .hint = "prepare the optimizer, or write to parameters in place"});
+    // Also what an optimizer has done that was not prepared: it leaves no trace.
+    unit_->adopt_written_values();
   });
   if (reducer_ == nullptr || !options_.check_replicas || !averages()) return;
   require_same_replica(*ranks_, *module_, index, true, where);

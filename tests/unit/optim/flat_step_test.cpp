@@ -253,6 +253,30 @@ TEST(FlatStepTest, AClipThatWasDeferredIsPartOfTheUpdate) {
   EXPECT_LT((deferred.unit->values() - settled.unit->values()).abs().max().item<double>(), 1e-7);
 }
 
+// Written through .data(), after which nothing tells but the values themselves.
+TEST(FlatStepTest, AnUpdateGoesOnFromWhatWasWrittenToTheValues) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    Trained written(flat_net(), {.dtype = type});
+    Trained told(flat_net(), {.dtype = type});
+    for (Trained* it : {&written, &told}) it->train(2);
+    for (const size_t i : {0, 1, 2, 3}) {
+      // One element of each, so that the masters of its neighbours must stay.
+      written.unit->parameters()[i].data().view(-1)[1] = 0.5;
+      told.unit->master(i).data().view(-1)[1] = 0.5;
+    }
+    told.unit->masters_to_values();
+    // An update that is skipped loses nothing.
+    written.step.step_unless(torch::ones({}, test_device()));
+    written.step.ended(/*skipped=*/true);
+    EXPECT_TRUE(torch::equal(written.unit->values(), told.unit->values()));
+    for (Trained* it : {&written, &told}) it->train(2, 2);
+    EXPECT_EQ(written.step.launches(), 1u);
+    EXPECT_TRUE(torch::equal(written.unit->masters(), told.unit->masters()));
+    EXPECT_TRUE(torch::equal(written.unit->values(), told.unit->values()));
+    EXPECT_FALSE(torch::equal(written.unit->masters(), written.unit->values().to(at::kFloat)));
+  }
+}
+
 TEST(FlatStepTest, AnOverflowLeavesEverythingAsItWas) {
   Trained it(flat_net());
   it.train(2);
@@ -279,6 +303,7 @@ TEST(FlatStepTest, AStateThatWasReplacedIsTakenOver) {
   one.train(3);
   Trained other(flat_net());
   other.unit->masters().copy_(one.unit->masters());
+  other.unit->masters_to_values();
   // As loading does: other tensors, and the same numbers.
   for (size_t i = 0; i < one.unit->parameters().size(); ++i) {
     const auto& from = static_cast<const AdamWParamState&>(

@@ -249,6 +249,63 @@ TEST(FlatUnitTest, ValuesThatWereWrittenInPlaceAreTakenOver) {
 }
 
 // 1/3 is not exact in bfloat16: rounded masters would show.
+TEST(FlatUnitTest, ValuesThatWereWrittenWithoutATraceAreTakenOverElementByElement) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    FlatNet net = flat_net();
+    const auto unit = unit_of(*net, {.dtype = type});
+    const torch::NoGradGuard no_grad;
+    unit->masters().fill_(1.0 / 3);
+    unit->masters_to_values();
+    net->second->bias.data()[1] = 0.75;
+    const at::Tensor& master = unit->master(*unit->find(net->second->bias));
+    unit->adopt_written_values();
+    const auto third = static_cast<float>(1.0 / 3);
+    EXPECT_EQ(master[0].item<float>(), third);
+    EXPECT_EQ(master[1].item<float>(), 0.75F);
+    EXPECT_EQ(unit->master(0).min().item<float>(), third);
+    // In place too: what was not changed is not rounded.
+    net->second->bias[2] = 0.5;
+    unit->refresh("test");
+    EXPECT_EQ(master[0].item<float>(), third);
+    EXPECT_EQ(master[2].item<float>(), 0.5F);
+  }
+}
+
+// As plain SGD: all that is known is whether there was a pass.
+struct UserWithoutTrace final : residency::MasterUser {
+  bool may_have_updated(bool passed) const override { return passed; }
+  void updates_seen() override {}
+  void unit_released() override {}
+};
+
+TEST(FlatUnitTest, AnUpdateThatLeavesNoTraceIsNotTakenForAWrite) {
+  FlatNet net = flat_net();
+  const auto unit = unit_of(*net);
+  const auto user = std::make_shared<UserWithoutTrace>();
+  unit->add_user(user);
+  const torch::NoGradGuard no_grad;
+  const size_t written = *unit->find(net->second->bias);
+  for (int i = 0; i < 2; ++i) {
+    unit->note_pass();
+    unit->master(0).add_(0.25);
+    const at::Tensor moved = unit->master(0).detach().clone();
+    net->second->bias.data().fill_(0.5 + i);
+    unit->refresh("test");
+    EXPECT_TRUE(torch::equal(unit->master(0), moved));
+    EXPECT_TRUE(torch::equal(unit->parameters()[0], moved.to(at::kBFloat16)));
+    EXPECT_EQ(unit->master(written).min().item<double>(), 0.5 + i);
+    EXPECT_EQ(net->second->bias.min().item<double>(), 0.5 + i);
+  }
+  unit->note_pass();
+  unit->master(0).add_(0.25);
+  const at::Tensor moved = unit->master(0).detach().clone();
+  net->second->bias.data().fill_(3);
+  unit->release();
+  EXPECT_TRUE(torch::equal(net->first->weight, moved));
+  EXPECT_EQ(net->second->bias.min().item<float>(), 3);
+}
+
+// 1/3 is not exact in bfloat16: rounded masters would show.
 TEST(FlatUnitTest, MastersThatWereLoadedReplaceWhatWasWrittenBefore) {
   FlatNet net = flat_net();
   const auto unit = unit_of(*net);
