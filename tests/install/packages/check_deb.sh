@@ -68,14 +68,14 @@ say "Installed without libtorch"
 expect 0 "libaccelerate0: libtorch $torch_minor is missing, which is not a Debian package; when it is there: ln -sfn /path/to/torch /etc/accelerate/libtorch" \
   apt_install "${program_and_library[@]}"
 expect 0 "accelerate $version" inside accelerate --version
-expect 2 "error: the CMake files of Accelerate are not installed" inside accelerate --cmake-prefix
+expect 1 "error: the CMake files of Accelerate are not installed" inside accelerate --cmake-prefix
 never libtorch inside ldd /usr/bin/accelerate
 never libaccelerate inside ldd /usr/bin/accelerate
 inside test -e /usr/share/man/man1/accelerate.1.gz
 inside test -e /usr/share/bash-completion/completions/accelerate
 missing="libtorch $torch_minor is missing: /etc/accelerate/libtorch does not name its folder"
 expect 0 "$missing" inside accelerate env
-expect 2 "error: $missing" inside accelerate test --cpu
+expect 1 "error: $missing" inside accelerate test --cpu
 apt_install "/packages/$(basename "$debs"/libaccelerate-dev_*.deb)" cmake g++ ninja-build >/dev/null
 expect 0 "/usr" inside accelerate --cmake-prefix
 configure=(cmake -G Ninja -S /consumer -B /consumer/build -Dprogram=/consumer/train.cpp "-Dversion=$version")
@@ -100,7 +100,7 @@ say "That libtorch is gone"
 inside ln -sfn /opt/gone/torch /etc/accelerate/libtorch
 missing="libtorch $torch_minor is missing: /etc/accelerate/libtorch names /opt/gone/torch, which holds none"
 expect 0 "$missing" inside accelerate env
-expect 2 "error: $missing" inside accelerate test --cpu
+expect 1 "error: $missing" inside accelerate test --cpu
 
 say "Removed, and installed where Python has torch"
 inside apt-get -qq -o Dpkg::Use-Pty=0 purge -y accelerate libaccelerate0 libaccelerate-dev
