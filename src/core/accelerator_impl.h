@@ -47,6 +47,7 @@ struct Accelerator::Impl {
 
   bool said_pace = false;  // how schedulers move
   bool said_rank_zero_reads = false;
+  bool said_flat_inputs = false;
   std::string said_batch;  // how large batches are, as it was told last
   int64_t loads = 0;       // how often load_state() has replaced what is trained
 
@@ -89,6 +90,8 @@ struct Accelerator::Impl {
   }
   // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
   GradientMarks unscaled_gradients() const;
+  // Says once that a flat model in half precision needs inputs in half precision.
+  void say_flat_inputs(const torch::nn::Module& module);
   // After a backward pass: which gradients must wait for their step.
   void note_unfinished_gradients();
 
