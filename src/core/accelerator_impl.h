@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "accelerate/accelerator.h"
@@ -117,7 +118,10 @@ struct Accelerator::Impl {
   std::vector<at::Tensor> trained_parameters() const;
   // Models or optimizers have come or gone.
   void watch_passes() {
-    if (unfit) unfit->watch(trained_parameters());
+    // One of the user's own may give parameters other shapes for a pass, which hooks would not fit.
+    const bool is_users =
+        std::holds_alternative<std::shared_ptr<StrategyFactory>>(options.strategy);
+    if (unfit && !is_users) unfit->watch(trained_parameters());
   }
   // Of each prepared model and each prepared optimizer.
   std::vector<std::vector<at::Tensor>> parameters_of_each() const;
