@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "accelerate/accelerator.h"
@@ -47,6 +48,7 @@ struct Accelerator::Impl {
 
   bool said_pace = false;  // how schedulers move
   bool said_rank_zero_reads = false;
+  bool said_flat_inputs = false;
   std::string said_batch;  // how large batches are, as it was told last
   int64_t loads = 0;       // how often load_state() has replaced what is trained
 
@@ -89,6 +91,8 @@ struct Accelerator::Impl {
   }
   // The gradients that are unscaled and wait for their step: scaled ones must not be added to them.
   GradientMarks unscaled_gradients() const;
+  // Says once that a flat model in half precision needs inputs in half precision.
+  void say_flat_inputs(const torch::nn::Module& module);
   // After a backward pass: which gradients must wait for their step.
   void note_unfinished_gradients();
 
@@ -114,7 +118,10 @@ struct Accelerator::Impl {
   std::vector<at::Tensor> trained_parameters() const;
   // Models or optimizers have come or gone.
   void watch_passes() {
-    if (unfit) unfit->watch(trained_parameters());
+    // One of the user's own may give parameters other shapes for a pass, which hooks would not fit.
+    const bool is_users =
+        std::holds_alternative<std::shared_ptr<StrategyFactory>>(options.strategy);
+    if (unfit && !is_users) unfit->watch(trained_parameters());
   }
   // Of each prepared model and each prepared optimizer.
   std::vector<std::vector<at::Tensor>> parameters_of_each() const;

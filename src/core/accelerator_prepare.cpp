@@ -81,7 +81,30 @@ std::string batch_size_text(const LoaderOptions& options, bool is_batch_stream, 
          std::to_string(world_size) + " ranks";
 }
 
+bool has_embeddings(const torch::nn::Module& module) {
+  return std::ranges::any_of(module.modules(), [](const auto& each) {
+    return each->name().find("Embedding") != std::string::npos;
+  });
+}
+
 }  // namespace
+
+// Whether the inputs are of the type of the parameters is seen in the forward pass alone, where
+// libtorch names neither. Models of tokens take integers.
+void Accelerator::Impl::say_flat_inputs(const torch::nn::Module& module) {
+  if (!options.flat || options.flat->dtype == at::kFloat || said_flat_inputs) return;
+  if (precision.mixed_precision() != MixedPrecision::kNo || has_embeddings(module)) return;
+  said_flat_inputs = true;
+  if (!state.is_main_process()) return;
+  const std::string type = c10::toString(options.flat->dtype);
+  const std::string wanted = options.flat->dtype == at::kHalf ? "fp16" : "bf16";
+  log(LogLevel::kWarning,
+      "the parameters of this model are " + type +
+          " now (AcceleratorOptions::flat), and without mixed precision its "
+          "layers refuse inputs of another type (\"must have the same dtype\"): "
+          "set AcceleratorOptions::mixed_precision = \"" +
+          wanted + "\", or give it inputs in " + type);
+}
 
 std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     const std::shared_ptr<torch::nn::Module>& module, bool place) {
@@ -111,6 +134,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     });
     impl_->models.push_back({.module = module, .strategy = strategy});
     impl_->watch_passes();
+    impl_->say_flat_inputs(*module);
     return strategy;
   });
 }

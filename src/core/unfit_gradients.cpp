@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "accelerate/errors.h"
@@ -36,12 +37,25 @@ void UnfitGradients::watch(std::vector<at::Tensor> parameters) {
 
 void UnfitGradients::make_hooks() {
   made_on_ = stream_of_passes(parameters_);
+  made_for_.clear();
+  for (const at::Tensor& each : parameters_) {
+    made_for_.push_back(
+        {.sizes = each.sizes().vec(), .dtype = each.scalar_type(), .device = each.device()});
+  }
   hooks_ =
       std::make_unique<compat::GradientHooks>(parameters_, [this](size_t index) { came(index); });
 }
 
+bool UnfitGradients::hooks_fit() const {
+  if (made_on_ != stream_of_passes(parameters_)) return false;
+  return std::ranges::equal(parameters_, made_for_, [](const at::Tensor& now, const Kind& before) {
+    return now.sizes() == before.sizes && now.scalar_type() == before.dtype &&
+           now.device() == before.device;
+  });
+}
+
 void UnfitGradients::hold_hooks(bool held) {
-  const bool fit = !held || made_on_ == stream_of_passes(parameters_);
+  const bool fit = !held || hooks_fit();
   if (std::exchange(holds_hooks_, held) == held && fit) return;
   hooks_.reset();
   if (held && !parameters_.empty()) make_hooks();

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,9 +24,9 @@ class UnfitGradients {
   // Detects passes that reach these parameters, instead of those given before.
   void watch(std::vector<at::Tensor> parameters);
   // Before a forward pass. Hooks keep autograd's nodes of the parameters alive, which stay on the
-  // stream on which they were made: a pass on another one makes new ones. Steps that are recorded
-  // as graphs need nodes of their own, which `held` false lets them make; passes that bypass the
-  // accelerator are then not seen.
+  // stream on which they were made, and of the shape and type of then: where these are others now,
+  // new ones are made. Steps that are recorded as graphs need nodes of their own, which `held`
+  // false lets them make; passes that bypass the accelerator are then not seen.
   void hold_hooks(bool held);
 
   // While one lives, passes are those of Accelerator::backward(). Null: nothing is watched.
@@ -59,12 +60,21 @@ class UnfitGradients {
     Cause cause;
   };
 
+  // What autograd's node of a parameter was made for.
+  struct Kind {
+    std::vector<int64_t> sizes;
+    at::ScalarType dtype;
+    c10::Device device;
+  };
+
   void make_hooks();
+  bool hooks_fit() const;
   void came(size_t index);
 
   std::vector<at::Tensor> parameters_;
   bool holds_hooks_ = true;
   std::optional<c10::Stream> made_on_;
+  std::vector<Kind> made_for_;
   std::mutex mutex_;  // of what follows
   int passes_ = 0;    // of the accelerator, under way
   std::unordered_map<const void*, Unfit> unfit_;

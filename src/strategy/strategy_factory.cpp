@@ -41,7 +41,10 @@ struct StrategyMaker {
   }
 
   std::unique_ptr<Strategy> operator()(const std::shared_ptr<StrategyFactory>& factory) const {
-    if (!factory) refuse_strategy("a null pointer instead of a factory", "make one first");
+    if (!factory) {
+      refuse_strategy("the strategy is a null pointer",
+                      "pass a StrategyFactory, or leave AcceleratorOptions::strategy out");
+    }
     if (flat) {
       refuse_strategy("AcceleratorOptions::flat beside a strategy of your own",
                       "leave one of the two out");

@@ -55,9 +55,11 @@ void require_parts(const Communicator::Impl& impl, const at::Tensor& whole, cons
   impl.require_tensor(part, operation);
   if (whole.scalar_type() != part.scalar_type() || whole.device() != part.device() ||
       whole.numel() != part.numel() * impl.world_size()) {
-    impl.refuse({.what = "the tensors do not fit: one must have " +
-                         std::to_string(impl.world_size()) +
-                         " times the elements of the other, of one dtype, on one device",
+    const std::string ranks = std::to_string(impl.world_size());
+    const std::string sizes =
+        impl.world_size() == 1 ? "they must have the same number of elements"
+                               : "one must have " + ranks + " times as many elements as the other";
+    impl.refuse({.what = "the tensors do not fit: " + sizes + ", the same dtype and device",
                  .where = operation,
                  .hint = "make the output for this number of ranks"});
   }

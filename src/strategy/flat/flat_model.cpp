@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "accelerate/detail/stamped.h"
 #include "comm/agreement.h"
 #include "comm/groups/process_group.h"
 #include "device/replay_actions.h"
@@ -64,6 +65,10 @@ void FlatModel::require_same_trainable_set() const {
 }
 
 void FlatModel::before_forward() {
+  detail::stamped(*ranks_, [this] { prepare_forward(); });
+}
+
+void FlatModel::prepare_forward() {
   require_usable("forward");
   require_no_local_pass("forward");
   const bool trains = at::GradMode::is_enabled();

@@ -72,6 +72,7 @@ class FlatModel final : public ModelStrategy {
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
   void require_same_trainable_set() const;
+  void prepare_forward();
   void follow_replays(device::ReplayActions& actions, bool trains) const;
 
   std::shared_ptr<torch::nn::Module> module_;

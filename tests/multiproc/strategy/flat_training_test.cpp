@@ -12,7 +12,9 @@
 namespace accelerate::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct FlatTraining : Ranks {
   StateFolder folder;
@@ -485,6 +487,32 @@ TEST_F(FlatTraining, PassesThatBypassTheAcceleratorAreRefused) {
   });
 }
 
+// libtorch's own words, which follow in the forward pass, do not say what to set.
+TEST_F(FlatTraining, InputsThatNeedMixedPrecisionAreForetold) {
+  run(1, [](const Rank&) {
+    const auto said_of = [](const AcceleratorOptions& options, auto module) {
+      testing::internal::CaptureStderr();
+      Accelerator accelerator(options);
+      auto model = accelerator.prepare(module);
+      auto other = accelerator.prepare(fresh_net());
+      return testing::internal::GetCapturedStderr();
+    };
+    const std::string text = said_of(with_flat({}), fresh_net());
+    const std::string kToSet = "set AcceleratorOptions::mixed_precision = \"bf16\"";
+    EXPECT_THAT(text, HasSubstr(kToSet));
+    EXPECT_EQ(text.find(kToSet), text.rfind(kToSet)) << text;
+    EXPECT_THAT(said_of(with_flat({.dtype = at::kHalf}), fresh_net()), HasSubstr("\"fp16\""));
+    EXPECT_THAT(said_of(in_bf16(), fresh_net()), Not(HasSubstr("mixed_precision")));
+    EXPECT_THAT(said_of(with_flat({.dtype = at::kFloat}), fresh_net()),
+                Not(HasSubstr("mixed_precision")));
+    testing::internal::CaptureStderr();
+    Accelerator accelerator(with_flat({}));
+    auto tokens = accelerator.prepare(
+        torch::nn::Sequential(torch::nn::Embedding(5, 4), torch::nn::Linear(4, 2)));
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("mixed_precision")));
+  });
+}
+
 TEST_F(FlatTraining, WhatItDoesNotHaveIsRefused) {
   run(2, [](const Rank&) {
     Loop loop(in_bf16());
@@ -508,7 +536,8 @@ TEST_F(FlatTraining, WhatItDoesNotHaveIsRefused) {
                 }),
                 HasSubstr("'first.weight' was frozen"));
     loop.net->to(at::kFloat);
-    EXPECT_THAT(usage_error([&] { loop.train(1, 2); }), HasSubstr("flat vector"));
+    EXPECT_THAT(usage_error([&] { loop.train(1, 2); }),
+                AllOf(HasSubstr("flat vector"), HasSubstr("[rank ")));
   });
 }
 

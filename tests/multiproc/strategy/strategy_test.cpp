@@ -481,7 +481,7 @@ TEST_F(OwnStrategy, IsChosenByOptionsThatDoNotContradictEachOther) {
     EXPECT_EQ(Accelerator{with_strategy(SingleOptions{})}.strategy_name(), "single");
     EXPECT_EQ(Accelerator{with_strategy(DdpOptions{})}.strategy_name(), "single");
     EXPECT_THAT(usage_error([] { Accelerator{with_strategy(std::shared_ptr<StrategyFactory>())}; }),
-                HasSubstr("a null pointer instead of a factory"));
+                HasSubstr("the strategy is a null pointer"));
     struct Empty final : StrategyFactory {
       std::unique_ptr<Strategy> make(const StrategyContext&) const override { return nullptr; }
     };

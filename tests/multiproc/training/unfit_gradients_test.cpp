@@ -129,6 +129,24 @@ TEST_F(UnscaledPasses, AreLegalWhereTheirGradientsAreDropped) {
   });
 }
 
+// As a vocabulary is, after prepare().
+TEST_F(UnscaledPasses, ParametersMayGetAnotherShapeBetweenPasses) {
+  run(1, [](const Rank&) {
+    PreparedMlp mlp(in_fp16(1024));
+    mlp.train(data_of_step(0, kRows));
+    const torch::NoGradGuard no_grad;
+    torch::nn::Linear& last = mlp.net->second;
+    last->weight.set_data(torch::cat({last->weight, last->weight}));
+    last->bias.set_data(torch::cat({last->bias, last->bias}));
+    const torch::AutoGradMode with_gradients(true);
+    mlp.accelerator.backward(mlp.model(ones({2, 6})).sum());
+    EXPECT_EQ(last->bias.grad().size(0), 6);
+    mlp.step();
+    mlp.model(ones({2, 6})).sum().backward();
+    EXPECT_THAT(usage_error([&] { mlp.optimizer.step(); }), HasSubstr("bypassed"));
+  });
+}
+
 struct GradientsOfTwoScales : ScaledLosses {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GradientsOfTwoScales, testing::Values(1, 2),
                          [](const auto& info) { return std::to_string(info.param); });
