@@ -162,7 +162,9 @@ class NcclControl final : public device::ExchangeControl {
         TORCH_WARN("NCCL has not ended within ", kEndLimit.count(), " ms; its thread is left");
       }
     } catch (const std::exception& error) {
+      // No thread can be made. The destructor needs one too, and ends the process without it.
       TORCH_WARN("NCCL was not ended: ", error.what());
+      (void)c10::intrusive_ptr<NcclGroup>(group_).release();
     }
   }
 
