@@ -52,8 +52,8 @@ struct ProcessGroupOptions {
 // operation, the ranks that did not arrive and what they did last; the group is then unusable on
 // all ranks, and the tensors of that call are no longer written to. A collective that waits
 // for a rank which has failed or ended does not wait for the timeout: it throws within seconds.
-// This holds for Gloo. With NCCL, for CUDA tensors, the calls return before the work is done: a
-// lost peer is found by NCCL's own watchdog after the timeout, which terminates the process.
+// With NCCL, for CUDA tensors, the calls return before the work is done: where a peer is lost, NCCL
+// is aborted within seconds, and the next call of the library throws.
 //
 // Arguments that cannot be used are UsageError before anything is sent, and the group stays usable.
 // A wrong argument on some ranks only makes the others wait, unless a call says otherwise. Errors
