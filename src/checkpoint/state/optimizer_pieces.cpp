@@ -5,11 +5,11 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "files/manifest/checkpoint_names.h"
 #include "tensor/optimizer_parameters.h"
 #include "tensor/tensor_boxes.h"
 
@@ -28,16 +28,9 @@ struct PieceName {
 // Of "0.3.exp_avg" or "0.3.exp_avg/1".
 std::optional<PieceName> parse_piece_name(std::string_view name) {
   name = name.substr(0, name.find('/'));
-  const auto take_number = [&](size_t& number) {
-    const size_t dot = name.find('.');
-    if (dot == name.npos) return false;
-    const auto [rest, error] = std::from_chars(name.data(), name.data() + dot, number);
-    if (error != std::errc() || rest != name.data() + dot) return false;
-    name.remove_prefix(dot + 1);
-    return true;
-  };
   PieceName parsed;
-  if (!take_number(parsed.optimizer) || !take_number(parsed.parameter)) return std::nullopt;
+  if (!files::take_number(name, parsed.optimizer) || !files::take_number(name, parsed.parameter))
+    return std::nullopt;
   parsed.field = name;
   return parsed;
 }
@@ -176,7 +169,8 @@ void add_pieces(const TorchValue& state, size_t number, const LaidOutOptimizer& 
           refuse_pieces("the state of this optimizer does not go by elements: '" + field + "'",
                         "save_state", "use SGD, Adam, AdamW, Adagrad or RMSprop in pieces");
         }
-        if (const int count = boxes[name]++; count > 0) name += "/" + std::to_string(count);
+        if (const int count = boxes[name]++; count > 0)
+          name.append("/").append(std::to_string(count));
         file.tensors.insert(name, value.as_tensor()
                                       .reshape({-1})
                                       .narrow(0, offset, piece.box.numel())

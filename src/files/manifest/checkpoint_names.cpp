@@ -82,17 +82,18 @@ std::string to_string(const ModelPieceName& piece) {
   return std::to_string(piece.model) + "." + std::to_string(piece.box) + "." + piece.tensor;
 }
 
+bool take_number(std::string_view& name, size_t& number) {
+  const size_t dot = name.find('.');
+  if (dot == name.npos) return false;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + dot, number);
+  if (error != std::errc() || rest != name.data() + dot) return false;
+  name.remove_prefix(dot + 1);
+  return true;
+}
+
 std::optional<ModelPieceName> model_piece_name(std::string_view name) {
-  const auto take_number = [&](size_t& number) {
-    const size_t dot = name.find('.');
-    if (dot == name.npos) return false;
-    const auto [rest, error] = std::from_chars(name.data(), name.data() + dot, number);
-    if (error != std::errc() || rest != name.data() + dot) return false;
-    name.remove_prefix(dot + 1);
-    return true;
-  };
   ModelPieceName parsed;
-  if (!take_number(parsed.model) || !take_number(parsed.box)) return std::nullopt;
+  if (!take_number(name, parsed.model) || !take_number(name, parsed.box)) return std::nullopt;
   parsed.tensor = name;
   return parsed;
 }

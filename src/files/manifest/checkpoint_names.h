@@ -47,6 +47,9 @@ struct ModelPieceName {
 };
 std::string to_string(const ModelPieceName& piece);
 std::optional<ModelPieceName> model_piece_name(std::string_view name);
+// Takes "<number>." off the front of the name of a piece; false, with the name as it was, where it
+// has no number there.
+bool take_number(std::string_view& name, size_t& number);
 
 // A hidden name beside a checkpoint.
 enum class HiddenKind { kTemporary, kSetAside };
