@@ -13,6 +13,7 @@
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/tensor_broadcast.h"
 #include "strategy/ddp/trainable_parameters.h"
+#include "strategy/ddp/update_checks.h"
 
 namespace accelerate {
 namespace {
@@ -109,8 +110,13 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
 std::unique_ptr<OptimizerStrategy> FlatStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
   const bool compares = ranks_->world_size() > 1 && options_.check_replicas;
-  const auto checks = std::make_shared<RankChecks>([models = models_] { return live(*models); },
-                                                   compares ? loose_.add_optimizer() : nullptr);
+  const auto exchanged = [models = models_] {
+    UpdateChecks::Models all;
+    for (auto& model : live(*models)) all.push_back(std::move(model));
+    return all;
+  };
+  const auto checks =
+      std::make_shared<UpdateChecks>(exchanged, compares ? loose_.add_optimizer() : nullptr);
   auto strategy = std::make_unique<FlatOptimizer>(
       preparation.optimizer, units_,
       [checks](const std::vector<at::Tensor>& parameters) { checks->before_update(parameters); });

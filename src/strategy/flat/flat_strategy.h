@@ -12,7 +12,6 @@
 #include "optim/flat_optimizer.h"
 #include "strategy/ddp/loose_watch.h"
 #include "strategy/flat/flat_model.h"
-#include "strategy/flat/rank_checks.h"
 
 namespace accelerate {
 

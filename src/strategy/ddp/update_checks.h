@@ -1,4 +1,4 @@
-// What the updates of one optimizer must not do to the ranks.
+// What the updates of one optimizer must not do to replicas.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,19 +10,19 @@
 #include <utility>
 #include <vector>
 
+#include "strategy/ddp/exchanged_model.h"
 #include "strategy/ddp/loose_parameters.h"
-#include "strategy/flat/flat_model.h"
 
 namespace accelerate {
 
 // Before each update, on several ranks, one thread at a time: refuses gradients of this rank alone.
-class RankChecks {
+class UpdateChecks {
  public:
-  using LiveModels = std::function<std::vector<std::shared_ptr<FlatModel>>()>;
+  using Models = std::vector<std::shared_ptr<ExchangedModel>>;
 
-  // `loose` is null where the ranks are not compared.
-  RankChecks(LiveModels models, std::shared_ptr<LooseParameters> loose)
-      : models_(std::move(models)), loose_(std::move(loose)) {}
+  // `live` gives the models at the moment. `loose` is null where the ranks are not compared.
+  UpdateChecks(std::function<Models()> live, std::shared_ptr<LooseParameters> loose)
+      : live_(std::move(live)), loose_(std::move(loose)) {}
 
   // The optimizer has these parameters. Called when it is prepared, before models that follow.
   void note_parameters(const std::vector<at::Tensor>& parameters);
@@ -30,12 +30,12 @@ class RankChecks {
   void before_update(const std::vector<at::Tensor>& parameters);
 
  private:
-  void require_same_assigned(const std::vector<std::shared_ptr<FlatModel>>& models,
-                             const std::vector<at::Tensor>& parameters);
+  void require_same_assigned(const Models& models, const std::vector<at::Tensor>& parameters);
 
-  LiveModels models_;
+  std::function<Models()> live_;
   std::shared_ptr<LooseParameters> loose_;
-  std::map<const FlatModel*, int64_t> reduced_;  // passes of a model at the last update
+  // Passes of a model at the last update.
+  std::map<std::weak_ptr<ExchangedModel>, int64_t, std::owner_less<>> reduced_;
 };
 
 }  // namespace accelerate
