@@ -1,5 +1,6 @@
 // The ranks share out what training keeps for each parameter: in stage 1 the state of the
-// optimizer, in stage 2 gradients too. The loop is that of DDP (stage 0). Usage: zero [0|1|2]
+// optimizer, in stage 2 gradients too, in stage 3 parameters too. The loop is that of DDP (stage
+// 0). Usage: zero [0|1|2|3]
 #include <accelerate/accelerate.h>
 #include <torch/torch.h>
 
@@ -11,7 +12,7 @@ constexpr int64_t kWidth = 64;
 
 accelerate::StrategyOptions strategy_of(const std::string& stage) {
   if (stage == "0") return accelerate::AutoStrategy{};
-  return accelerate::ZeroOptions{.stage = stage == "1" ? 1 : 2};
+  return accelerate::ZeroOptions{.stage = std::stoi(stage)};
 }
 
 void train(const std::string& stage) {
@@ -46,9 +47,9 @@ void train(const std::string& stage) {
 }
 
 int main(int argc, char** argv) {
-  const Words words(argc, argv, "[0|1|2]",
+  const Words words(argc, argv, "[0|1|2|3]",
                     "Shares the training out over the ranks, by stage 2 of "
                     "ZeRO by default.");
-  const std::string stage = words.choice(0, {"0", "1", "2"}, "2");
+  const std::string stage = words.choice(0, {"0", "1", "2", "3"}, "2");
   return accelerate::run([&] { train(stage); });
 }

@@ -23,7 +23,9 @@ ArrivalOrder::ArrivalOrder(std::vector<at::Tensor> parameters, std::vector<size_
       calls_(std::move(calls)),
       came_(parameters_.size(), false),
       missing_(buckets, 0) {
-  for (const size_t bucket : bucket_of_) ++sizes_[bucket];
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].requires_grad()) ++sizes_[bucket_of_[i]];
+  }
   make_hooks();
 }
 

@@ -27,7 +27,8 @@ class ArrivalOrder {
     std::function<void()> on_local_gradient;
   };
 
-  // `bucket_of` has the bucket of each of `parameters`, which are on one device.
+  // `bucket_of` has the bucket of each of `parameters`, which are on one device. No bucket waits
+  // for those that need no gradient.
   ArrivalOrder(std::vector<at::Tensor> parameters, std::vector<size_t> bucket_of, size_t buckets,
                Calls calls);
 

@@ -1,6 +1,7 @@
 #include "strategy/zero/gradient_scatter.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <string>
@@ -24,11 +25,12 @@ std::vector<size_t> buckets_of(const ShardPlan& plan) {
 
 GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
                                  std::shared_ptr<const ShardPlan> plan,
-                                 std::shared_ptr<Communicator> ranks,
-                                 std::function<void()> on_local_gradient)
+                                 std::shared_ptr<Communicator> ranks, Calls calls)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
       ranks_(std::move(ranks)),
+      on_taken_(std::move(calls.on_taken)),
+      is_idle_(plan_->buckets().size(), true),
       pieces_(parameters_.size(),
               c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>())),
       wholes_(parameters_.size()),
@@ -37,7 +39,11 @@ GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
       parts_(plan_->buckets().size()),
       order_(parameters_, buckets_of(*plan_), plan_->buckets().size(),
              {.send = [this](size_t bucket) { send(bucket); },
-              .on_local_gradient = std::move(on_local_gradient)}) {}
+              .on_local_gradient = std::move(calls.on_local_gradient)}) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].requires_grad()) is_idle_[plan_->bucket_of(i)] = false;
+  }
+}
 
 // By memory: what sets gradients to zero may make another tensor of it.
 bool GradientScatter::is_piece(size_t parameter) const {
@@ -104,7 +110,7 @@ void GradientScatter::make_whole() {
     ranks_->all_gather_into_async(all, own).wait();
     for (const size_t i : bucket.parameters) {
       if (!sharded[i]) continue;
-      at::Tensor whole = at::empty_like(parameters_[i].detach());
+      at::Tensor whole = at::empty(parameters_[i].sizes(), own.options());
       whole.copy_(all.narrow(0, plan_->begin(i), whole.numel()).view(whole.sizes()));
       wholes_[i] = whole;
       parameters_[i].mutable_grad() = std::move(whole);
@@ -130,6 +136,7 @@ void GradientScatter::begin(bool overlaps) {
 }
 
 void GradientScatter::send(size_t bucket) {
+  if (is_idle_[bucket]) return;
   const at::NoGradGuard no_grad;
   if (under_way_.size() == kMostScatters) receive_first();
   const ShardPlan::Bucket& present = plan_->buckets()[bucket];
@@ -144,6 +151,7 @@ void GradientScatter::send(size_t bucket) {
         .view(parameters_[i].sizes())
         .copy_(gradient.detach());
   }
+  if (on_taken_) on_taken_(bucket);
   parts_[bucket] = at::empty({present.part_numel}, options);
   exchange.work = ranks_->reduce_scatter_into_async(parts_[bucket], exchange.all, ReduceOp::kMean);
   under_way_.push_back(std::move(exchange));

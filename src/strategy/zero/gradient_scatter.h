@@ -22,10 +22,16 @@ namespace accelerate {
 // checkpoint or the program has left it. A pass that is reduced makes pieces of all of them.
 class GradientScatter {
  public:
-  // `parameters` are those of the plan. `on_local_gradient` is called when a gradient comes in a
-  // pass that was not begun here, by the thread of that pass.
+  struct Calls {
+    // A gradient came in a pass that was not begun here. By the thread of that pass.
+    std::function<void()> on_local_gradient;
+    // The gradients of a bucket were taken: by the thread of the pass, or by that of finish().
+    std::function<void(size_t bucket)> on_taken;
+  };
+
+  // `parameters` are those of the plan; of those that need no gradient none is touched.
   GradientScatter(std::vector<at::Tensor> parameters, std::shared_ptr<const ShardPlan> plan,
-                  std::shared_ptr<Communicator> ranks, std::function<void()> on_local_gradient);
+                  std::shared_ptr<Communicator> ranks, Calls calls);
 
   // See ArrivalOrder.
   void hold_hooks(bool held) { order_.hold_hooks(held); }
@@ -72,6 +78,8 @@ class GradientScatter {
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<const ShardPlan> plan_;
   std::shared_ptr<Communicator> ranks_;
+  std::function<void(size_t)> on_taken_;
+  std::vector<bool> is_idle_;  // by bucket: no parameter needs a gradient
   // By parameter: the memory of the latest piece, which is not kept alive.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> pieces_;
   std::vector<at::Tensor> wholes_;  // by parameter: made of its piece in aside_

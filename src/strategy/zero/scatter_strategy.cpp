@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "accelerate/errors.h"
 #include "comm/agreement.h"
 #include "comm/groups/process_group.h"
+#include "residency/touch/group_gatherer.h"
+#include "residency/touch/unit_choice.h"
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/tensor_broadcast.h"
 #include "strategy/ddp/trainable_parameters.h"
@@ -22,6 +25,53 @@ namespace {
 
 [[noreturn]] void refuse_model_of_stage_2(std::string what, std::string hint) {
   throw UsageError({.what = std::move(what), .where = "prepare", .hint = std::move(hint)});
+}
+
+// Units in the order in which a backward pass comes to them.
+std::vector<residency::UnitParameters> units_of(const torch::nn::Module& module,
+                                                const ZeroUnits& units) {
+  const residency::UnitChoice choice{.persistence_threshold = units.persistence_threshold};
+  std::vector<residency::UnitParameters> chosen;
+  if (!units.modules.empty()) {
+    chosen = residency::units_by_name(module, units.modules, choice);
+  } else if (units.min_num_params > 0) {
+    chosen = residency::units_by_size(module, units.min_num_params, choice);
+  } else {
+    chosen = residency::units_by_structure(module, choice);
+  }
+  std::ranges::reverse(chosen);
+  return chosen;
+}
+
+// The numbers of their parameters, of which those that are frozen are added to the others.
+std::vector<std::vector<size_t>> add_units(const std::vector<residency::UnitParameters>& units,
+                                           TrainableParameters& parameters) {
+  std::unordered_map<const void*, size_t> numbers;
+  for (size_t i = 0; i < parameters.tensors.size(); ++i) {
+    numbers.emplace(parameters.tensors[i].unsafeGetTensorImpl(), i);
+  }
+  std::vector<std::vector<size_t>> members;
+  for (const residency::UnitParameters& unit : units) {
+    std::vector<size_t>& own = members.emplace_back();
+    for (size_t i = 0; i < unit.parameters.size(); ++i) {
+      const auto [known, is_new] =
+          numbers.emplace(unit.parameters[i].unsafeGetTensorImpl(), parameters.tensors.size());
+      if (is_new) {
+        parameters.tensors.push_back(unit.parameters[i]);
+        parameters.names.push_back(unit.names[i]);
+        parameters.sparse.push_back(false);
+      }
+      own.push_back(known->second);
+    }
+  }
+  return members;
+}
+
+residency::TouchOptions touch_options_of(const ZeroUnits& units) {
+  return {.release_after_forward = units.reshard_after_forward,
+          .keep_within_numel = units.max_reuse_distance,
+          .max_whole_numel = units.max_live_parameters,
+          .prefetch_units = units.prefetch};
 }
 
 // That of norms of these gradients, on whichever rank they are.
@@ -72,11 +122,20 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
     ranks_->guard(what, [&] { broadcast_tensors(comm::process_group_of(*ranks_), tensors, 0); });
   }
   if (parameters.tensors.empty()) return std::make_shared<ModelStrategy>();
+  std::vector<residency::UnitParameters> chosen;
+  if (options_.stage == 3) chosen = units_of(*module, options_.units);
+  const std::vector<std::vector<size_t>> members = add_units(chosen, parameters);
   auto plan = std::make_shared<const ShardPlan>(parameters, ranks_->world_size(),
-                                                bucket_bytes_of(options_));
+                                                bucket_bytes_of(options_), members);
+  std::shared_ptr<residency::TouchedUnits> units;
+  if (!chosen.empty()) {
+    units = std::make_shared<residency::TouchedUnits>(
+        std::move(chosen), ranks_->rank(), ranks_->world_size(),
+        std::make_shared<residency::GroupGatherer>(ranks_), touch_options_of(options_.units));
+  }
   auto model = std::make_shared<ScatteredModel>(std::move(module), std::move(parameters.tensors),
-                                                plan, ranks_, options_.ddp);
-  planned_->add(model, std::move(plan));
+                                                plan, units, ranks_, options_.ddp);
+  planned_->add(model, std::move(plan), std::move(units));
   models_->push_back(model);
   return model;
 }

@@ -1,4 +1,5 @@
-// Whole parameters, gradients and the state of optimizers in shards: stage 2 of ZeroOptions.
+// Gradients, the state of optimizers, and maybe parameters in shards: stages 2 and 3 of
+// ZeroOptions.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// One model whose gradients are sharded: stage 2 of ZeroOptions.
+// One model whose gradients are sharded, and maybe its parameters: stages 2 and 3 of ZeroOptions.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/ddp.h"
 #include "accelerate/strategy.h"
+#include "residency/touch/touched_units.h"
 #include "strategy/ddp/exchanged_model.h"
 #include "strategy/ddp/model_passes.h"
 #include "strategy/zero/gradient_scatter.h"
@@ -16,21 +17,25 @@
 
 namespace accelerate {
 
-// Every rank has whole parameters, equal on all of them, and pieces of gradients; see
-// GradientScatter.
+// Every rank has pieces of gradients, see GradientScatter, and whole parameters, equal on all of
+// them, or those of units in shards.
 class ScatteredModel final : public ModelStrategy, public ExchangedModel {
  public:
-  // All ranks hold the same values already. `parameters` are those of the plan, at least one. Not
-  // collective.
+  // All ranks hold the same values already. `parameters` are those of the plan, at least one.
+  // `units` are as PlannedModel has them. Not collective.
   ScatteredModel(std::shared_ptr<torch::nn::Module> module, std::vector<at::Tensor> parameters,
-                 std::shared_ptr<const ShardPlan> plan, std::shared_ptr<Communicator> ranks,
-                 const DdpOptions& options);
+                 std::shared_ptr<const ShardPlan> plan,
+                 std::shared_ptr<residency::TouchedUnits> units,
+                 std::shared_ptr<Communicator> ranks, const DdpOptions& options);
 
   void before_backward(const at::Tensor& loss) override;
   void after_backward() override;
   void set_gradient_sync(GradientSync sync) override;
   void sync_next_backward() override { sync_next_ = true; }
-  void release() override { scatter_.reset(); }
+  void release() override;
+  at::Tensor master_of(const at::Tensor& tensor) const override;
+  void masters_changed() override;
+  ModelLayout layout() const override;
   bool usable() const override { return scatter_ != nullptr && !in_backward_; }
   bool is_released() const { return scatter_ == nullptr; }
 
@@ -62,10 +67,14 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
  private:
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
+  // Throws UsageError on all ranks alike if they have gathered units in different orders: those of
+  // equal size have got the values of each other. Collective.
+  void require_same_order() const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<const ShardPlan> plan_;
+  std::shared_ptr<residency::TouchedUnits> units_;  // null: parameters are whole
   std::shared_ptr<Communicator> ranks_;
   DdpOptions options_;
   BufferBroadcast buffers_;

@@ -21,19 +21,24 @@ struct OpenBucket {
 
 }  // namespace
 
-ShardPlan::ShardPlan(const TrainableParameters& parameters, int world_size, int64_t bucket_bytes)
+ShardPlan::ShardPlan(const TrainableParameters& parameters, int world_size, int64_t bucket_bytes,
+                     const std::vector<std::vector<size_t>>& given)
     : world_size_(world_size), places_(parameters.tensors.size()) {
+  for (const std::vector<size_t>& members : given) {
+    buckets_.emplace_back();
+    for (const size_t i : members) place(i, parameters, buckets_.size() - 1);
+  }
   std::vector<OpenBucket> open;
   for (size_t i = parameters.tensors.size(); i-- > 0;) {
+    if (places_[i].is_placed) continue;
     const at::Tensor& parameter = parameters.tensors[i];
     const auto takes = [&](const OpenBucket& bucket) {
       return bucket.dtype == parameter.scalar_type() && bucket.device == parameter.device();
     };
-    const int64_t numel = aligned(parameter.numel());
     auto found = std::ranges::find_if(open, takes);
     if (found != open.end()) {
-      const Bucket& bucket = buckets_[found->number];
-      if ((bucket.numel + numel) * static_cast<int64_t>(parameter.element_size()) > bucket_bytes) {
+      const int64_t numel = buckets_[found->number].numel + aligned(parameter.numel());
+      if (numel * static_cast<int64_t>(parameter.element_size()) > bucket_bytes) {
         open.erase(found);
         found = open.end();
       }
@@ -44,18 +49,24 @@ ShardPlan::ShardPlan(const TrainableParameters& parameters, int world_size, int6
                                        .number = buckets_.size()});
       buckets_.emplace_back();
     }
-    Bucket& bucket = buckets_[found->number];
-    places_[i] = {.name = parameters.names[i],
-                  .numel = parameter.numel(),
-                  .bucket = found->number,
-                  .begin = bucket.numel};
-    bucket.parameters.push_back(i);
-    bucket.numel += numel;
-    numbers_.emplace(parameter.unsafeGetTensorImpl(), i);
+    place(i, parameters, found->number);
   }
   for (Bucket& bucket : buckets_) {
     bucket.part_numel = aligned((bucket.numel + world_size - 1) / world_size);
   }
+}
+
+void ShardPlan::place(size_t parameter, const TrainableParameters& parameters, size_t bucket) {
+  const at::Tensor& tensor = parameters.tensors[parameter];
+  Bucket& own = buckets_[bucket];
+  places_[parameter] = {.name = parameters.names[parameter],
+                        .numel = tensor.numel(),
+                        .bucket = bucket,
+                        .begin = own.numel,
+                        .is_placed = true};
+  own.parameters.push_back(parameter);
+  own.numel += aligned(tensor.numel());
+  numbers_.emplace(tensor.unsafeGetTensorImpl(), parameter);
 }
 
 std::optional<size_t> ShardPlan::find(const at::Tensor& tensor) const {

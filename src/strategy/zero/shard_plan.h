@@ -37,8 +37,10 @@ class ShardPlan {
     int64_t part_numel = 0;            // of each rank
   };
 
-  // All ranks give parameters that are alike.
-  ShardPlan(const TrainableParameters& parameters, int world_size, int64_t bucket_bytes);
+  // All ranks give parameters that are alike. Parameters `given[i]` are those of bucket i, in that
+  // order; the rest follows.
+  ShardPlan(const TrainableParameters& parameters, int world_size, int64_t bucket_bytes,
+            const std::vector<std::vector<size_t>>& given = {});
 
   int world_size() const { return world_size_; }
   size_t size() const { return places_.size(); }
@@ -56,11 +58,14 @@ class ShardPlan {
   int64_t begin_in_part(size_t parameter, int rank) const;
 
  private:
+  void place(size_t parameter, const TrainableParameters& parameters, size_t bucket);
+
   struct Place {
     std::string name;
     int64_t numel = 0;
     size_t bucket = 0;
     int64_t begin = 0;
+    bool is_placed = false;
   };
 
   int world_size_;

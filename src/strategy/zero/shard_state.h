@@ -8,6 +8,10 @@
 #include "accelerate/torch_archive.h"
 #include "strategy/zero/shard_plan.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace accelerate {
 
 // A tensor that the groups of an optimizer hold in place of one of its parameters.

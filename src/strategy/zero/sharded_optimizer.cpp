@@ -42,16 +42,20 @@ at::Tensor gradient_part(const at::Tensor& parameter, const std::string& name,
 }  // namespace
 
 void PlannedModels::add(const std::shared_ptr<ModelStrategy>& model,
-                        std::shared_ptr<const ShardPlan> plan) {
+                        std::shared_ptr<const ShardPlan> plan,
+                        std::shared_ptr<residency::TouchedUnits> units) {
   std::erase_if(models_, [](const PlannedModel& planned) { return planned.is_gone(); });
-  models_.push_back({.model = model, .plan = std::move(plan)});
+  models_.push_back({.model = model, .plan = std::move(plan), .units = std::move(units)});
 }
 
 std::optional<PlannedModels::Found> PlannedModels::find(const at::Tensor& parameter) const {
   for (const PlannedModel& planned : models_) {
     if (planned.is_gone()) continue;
     if (const auto number = planned.plan->find(parameter)) {
-      return Found{.model = planned.model.lock(), .plan = planned.plan, .parameter = *number};
+      return Found{.model = planned.model.lock(),
+                   .plan = planned.plan,
+                   .units = planned.units,
+                   .parameter = *number};
     }
   }
   return std::nullopt;
@@ -113,12 +117,22 @@ size_t ShardedOptimizer::shard(const PlannedModels::Found& found, const at::Tens
                                     .plan = found.plan,
                                     .number = found.parameter,
                                     .own = found.plan->part(found.parameter, ranks_->rank())});
+  const size_t bucket = found.plan->bucket_of(found.parameter);
+  if (found.units && bucket < found.units->size()) {
+    const auto& members = found.plan->buckets()[bucket].parameters;
+    const auto place = std::ranges::find(members, found.parameter) - members.begin();
+    sharded.is_touched = true;
+    if (sharded.own.numel() > 0) {
+      sharded.shard = found.units->piece(bucket, static_cast<size_t>(place));
+    }
+    if (std::ranges::find(units_, found.units) == units_.end()) units_.push_back(found.units);
+    return number;
+  }
   if (sharded.own.numel() > 0) {
     sharded.shard = at::empty({sharded.own.numel()}, parameter.options());
     place(sharded);
     sharded.shard.set_requires_grad(true);
   }
-  const size_t bucket = found.plan->bucket_of(found.parameter);
   auto share = std::ranges::find_if(shares_, [&](const Share& known) {
     return known.plan == found.plan && known.bucket == bucket;
   });
@@ -131,7 +145,7 @@ size_t ShardedOptimizer::shard(const PlannedModels::Found& found, const at::Tens
 
 // The shard is where the elements of the parameter are now: it may have got other memory.
 void ShardedOptimizer::place(const Sharded& sharded) const {
-  if (!sharded.shard.defined()) return;
+  if (!sharded.shard.defined() || sharded.is_touched) return;
   const at::Tensor own = elements_of(sharded.parameter, sharded.own);
   sharded.shard.set_data(sharded.parameter.is_contiguous() ? own : own.clone());
 }
@@ -257,6 +271,7 @@ void ShardedOptimizer::after_step() {
   for (const Sharded& sharded : sharded_) {
     if (sharded.shard.defined()) sharded.shard.mutable_grad().reset();
   }
+  for (const auto& units : units_) units->shards_changed();
   std::deque<Exchange> under_way;
   const auto receive_first = [&] {
     receive(under_way.front());

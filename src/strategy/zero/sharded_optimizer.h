@@ -11,14 +11,17 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/strategy.h"
+#include "residency/touch/touched_units.h"
 #include "strategy/zero/shard_plan.h"
 
 namespace accelerate {
 
-// A model under a strategy that shards, and how it is cut.
+// A model under a strategy that shards, and how it is cut. Where parameters live in shards, unit i
+// has the parameters of bucket i, in their order; buckets that follow have whole ones.
 struct PlannedModel {
   std::weak_ptr<ModelStrategy> model;
   std::shared_ptr<const ShardPlan> plan;
+  std::shared_ptr<residency::TouchedUnits> units;  // null: all parameters are whole
 
   // Its parameters may be gone.
   bool is_gone() const {
@@ -30,11 +33,13 @@ struct PlannedModel {
 // Those of one strategy, shared with its optimizers.
 class PlannedModels {
  public:
-  void add(const std::shared_ptr<ModelStrategy>& model, std::shared_ptr<const ShardPlan> plan);
+  void add(const std::shared_ptr<ModelStrategy>& model, std::shared_ptr<const ShardPlan> plan,
+           std::shared_ptr<residency::TouchedUnits> units = nullptr);
 
   struct Found {
     std::shared_ptr<ModelStrategy> model;
     std::shared_ptr<const ShardPlan> plan;
+    std::shared_ptr<residency::TouchedUnits> units;
     size_t parameter = 0;
   };
   // Where a parameter belongs; nothing where it is not sharded.
@@ -48,6 +53,7 @@ class PlannedModels {
 // rank keeps, in the memory of the parameter where that is contiguous. Parameters of which it keeps
 // nothing leave the groups, those that are not sharded stay. Updates are made on the shards, by
 // their parts of the gradients, and what the ranks have updated is then exchanged bucket by bucket.
+// Parameters that live in shards themselves are gathered when they are touched next.
 class ShardedOptimizer final : public OptimizerStrategy {
  public:
   using Check = std::function<void(const std::vector<at::Tensor>& parameters)>;
@@ -65,7 +71,8 @@ class ShardedOptimizer final : public OptimizerStrategy {
  private:
   struct Sharded {
     at::Tensor parameter;
-    at::Tensor shard;  // undefined where this rank keeps nothing
+    at::Tensor shard;         // undefined where this rank keeps nothing
+    bool is_touched = false;  // the parameter lives in shards, and this is one of them
     std::shared_ptr<const ShardPlan> plan;
     size_t number = 0;  // in the plan
     ElementRange own{};
@@ -100,6 +107,7 @@ class ShardedOptimizer final : public OptimizerStrategy {
   std::vector<Group> groups_;
   std::vector<Sharded> sharded_;
   std::vector<Share> shares_;
+  std::vector<std::shared_ptr<residency::TouchedUnits>> units_;
 };
 
 }  // namespace accelerate

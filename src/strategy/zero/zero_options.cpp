@@ -36,8 +36,18 @@ void require_usable_zero(const ZeroOptions& options) {
                 "1 shards the state of optimizers, 2 gradients too, 3 parameters too; without "
                 "shards it is DdpOptions");
   }
-  if (options.stage == 3) {
-    refuse_zero("stage 3 is not there yet", kStage, "use stage 2");
+  if (options.stage < 3 && options.units != ZeroUnits{}) {
+    refuse_zero("units are of stage 3, and this is stage " + std::to_string(options.stage),
+                "ZeroOptions::units", "leave them out, or set stage to 3");
+  }
+  if (options.units.min_num_params < 0 || options.units.persistence_threshold < 0 ||
+      options.units.max_reuse_distance < 0 || options.units.max_live_parameters < 0 ||
+      options.units.prefetch < 0) {
+    refuse_zero("a number below zero", "ZeroOptions::units", "leave it out for the default");
+  }
+  if (!options.units.modules.empty() && options.units.min_num_params > 0) {
+    refuse_zero("units by name and units by size", "ZeroOptions::units",
+                "leave one of the two out");
   }
   require_usable_ddp(options.ddp);
   if (options.stage == 1) return;
@@ -71,8 +81,17 @@ std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options
 }
 
 std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
-  return {{"ZeroOptions::stage", std::to_string(options.stage)},
-          {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)}};
+  const ZeroUnits& units = options.units;
+  return {
+      {"ZeroOptions::stage", std::to_string(options.stage)},
+      {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
+      {"ZeroOptions::units.modules", comm::to_fields(units.modules)},
+      {"ZeroOptions::units.min_num_params", std::to_string(units.min_num_params)},
+      {"ZeroOptions::units.persistence_threshold", std::to_string(units.persistence_threshold)},
+      {"ZeroOptions::units.reshard_after_forward", units.reshard_after_forward ? "true" : "false"},
+      {"ZeroOptions::units.max_reuse_distance", std::to_string(units.max_reuse_distance)},
+      {"ZeroOptions::units.max_live_parameters", std::to_string(units.max_live_parameters)},
+      {"ZeroOptions::units.prefetch", std::to_string(units.prefetch)}};
 }
 
 int64_t bucket_bytes_of(const ZeroOptions& options) {

@@ -42,6 +42,8 @@ TEST_F(ZeroRefusals, OfNamesOfFsdpNameThem) {
       return Accelerator(options).strategy_name();
     };
     EXPECT_EQ(name_of({.sharding_strategy = FsdpSharding::kNoShard}), "ddp");
+    EXPECT_EQ(name_of({}), "zero");
+    EXPECT_EQ(name_of({.reshard_after_forward = false}), "zero");
     for (const FsdpSharding hybrid :
          {FsdpSharding::kHybridShard, FsdpSharding::kHybridShardZero2}) {
       EXPECT_THAT(refusal_of(FsdpOptions{.sharding_strategy = hybrid}),
@@ -59,12 +61,21 @@ TEST_F(ZeroRefusals, OfNamesOfFsdpNameThem) {
   });
 }
 
-TEST_F(ZeroRefusals, OfStagesThatAreNotThereYetSaySo) {
-  run(1, [](const Rank&) {
-    for (int stage = 1; stage <= 3; ++stage) {
-      if (std::ranges::count(zero_stages(), stage) != 0) continue;
-      EXPECT_THAT(refusal_of(ZeroOptions{.stage = stage}),
-                  HasSubstr("stage " + std::to_string(stage) + " is not there yet"));
+TEST_F(ZeroRefusals, OfOptionsOfAnotherStageNameThem) {
+  run(2, [](const Rank&) {
+    EXPECT_THAT(refusal_of(ZeroOptions{.stage = 2, .units = {.prefetch = 2}}),
+                AllOf(HasSubstr("units are of stage 3"), HasSubstr("ZeroOptions::units")));
+    EXPECT_THAT(refusal_of(ZeroOptions{.stage = 3, .units = {.prefetch = -1}}),
+                HasSubstr("a number below zero"));
+    EXPECT_THAT(
+        refusal_of(ZeroOptions{.stage = 3, .units = {.modules = {"a"}, .min_num_params = 9}}),
+        HasSubstr("units by name and units by size"));
+    for (const int stage : {2, 3}) {
+      EXPECT_THAT(
+          refusal_of(ZeroOptions{.stage = stage, .ddp = {.comm_hook = {.hook = CommHook::kFp16}}}),
+          HasSubstr("ZeroOptions::ddp.comm_hook"));
+      EXPECT_THAT(refusal_of(ZeroOptions{.stage = stage, .ddp = {.gradient_as_bucket_view = true}}),
+                  HasSubstr("ZeroOptions::ddp.gradient_as_bucket_view"));
     }
   });
 }
@@ -110,7 +121,7 @@ TEST_F(ZeroRefusals, OfUpdatesByLocalGradientsComeOnAllRanks) {
       torch::manual_seed(1);
       auto net = std::make_shared<Mlp>();
       auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
-      const std::vector<double> before = flat(net->parameters());
+      const std::vector<double> before = values_of(net->parameters());
       const at::Tensor input = ones({2, 6}) * (rank.rank + 1);
       {
         const auto local = accelerator.no_sync(model);
@@ -124,11 +135,11 @@ TEST_F(ZeroRefusals, OfUpdatesByLocalGradientsComeOnAllRanks) {
                   HasSubstr("call accelerator.backward(loss) instead of loss.backward()"));
       EXPECT_THAT(usage_error([&, &model = model] { (void)model(input); }),
                   HasSubstr("a backward pass bypassed accelerator.backward(loss)"));
-      EXPECT_EQ(flat(net->parameters()), before);
+      EXPECT_EQ(values_of(net->parameters()), before);
       optimizer.zero_grad();
       accelerator.backward(model(input).sum());
       optimizer.step();
-      EXPECT_NE(flat(net->parameters()), before);
+      EXPECT_NE(values_of(net->parameters()), before);
     }
   });
 }

@@ -32,8 +32,7 @@ inline AcceleratorOptions zero(int stage, const DdpOptions& ddp = {}) {
   return options;
 }
 
-// What this build has.
-inline std::vector<int> zero_stages() { return {1, 2}; }
+inline std::vector<int> zero_stages() { return {1, 2, 3}; }
 
 // Everything that parameters can be: tied, frozen, unused, of two types, of other strides, without
 // dimensions, used twice in a pass; a submodule that two have; buffers. Matrices are long enough to
@@ -88,6 +87,13 @@ inline std::vector<at::Tensor> distinct(const std::vector<at::Tensor>& tensors) 
     if (!known) result.push_back(tensor);
   }
   return result;
+}
+
+// Their values, of parameters that live in shards too: flat() reads memory where it can.
+// Collective.
+inline std::vector<double> values_of(std::vector<at::Tensor> parameters) {
+  for (at::Tensor& parameter : parameters) parameter = parameter.detach().clone();
+  return flat(parameters);
 }
 
 // Of two groups: matrices decay, the rest does not and has another rate.
@@ -202,7 +208,7 @@ struct ZeroLoop {
     for (int number = first; number < last; ++number) micro_batch(number);
     return *this;
   }
-  std::vector<double> values() const { return flat(distinct(net->parameters())); }
+  std::vector<double> values() const { return values_of(distinct(net->parameters())); }
 
   Accelerator accelerator;
   ZeroRecipe recipe;
