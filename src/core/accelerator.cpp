@@ -12,9 +12,9 @@
 #include "comm/groups/activity.h"
 #include "comm/rendezvous/timeouts.h"
 #include "core/accelerator_impl.h"
-#include "core/gloo_threads.h"
-#include "core/rank_process.h"
-#include "core/requested_capabilities.h"
+#include "core/process/gloo_threads.h"
+#include "core/process/rank_process.h"
+#include "core/process/requested_capabilities.h"
 #include "device/device_backend.h"
 #include "strategy/strategy_factory.h"
 

@@ -19,7 +19,7 @@
 #include "core/ownerless_parameters.h"
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
-#include "core/rank_streams.h"
+#include "core/process/rank_streams.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/training_checks.h"

@@ -1,6 +1,9 @@
 // Ranks that hold different parameters learn of it.
 #include "multiproc/strategy/replicas.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <functional>
 #include <thread>
@@ -12,6 +15,17 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
+// The process of rank 0. Collective.
+pid_t first_process(Accelerator& accelerator) {
+  const at::Tensor own = at::full({1}, int64_t{getpid()}, at::kLong);
+  return static_cast<pid_t>(accelerator.gather(own)[0].item<int64_t>());
+}
+
+// Blocks until the process has ended and the test, which asks how, has seen it.
+void wait_for_end(pid_t process) {
+  while (kill(process, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
 
 // A change on one rank alone, which no gradient tells of.
 TEST_F(Replicas, ParametersThatDifferAreFoundAtTheEndOfThePass) {
@@ -35,13 +49,14 @@ TEST_F(Replicas, ParametersThatDifferAreFoundAtTheEndOfThePass) {
 TEST_F(Replicas, ParametersThatDifferAreFoundAlsoWhereRankZeroHasLeft) {
   spawn(2, [](const Rank& rank) {
     HalfPorted half;
+    const pid_t first = first_process(half.accelerator);
     half.train();
-    int batches = 0;
+    int64_t batches = 0;
     for (auto& batch : *half.loader) {
       half.train_on(batch.data, batch.target);
-      if (++batches < 4 || rank.rank == 0) continue;
+      if (++batches < half.loader->size() || rank.rank == 0) continue;
       half.change_bias(0.01);
-      std::this_thread::sleep_for(std::chrono::seconds(2));
+      wait_for_end(first);
     }
   });
   EXPECT_EQ(exit_code_of(0), 0);
@@ -52,9 +67,10 @@ TEST_F(Replicas, ParametersThatDifferAreFoundAlsoWhereRankZeroHasLeft) {
 TEST_F(Replicas, WhatCannotBeComparedBecauseRankZeroHasLeftIsToldOnce) {
   spawn(2, [](const Rank& rank) {
     HalfPorted half;
+    const pid_t first = first_process(half.accelerator);
     half.train();
     if (rank.rank == 0) return;
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    wait_for_end(first);
     for (int pass = 0; pass < 2; ++pass) {
       for (auto& batch : *half.loader) (void)half.net->forward(batch.data);
     }

@@ -1,4 +1,4 @@
-#include "core/gloo_threads.h"
+#include "core/process/gloo_threads.h"
 
 #include <cxxabi.h>
 #include <unistd.h>
