@@ -22,6 +22,7 @@
 #include "core/rank_streams.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
+#include "core/stray_parameters.h"
 #include "core/training_checks.h"
 #include "core/unfit_gradients.h"
 
@@ -59,6 +60,7 @@ struct Accelerator::Impl {
   std::shared_ptr<TrainingChecks> checks = std::make_shared<TrainingChecks>();
   std::shared_ptr<PreparedOptimizers> optimizers;
   OwnerlessParameters ownerless;
+  StrayParameters strays;
   std::shared_ptr<GradientWindow> window;
   std::shared_ptr<OptimizerHost> optimizer_host;
   Trigger trigger;
@@ -93,6 +95,9 @@ struct Accelerator::Impl {
   GradientMarks unscaled_gradients() const;
   // Says once that a flat model in half precision needs inputs in half precision.
   void say_flat_inputs(const torch::nn::Module& module);
+  // Before a backward pass. Throws UsageError if there is nothing whose gradients it could average,
+  // and warns of parameters whose gradients it does not.
+  void look_for_strays(const at::Tensor& loss);
   // After a backward pass: which gradients must wait for their step.
   void note_unfinished_gradients();
 
