@@ -111,12 +111,15 @@ GradientMarks Accelerator::Impl::unscaled_gradients() const {
   return marks;
 }
 
-void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
-  if (state.world_size() == 1) return;
-  // Other strategies may give the graph other tensors than those that the user knows.
-  const bool is_plain_ddp = strategy->name() == "ddp" && !options.flat;
+// Other strategies may give the graph other tensors than those that the user knows.
+bool Accelerator::Impl::compares_plain_ddp() const {
+  if (state.world_size() == 1 || strategy->name() != "ddp" || options.flat) return false;
   const auto* named = std::get_if<DdpOptions>(&options.strategy);
-  if (!is_plain_ddp || !(named != nullptr ? *named : options.ddp).check_replicas) return;
+  return (named != nullptr ? *named : options.ddp).check_replicas;
+}
+
+void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
+  if (!compares_plain_ddp()) return;
   optimizers->drop_expired();
   if (models.empty() && optimizers->live().empty()) {
     throw UsageError({.what = "no model was prepared, so there are no gradients to average over "
@@ -247,6 +250,11 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
       }
       for (const auto& model : call.models) model->after_backward();
     });
+    if (impl_->epochs && std::ranges::any_of(call.models, [](const auto& model) {
+          return model->gradient_sync() == GradientSync::kOn;
+        })) {
+      impl_->epochs->count_pass();
+    }
     impl_->window->after_pass();
     impl_->note_unfinished_gradients();
     if (const std::vector<at::Tensor> mixed = unscaled.changed(); !mixed.empty()) {
@@ -320,6 +328,7 @@ GradScaler* Accelerator::scaler() const {
 
 void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
                               const std::vector<std::shared_ptr<ModelStrategy>>& named) {
+  if (impl_->epochs) impl_->epochs->stop();
   std::vector<std::shared_ptr<ModelStrategy>> joined;
   std::vector<std::shared_ptr<ModelStrategy>> others;
   for (const auto& entry : impl_->models) {  // in the order in which backward asks them
