@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <thread>
+#include <tuple>
 
 #include "multiproc/state_folder.h"
 
@@ -242,6 +243,27 @@ TEST_F(Replicas, ModelsThatFollowEachOtherAreNotTakenForOne) {
       fold.train();  // throws if its model is compared with that of an earlier fold
       fold.accelerator.free_memory();
       fold.prepare();
+    }
+  });
+}
+
+// The next pass of that rank would be shuffled otherwise than that of the others.
+TEST_F(Replicas, APassOverAPreparedLoaderThatOneRankMadeAloneIsToldOf) {
+  run(2, [](const Rank& rank) {
+    for (const bool is_alone : {false, true}) {
+      HalfPorted half;
+      half.train();
+      if (rank.rank == 0 || !is_alone) {
+        for (const auto& batch : *half.loader) std::ignore = batch;
+      }
+      testing::internal::CaptureStderr();
+      half.train();
+      half.train();
+      const std::string text = testing::internal::GetCapturedStderr();
+      const size_t told = text.find("make passes over prepared loaders on all ranks");
+      const bool is_told = told != std::string::npos;
+      EXPECT_EQ(half.accelerator.reduce(is_told ? 1 : 0), is_alone ? 1 : 0) << text;
+      EXPECT_TRUE(!is_told || text.find("was epoch") < told) << text;
     }
   });
 }
