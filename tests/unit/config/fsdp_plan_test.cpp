@@ -7,6 +7,7 @@
 
 #include "accelerate/errors.h"
 #include "config/config_file.h"
+#include "config/fsdp2.h"
 #include "config/given_settings.h"
 #include "config/settings.h"
 
@@ -178,6 +179,34 @@ TEST(FsdpPlan, WrongValuesAreNamed) {
   EXPECT_EQ(fsdp_refusal({{"fsdp_min_num_params", "-1"}}),
             "fsdp_min_num_params cannot be '-1': it must be a whole number not below 0 | "
             "--fsdp_min_num_params");
+}
+
+std::string converted(const std::string& fsdp_config) {
+  const FileNode document = parse_config_text("fsdp_config:\n" + fsdp_config, "c.yaml");
+  return yaml_text(to_fsdp2(document).document);
+}
+
+TEST(ToFsdp2, NumbersOfStrategiesAreConverted) {
+  EXPECT_EQ(converted("  fsdp_sharding_strategy: 2\n"),
+            "fsdp_config:\n  fsdp_reshard_after_forward: false\n  fsdp_version: 2\n");
+  EXPECT_EQ(converted("  fsdp_sharding_strategy: hybrid_shard\n"),
+            "fsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\n");
+}
+
+TEST(ToFsdp2, TheStrategyCountsWhereBothKeysStand) {
+  EXPECT_EQ(converted("  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+                      "  fsdp_reshard_after_forward: true\n"),
+            "fsdp_config:\n  fsdp_reshard_after_forward: false\n  fsdp_version: 2\n");
+  try {
+    converted(
+        "  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+        "  fsdp_reshard_after_forward: FULL_SHARD\n");
+    ADD_FAILURE() << "not refused";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.message(),
+              "fsdp_sharding_strategy is SHARD_GRAD_OP, but fsdp_reshard_after_forward is "
+              "FULL_SHARD");
+  }
 }
 
 }  // namespace
