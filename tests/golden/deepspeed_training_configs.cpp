@@ -102,5 +102,22 @@ TEST(DeepspeedTrainingConfigs, EveryValueOfAConfigurationIsInItsPlan) {
   log.report();
 }
 
+// Those beside the checkpoints that the engine saved.
+TEST(DeepspeedTrainingConfigs, ConfigurationsOfSavedRunsAreUnderstood) {
+  const std::string saved = "deepspeed_checkpoints";
+  CaseLog log;
+  for (const auto& folder : fixture_folders(saved)) {
+    const json recorded = load_fixture(saved + "/" + folder.filename().string() + "/meta.json");
+    log.run(recorded.at("config"), [&] {
+      const config::DeepspeedPlan plan = plan_of(recorded);
+      log.expect_equal<json>("stage", plan.zero.stage, recorded.at("stage"));
+      const json bf16 =
+          recorded.at("config").value(json::json_pointer("/bf16/enabled"), json(false));
+      log.expect_equal<json>("bf16", plan.precision.dtype == config::PlanDtype::kBfloat16, bf16);
+    });
+  }
+  log.report();
+}
+
 }  // namespace
 }  // namespace accelerate::test

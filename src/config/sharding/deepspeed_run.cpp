@@ -21,11 +21,20 @@ constexpr const char* kLoaders = "the prepared loaders";
 constexpr const char* kProgram = "the program";
 constexpr const char* kModel = "the model";
 
+int64_t batch_of_rank(const DeepspeedRun& run, int64_t loader_batch) {
+  return run.split_batches ? loader_batch / run.ranks : loader_batch;
+}
+
 std::optional<int64_t> micro_batch_of(const DeepspeedRun& run) {
   if (run.loader_batches.empty()) return std::nullopt;
   const auto [least, most] = std::ranges::minmax(run.loader_batches);
-  const int64_t batch = run.takes_smallest_batch ? least : most;
-  return run.split_batches ? batch / run.ranks : batch;
+  return batch_of_rank(run, run.takes_smallest_batch ? least : most);
+}
+
+// Of several loaders only that of training has to fit.
+bool has_loader_of(const DeepspeedRun& run, int64_t micro_batch) {
+  return std::ranges::any_of(
+      run.loader_batches, [&](int64_t batch) { return batch_of_rank(run, batch) == micro_batch; });
 }
 
 // A whole number of the configuration that is settled.
@@ -36,9 +45,12 @@ std::optional<int64_t> settled(const DeepspeedDocument& document, const char* ke
 }
 
 void add_batches(const DeepspeedDocument& document, const DeepspeedRun& run, AutoValues& values) {
-  const std::optional<int64_t> of_loaders = micro_batch_of(run);
-  if (of_loaders) values[kMicroBatch] = {*of_loaders, kLoaders, true};
-  const auto micro = of_loaders ? of_loaders : settled(document, kMicroBatch);
+  const auto said = settled(document, kMicroBatch);
+  const auto of_loaders = micro_batch_of(run);
+  if (of_loaders) {
+    values[kMicroBatch] = {*of_loaders, kLoaders, !said || !has_loader_of(run, *said)};
+  }
+  const auto micro = said ? said : of_loaders;
   const auto steps = settled(document, kAccumulation);
   int64_t total = 0;
   if (!micro || !steps || __builtin_mul_overflow(*micro, *steps, &total) ||
@@ -186,6 +198,30 @@ void fill_auto(DeepspeedDocument& document, const AutoValues& values) {
 void fill_auto(DeepspeedDocument& document, const DeepspeedRun& run) {
   settle_accumulation(document, run);
   fill_auto(document, auto_values(document, run));
+}
+
+void check_brought(const DeepspeedDocument& document, Brought optimizer, Brought scheduler) {
+  for (const auto& [section, brought] :
+       {std::pair{"optimizer", optimizer}, std::pair{"scheduler", scheduler}}) {
+    const std::string name(section);
+    const bool is_configured = document.find(section) != nullptr;
+    if (is_configured && brought == Brought::kOwn) {
+      refuse_contradiction(
+          "the DeepSpeed configuration has a section " + name + ", and the program brings its own",
+          document.place_of(section), kProgram, "take the section out, or pass a placeholder");
+    }
+    if (!is_configured && brought == Brought::kPlaceholder) {
+      throw UsageError({.what = "the program passes a placeholder for the " + name +
+                                ", and the DeepSpeed configuration has none",
+                        .where = document.name,
+                        .hint = "add the section " + name + ", or pass one of torch"});
+    }
+  }
+  if (optimizer == Brought::kPlaceholder && scheduler == Brought::kOwn) {
+    throw UsageError({.what = "a schedule of the program's own needs its own optimizer too",
+                      .where = document.place_of("optimizer"),
+                      .hint = "pass a placeholder for the schedule"});
+  }
 }
 
 void set_precision(DeepspeedDocument& document, std::string_view precision,

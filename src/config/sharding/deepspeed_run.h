@@ -48,6 +48,14 @@ void fill_auto(DeepspeedDocument& document, const AutoValues& values);
 // fill_auto() with the values of `run`, after accumulation is settled, which others follow from.
 void fill_auto(DeepspeedDocument& document, const DeepspeedRun& run);
 
+// Whether a program brings its own optimizer, or schedule, or something that stands for that of the
+// configuration.
+enum class Brought { kNothing, kPlaceholder, kOwn };
+
+// Throws ConfigError where the configuration and the program both bring one, UsageError for a
+// placeholder without anything to stand for, and for a schedule over a placeholder's optimizer.
+void check_brought(const DeepspeedDocument& document, Brought optimizer, Brought scheduler);
+
 // Writes fp16 and bf16 for a run in `precision`: "no", "fp16" or "bf16", as `place` said. Throws
 // ConfigError that names both places if the configuration enables the other one, or switches this
 // one off.

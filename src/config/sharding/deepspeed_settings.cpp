@@ -32,8 +32,8 @@ json stage_value(const GivenValue& value) {
 }
 
 json device_value(const GivenValue& value) {
-  constexpr std::array<std::string_view, 3> devices = {"none", "cpu", "nvme"};
-  return std::string(devices[given_choice("an offload device", value, devices)]);
+  constexpr std::array<std::string_view, 3> kDevices = {"none", "cpu", "nvme"};
+  return std::string(kDevices[given_choice("an offload device", value, kDevices)]);
 }
 
 json path_value(const GivenValue& value) { return value.text; }

@@ -213,6 +213,36 @@ TEST(DeepspeedRun, LoadersThatTheConfigurationContradictsAreRefused) {
             "takes the value of the run");
 }
 
+TEST(DeepspeedRun, OneOfSeveralLoadersHasToFit) {
+  const json values = filled(R"({"train_micro_batch_size_per_gpu": 8, "train_batch_size": "auto"})",
+                             {.ranks = 2, .loader_batches = {8, 4}, .accumulation_steps = 3});
+  EXPECT_EQ(values.at("train_batch_size"), 48);
+}
+
+TEST(DeepspeedRun, OptimizersAndSchedulesComeFromOnePlace) {
+  const auto check = [](const std::string& text, Brought optimizer, Brought scheduler) {
+    try {
+      check_brought(parse_deepspeed(text, "ds.json"), optimizer, scheduler);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("taken");
+  };
+  const std::string both = R"({"optimizer": {}, "scheduler": {}})";
+  EXPECT_EQ(check(both, Brought::kPlaceholder, Brought::kPlaceholder), "taken");
+  EXPECT_EQ(check(both, Brought::kNothing, Brought::kNothing), "taken");
+  EXPECT_EQ(check("{}", Brought::kOwn, Brought::kOwn), "taken");
+  EXPECT_EQ(check(both, Brought::kOwn, Brought::kPlaceholder),
+            "the DeepSpeed configuration has a section optimizer, and the program brings its own");
+  EXPECT_EQ(check(both, Brought::kPlaceholder, Brought::kOwn),
+            "the DeepSpeed configuration has a section scheduler, and the program brings its own");
+  EXPECT_EQ(check("{}", Brought::kOwn, Brought::kPlaceholder),
+            "the program passes a placeholder for the scheduler, and the DeepSpeed configuration "
+            "has none");
+  EXPECT_EQ(check(R"({"optimizer": {}})", Brought::kPlaceholder, Brought::kOwn),
+            "a schedule of the program's own needs its own optimizer too");
+}
+
 TEST(DeepspeedRun, AccumulationComesFromTheProgramWhereTheConfigurationLeavesIt) {
   const std::string open = R"({"gradient_accumulation_steps": "auto"})";
   EXPECT_EQ(filled(open, {.accumulation_steps = 3}).at("gradient_accumulation_steps"), 3);
