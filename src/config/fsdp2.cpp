@@ -29,17 +29,23 @@ bool is_removed(std::string_view key) {
 constexpr const char* kStrategyKey = "fsdp_sharding_strategy";
 constexpr const char* kReshardKey = "fsdp_reshard_after_forward";
 
+constexpr const char* kAlwaysShards =
+    "version 2 always shards; leave FSDP out for whole models on every rank";
+constexpr const char* kReplicasByMesh =
+    "version 2 takes replicas from parallelism_config_dp_replicate_size";
+
 struct StrategyOfVersion1 {
   const char* name;
   const char* number;
   bool reshards;
+  const char* lost;  // what version 2 does otherwise; "": nothing
 };
 constexpr std::array<StrategyOfVersion1, 5> kStrategiesOfVersion1 = {{
-    {"FULL_SHARD", "1", true},
-    {"SHARD_GRAD_OP", "2", false},
-    {"NO_SHARD", "3", false},
-    {"HYBRID_SHARD", "4", true},
-    {"HYBRID_SHARD_ZERO2", "5", false},
+    {"FULL_SHARD", "1", true, ""},
+    {"SHARD_GRAD_OP", "2", false, ""},
+    {"NO_SHARD", "3", false, kAlwaysShards},
+    {"HYBRID_SHARD", "4", true, kReplicasByMesh},
+    {"HYBRID_SHARD_ZERO2", "5", false, kReplicasByMesh},
 }};
 
 // nullptr for another text.
@@ -96,6 +102,10 @@ Fsdp2Conversion to_fsdp2(FileNode document) {
       continue;
     } else if (entry.key == kStrategyKey || entry.key == kReshardKey) {
       converted.set(kReshardKey, reshard_value(entry.value));
+      const StrategyOfVersion1* strategy = strategy_named(entry.value);
+      if (strategy != nullptr && strategy->lost[0] != '\0') {
+        result.notes.push_back(std::string(strategy->name) + ": " + strategy->lost);
+      }
     } else {
       converted.set(entry.key, entry.value);
     }

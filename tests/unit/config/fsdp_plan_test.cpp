@@ -193,6 +193,16 @@ TEST(ToFsdp2, NumbersOfStrategiesAreConverted) {
             "fsdp_config:\n  fsdp_reshard_after_forward: true\n  fsdp_version: 2\n");
 }
 
+TEST(ToFsdp2, WhatVersion2DoesOtherwiseIsNoted) {
+  const auto notes = [](const std::string& strategy) {
+    const std::string text = "fsdp_config:\n  fsdp_sharding_strategy: " + strategy + "\n";
+    return to_fsdp2(parse_config_text(text, "c.yaml")).notes;
+  };
+  EXPECT_THAT(notes("FULL_SHARD"), IsEmpty());
+  EXPECT_THAT(notes("NO_SHARD"), ElementsAre(HasSubstr("version 2 always shards")));
+  EXPECT_THAT(notes("4"), ElementsAre(HasSubstr("HYBRID_SHARD: version 2 takes replicas")));
+}
+
 TEST(ToFsdp2, TheStrategyCountsWhereBothKeysStand) {
   EXPECT_EQ(converted("  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
                       "  fsdp_reshard_after_forward: true\n"),
