@@ -6,6 +6,7 @@
 #include "multiproc/state_folder.h"
 #include "multiproc/strategy/join_training.h"
 #include "multiproc/training.h"
+#include "support/error_of.h"
 
 namespace accelerate::test {
 namespace {
@@ -28,6 +29,7 @@ struct Notes {
   std::vector<std::string> calls{};
   ExchangeState kept{};
   ExchangeState restored{};
+  bool refuses_to_restore = false;
   std::optional<BackwardCall> backward{};
   size_t models_of_optimizer = 0;
 
@@ -57,7 +59,10 @@ class NotedModel final : public ModelStrategy, private ExchangeMemory {
   std::string check(const ExchangeState& state) const override {
     return state.own.contains("odd") ? "an odd thing" : "";
   }
-  void restore(const ExchangeState& state) override { notes_->restored = state; }
+  void restore(const ExchangeState& state) override {
+    if (notes_->refuses_to_restore) throw std::runtime_error("no memory for it");
+    notes_->restored = state;
+  }
 
   std::shared_ptr<Notes> notes_;
 };
@@ -426,6 +431,24 @@ TEST_F(OwnStrategy, KeepsWhatItsExchangeHasLearntInCheckpoints) {
     EXPECT_THAT(noted.notes->restored.gradient_order, ElementsAre(3, 1, 2, 0));
     EXPECT_TRUE(noted.notes->restored.follows_order);
     EXPECT_EQ(noted.notes->restored.own.at("rank").as_integer(), rank.rank);
+  });
+}
+
+// Also where restoring is no collective: the next one is.
+TEST_F(OwnStrategy, FailsOnAllRanksWhereItsExchangeCannotBeRestoredOnOne) {
+  const StateFolder folder;
+  run(2, [&](const Rank& rank) {
+    for (const bool follows_order : {false, true}) {
+      Noted noted;
+      auto model = noted.accelerator.prepare(std::make_shared<Mlp>());
+      noted.notes->kept.follows_order = follows_order;
+      noted.accelerator.save_state(folder / "state");
+      noted.notes->refuses_to_restore = rank.rank == 1;
+      EXPECT_THAT(
+          error_text<CheckpointError>([&] { noted.accelerator.load_state(folder / "state"); }),
+          AllOf(HasSubstr("[rank 1 of 2]"), HasSubstr("could not be applied: no memory for it")));
+      noted.accelerator.wait_for_everyone();
+    }
   });
 }
 
