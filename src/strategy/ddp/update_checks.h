@@ -1,4 +1,4 @@
-// What the updates of one optimizer must not do to the ranks.
+// What the updates of one optimizer must not do to replicas.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,18 +11,28 @@
 #include <vector>
 
 #include "strategy/ddp/loose_parameters.h"
-#include "strategy/flat/flat_model.h"
 
 namespace accelerate {
 
-// Before each update, on several ranks, one thread at a time: refuses gradients of this rank alone.
-class RankChecks {
- public:
-  using LiveModels = std::function<std::vector<std::shared_ptr<FlatModel>>()>;
+// A model as these checks see it, at the moment.
+struct ReplicaState {
+  int64_t number = 0;  // of all that were ever prepared: the same on all ranks, used once
+  const torch::nn::Module* module = nullptr;
+  int64_t reduced_passes = 0;  // backward passes so far that averaged its gradients
+  // Whether all ranks should hold the same parameters.
+  bool is_replicated = false;
+  std::function<bool(const at::Tensor& parameter)> trains{};
+};
 
-  // `loose` is null where the ranks are not compared.
-  RankChecks(LiveModels models, std::shared_ptr<LooseParameters> loose)
-      : models_(std::move(models)), loose_(std::move(loose)) {}
+// Before each update, on several ranks, one thread at a time: refuses gradients that nobody has
+// averaged where they differ over the ranks.
+class UpdateChecks {
+ public:
+  using Replicas = std::function<std::vector<ReplicaState>()>;
+
+  // `loose` is null where the ranks are not compared: nothing is refused then.
+  UpdateChecks(Replicas replicas, std::shared_ptr<LooseParameters> loose)
+      : replicas_(std::move(replicas)), loose_(std::move(loose)) {}
 
   // The optimizer has these parameters. Called when it is prepared, before models that follow.
   void note_parameters(const std::vector<at::Tensor>& parameters);
@@ -30,12 +40,11 @@ class RankChecks {
   void before_update(const std::vector<at::Tensor>& parameters);
 
  private:
-  void require_same_assigned(const std::vector<std::shared_ptr<FlatModel>>& models,
-                             const std::vector<at::Tensor>& parameters);
+  void require_same_assigned(const std::vector<at::Tensor>& parameters);
 
-  LiveModels models_;
+  Replicas replicas_;
   std::shared_ptr<LooseParameters> loose_;
-  std::map<const FlatModel*, int64_t> reduced_;  // passes of a model at the last update
+  std::map<int64_t, int64_t> reduced_;  // by the number of a model: its passes at the last update
 };
 
 }  // namespace accelerate

@@ -490,7 +490,7 @@ TEST_F(FlatGradients, GradientsThatWereAssignedAreComparedOverTheRanks) {
                     optimizer.step();
                     accelerator.wait_for_everyone();  // the rank that came first learns of it here
                   }),
-                  HasSubstr("has not run since the last step"));
+                  HasSubstr("has not averaged it since the last step"));
     }
   });
 }
