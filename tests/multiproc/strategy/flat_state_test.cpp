@@ -1,4 +1,6 @@
 // What checkpoints keep of flat parameters, and what becomes of these in the end.
+#include <array>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -166,6 +168,32 @@ TEST_F(FlatState, ModelsThatWereReleasedCanBePreparedAgain) {
     whole.train(0, 6);
     EXPECT_EQ(loop.exact(), whole.exact());
   });
+}
+
+// An optimizer that nobody holds any more may be gone; here it is, and other things are in its
+// place.
+TEST_F(FlatState, AnOptimizerThatIsGoneIsNotAskedAboutItsUpdates) {
+  for (const bool saves : {true, false}) {
+    run(1, [&](const Rank&) {
+      Accelerator accelerator(flat_in_bf16());
+      auto net = fresh_net();
+      auto model = accelerator.prepare(net);
+      alignas(torch::optim::AdamW) std::array<std::byte, sizeof(torch::optim::AdamW)> place{};
+      auto* adamw = new (place.data()) torch::optim::AdamW(net->parameters(), 0.02);
+      {
+        auto optimizer = accelerator.prepare(*adamw);
+        accelerator.backward(model(ones({2, 6})).square().sum());
+        optimizer.step();
+      }
+      std::destroy_at(adamw);
+      for (size_t i = 0; i < place.size(); ++i) place[i] = static_cast<std::byte>(i + 1);
+      if (saves) {
+        accelerator.save_state(folder / "gone");
+      } else {
+        EXPECT_EQ(accelerator.get_state_dict(model)["first.bias"].scalar_type(), at::kFloat);
+      }
+    });
+  }
 }
 
 TEST_F(FlatState, AModuleThatOutlivesItsAcceleratorIsOrdinaryAgain) {
