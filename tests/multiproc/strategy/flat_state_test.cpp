@@ -173,24 +173,28 @@ TEST_F(FlatState, ModelsThatWereReleasedCanBePreparedAgain) {
 // An optimizer that nobody holds any more may be gone; here it is, and other things are in its
 // place.
 TEST_F(FlatState, AnOptimizerThatIsGoneIsNotAskedAboutItsUpdates) {
-  for (const bool saves : {true, false}) {
+  for (const std::string called : {"save_state", "get_state_dict", "step"}) {
     run(1, [&](const Rank&) {
       Accelerator accelerator(flat_in_bf16());
       auto net = fresh_net();
-      auto model = accelerator.prepare(net);
+      auto own = optimizer_named("adamw", net->first->parameters());
+      auto [model, optimizer] = accelerator.prepare(net, own);
       alignas(torch::optim::AdamW) std::array<std::byte, sizeof(torch::optim::AdamW)> place{};
-      auto* adamw = new (place.data()) torch::optim::AdamW(net->parameters(), 0.02);
+      auto* adamw = new (place.data()) torch::optim::AdamW(net->second->parameters(), 0.02);
       {
-        auto optimizer = accelerator.prepare(*adamw);
+        auto of_second = accelerator.prepare(*adamw);
         accelerator.backward(model(ones({2, 6})).square().sum());
         optimizer.step();
+        of_second.step();
       }
       std::destroy_at(adamw);
       for (size_t i = 0; i < place.size(); ++i) place[i] = static_cast<std::byte>(i + 1);
-      if (saves) {
+      if (called == "save_state") {
         accelerator.save_state(folder / "gone");
-      } else {
+      } else if (called == "get_state_dict") {
         EXPECT_EQ(accelerator.get_state_dict(model)["first.bias"].scalar_type(), at::kFloat);
+      } else {
+        optimizer.step();
       }
     });
   }
