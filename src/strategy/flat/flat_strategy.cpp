@@ -44,7 +44,7 @@ std::vector<comm::Fact> facts_of(const FlatOptions& flat) {
           {"flat.seed", std::to_string(flat.seed)}};
 }
 
-std::vector<ReplicaState> replicas_of(const std::vector<std::shared_ptr<FlatModel>>& models) {
+std::vector<ReplicaState> flat_replicas_of(const std::vector<std::shared_ptr<FlatModel>>& models) {
   std::vector<ReplicaState> replicas;
   for (const auto& model : models) {
     replicas.push_back({.number = model->number(),
@@ -126,7 +126,7 @@ std::unique_ptr<OptimizerStrategy> FlatStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
   const bool compares = ranks_->world_size() > 1 && options_.check_replicas;
   const auto checks =
-      std::make_shared<UpdateChecks>([models = models_] { return replicas_of(live(*models)); },
+      std::make_shared<UpdateChecks>([models = models_] { return flat_replicas_of(live(*models)); },
                                      compares ? loose_.add_optimizer() : nullptr);
   auto strategy = std::make_unique<FlatOptimizer>(
       preparation.optimizer, units_,
