@@ -84,6 +84,34 @@ TEST_F(FlatCalls, StepsOfTheUsersOwnOptimizerReachTheModel) {
   });
 }
 
+// Nobody can be asked then whether there was a step.
+TEST_F(FlatCalls, StepsOfTheUsersOwnOptimizerReachTheModelAlsoWithoutAPreparedHandle) {
+  run(1, [](const Rank&) {
+    for (const std::string name : {"adamw", "sgd"}) {
+      FlatLoop expected(flat_in_bf16(), name);
+      Accelerator accelerator(flat_in_bf16());
+      auto net = fresh_net();
+      auto own = optimizer_named(name, net->parameters());
+      auto model = accelerator.prepare(net);
+      { const auto dropped = accelerator.prepare(own); }
+      for (int i = 0; i < 4; ++i) {
+        expected.backward(i);
+        expected.step();
+        const Sample batch = expected.batch(i);
+        accelerator.backward(loss_of(model(batch.data), batch.target));
+        own->step();
+        own->zero_grad();
+      }
+      model(ones({2, 6}));
+      EXPECT_TRUE(near(flat(net->parameters()), expected.values())) << name;
+      // The same pass, and no step.
+      net->first->bias.data().fill_(0.75);
+      model(ones({2, 6}));
+      EXPECT_TRUE(net->first->bias.eq(0.75).all().item<bool>()) << name;
+    }
+  });
+}
+
 // Its first parameters are not updated then.
 TEST_F(FlatCalls, AnOwnStepOfAPartOfTheParametersReachesTheModel) {
   run(1, [](const Rank&) {
