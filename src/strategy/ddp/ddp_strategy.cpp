@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <map>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -13,57 +12,46 @@
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/uneven_join.h"
+#include "strategy/ddp/update_checks.h"
 
 namespace accelerate {
 namespace {
+
+std::vector<ReplicaState> replicas_of(const DdpModels& models) {
+  std::vector<ReplicaState> replicas;
+  for (const auto& entry : models.live()) {
+    replicas.push_back({.number = entry.number,
+                        .module = &entry.model->module(),
+                        .reduced_passes = entry.model->reduced_passes(),
+                        .is_replicated = entry.model->is_replicated(),
+                        .trains = [model = entry.model](const at::Tensor& parameter) {
+                          return model->trains(parameter);
+                        }});
+  }
+  return replicas;
+}
 
 class DdpOptimizer final : public OptimizerStrategy {
  public:
   // `loose` is null where the ranks are not compared.
   DdpOptimizer(torch::optim::Optimizer& optimizer, std::shared_ptr<DdpModels> models,
                std::shared_ptr<LooseParameters> loose)
-      : OptimizerStrategy(optimizer), models_(std::move(models)), loose_(std::move(loose)) {
-    note_loose_parameters();
+      : OptimizerStrategy(optimizer),
+        models_(models),
+        checks_([models = std::move(models)] { return replicas_of(*models); }, std::move(loose)) {
+    checks_.note_parameters(parameters());
   }
 
   void before_step() override {
     for (const auto& entry : models_->live()) {
       if (entry.model->holds_local_gradients()) entry.model->require_synchronised(parameters());
     }
-    if (!loose_) return;
-    note_loose_parameters();
-    loose_->before_step();
-    require_same_assigned();
+    checks_.before_update(parameters());
   }
 
  private:
-  // Gradients that no pass since the last step has averaged.
-  void require_same_assigned() {
-    NamedValues assigned;
-    for (const auto& [model, position, number] : models_->live()) {
-      const bool is_reduced =
-          std::exchange(reduced_[number], model->reduced_passes()) != model->reduced_passes();
-      if (is_reduced || loose_->compared_assigned() || !model->is_replicated()) continue;
-      size_t index = 0;
-      for (const at::Tensor& parameter : parameters()) {
-        const std::string name = "parameter " + std::to_string(index++);
-        if (parameter.grad().defined() && model->trains(parameter)) {
-          assigned.emplace_back(name, parameter.grad());
-        }
-      }
-    }
-    loose_->require_same_assigned(assigned);
-  }
-
-  void note_loose_parameters() {
-    if (!loose_) return;
-    const std::vector<at::Tensor> own = parameters();
-    if (own.size() != loose_->known()) loose_->update(own, models_->live_modules());
-  }
-
   std::shared_ptr<DdpModels> models_;
-  std::shared_ptr<LooseParameters> loose_;
-  std::map<int64_t, int64_t> reduced_;  // by the number of a model: its passes at the last step
+  UpdateChecks checks_;
 };
 
 // The gradients of a model are averaged together: a pass into a part of them would never end on

@@ -28,10 +28,11 @@ void require_not_released(const residency::FlatUnit& unit, const char* where) {
 
 }  // namespace
 
-FlatModel::FlatModel(std::shared_ptr<torch::nn::Module> module,
+FlatModel::FlatModel(int64_t number, std::shared_ptr<torch::nn::Module> module,
                      std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
                      const DdpOptions& options)
-    : module_(std::move(module)),
+    : number_(number),
+      module_(std::move(module)),
       unit_(std::move(unit)),
       ranks_(std::move(ranks)),
       options_(options),

@@ -28,9 +28,11 @@ namespace accelerate {
 // Alone or as one of equal replicas, which average their gradients.
 class FlatModel final : public ModelStrategy {
  public:
-  // On several ranks all hold the same values already. Not collective.
-  FlatModel(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<residency::FlatUnit> unit,
-            std::shared_ptr<Communicator> ranks, const DdpOptions& options);
+  // `number` is that among all models that were prepared. On several ranks all hold the same values
+  // already. Not collective.
+  FlatModel(int64_t number, std::shared_ptr<torch::nn::Module> module,
+            std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
+            const DdpOptions& options);
 
   void before_backward(const at::Tensor& loss) override;
   void after_backward() override;
@@ -43,6 +45,7 @@ class FlatModel final : public ModelStrategy {
 
   const std::shared_ptr<residency::FlatUnit>& unit() const { return unit_; }
   const torch::nn::Module& module() const { return *module_; }
+  int64_t number() const { return number_; }
   // Null on one process, and once it was released.
   const UnitReducer* reducer() const { return reducer_.get(); }
 
@@ -75,6 +78,7 @@ class FlatModel final : public ModelStrategy {
   void prepare_forward();
   void follow_replays(device::ReplayActions& actions, bool trains) const;
 
+  int64_t number_;
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<residency::FlatUnit> unit_;
   std::shared_ptr<Communicator> ranks_;

@@ -13,6 +13,7 @@
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/tensor_broadcast.h"
 #include "strategy/ddp/trainable_parameters.h"
+#include "strategy/ddp/update_checks.h"
 
 namespace accelerate {
 namespace {
@@ -43,6 +44,20 @@ std::vector<comm::Fact> facts_of(const FlatOptions& flat) {
           {"flat.seed", std::to_string(flat.seed)}};
 }
 
+std::vector<ReplicaState> flat_replicas_of(const std::vector<std::shared_ptr<FlatModel>>& models) {
+  std::vector<ReplicaState> replicas;
+  for (const auto& model : models) {
+    replicas.push_back({.number = model->number(),
+                        .module = &model->module(),
+                        .reduced_passes = model->reduced_passes(),
+                        .is_replicated = model->is_replicated(),
+                        .trains = [unit = model->unit()](const at::Tensor& parameter) {
+                          return unit->find(parameter).has_value();
+                        }});
+  }
+  return replicas;
+}
+
 }  // namespace
 
 FlatStrategy::FlatStrategy(std::shared_ptr<Communicator> ranks, const FlatOptions& flat,
@@ -51,14 +66,13 @@ FlatStrategy::FlatStrategy(std::shared_ptr<Communicator> ranks, const FlatOption
   require_usable(flat, options, ranks_->world_size());
 }
 
-std::vector<std::shared_ptr<FlatModel>> FlatStrategy::live(Models& models) {
+// Changes nothing: loops over loaders ask it too, and may have threads of their own.
+std::vector<std::shared_ptr<FlatModel>> FlatStrategy::live(const Models& models) {
   std::vector<std::shared_ptr<FlatModel>> all;
-  std::erase_if(models, [&](const auto& weak) {
+  for (const auto& weak : models) {
     auto model = weak.lock();
-    if (!model || model->unit()->is_released()) return true;
-    all.push_back(std::move(model));
-    return false;
-  });
+    if (model && !model->unit()->is_released()) all.push_back(std::move(model));
+  }
   return all;
 }
 
@@ -99,8 +113,10 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
   }
   auto unit = std::make_shared<residency::FlatUnit>(std::move(parameters.tensors),
                                                     std::move(parameters.names), flat_);
-  auto model = std::make_shared<FlatModel>(std::move(module), unit, ranks_, options_);
-  std::erase_if(*units_, [](const auto& weak) { return weak.expired(); });
+  auto model = std::make_shared<FlatModel>(wrapped_++, std::move(module), unit, ranks_, options_);
+  const auto is_gone = [](const auto& weak) { return weak.expired(); };
+  std::erase_if(*units_, is_gone);
+  std::erase_if(*models_, is_gone);
   units_->push_back(unit);
   models_->push_back(model);
   return model;
@@ -109,11 +125,15 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
 std::unique_ptr<OptimizerStrategy> FlatStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
   const bool compares = ranks_->world_size() > 1 && options_.check_replicas;
-  const auto checks = std::make_shared<RankChecks>([models = models_] { return live(*models); },
-                                                   compares ? loose_.add_optimizer() : nullptr);
+  const auto checks =
+      std::make_shared<UpdateChecks>([models = models_] { return flat_replicas_of(live(*models)); },
+                                     compares ? loose_.add_optimizer() : nullptr);
   auto strategy = std::make_unique<FlatOptimizer>(
       preparation.optimizer, units_,
-      [checks](const std::vector<at::Tensor>& parameters) { checks->before_update(parameters); });
+      [models = models_, checks](const std::vector<at::Tensor>& parameters) {
+        for (const auto& model : live(*models)) model->require_synchronised(parameters);
+        checks->before_update(parameters);
+      });
   checks->note_parameters(strategy->parameters());
   return strategy;
 }

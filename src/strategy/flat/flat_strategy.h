@@ -1,6 +1,7 @@
 // One process, or replicas that average their gradients, with parameters in flat units.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -12,7 +13,6 @@
 #include "optim/flat_optimizer.h"
 #include "strategy/ddp/loose_watch.h"
 #include "strategy/flat/flat_model.h"
-#include "strategy/flat/rank_checks.h"
 
 namespace accelerate {
 
@@ -50,8 +50,8 @@ class FlatStrategy final : public Strategy {
  private:
   using Models = std::vector<std::weak_ptr<FlatModel>>;
 
-  // Those that are neither gone nor released.
-  static std::vector<std::shared_ptr<FlatModel>> live(Models& models);
+  // Those that are neither gone nor released, in the order of their preparation.
+  static std::vector<std::shared_ptr<FlatModel>> live(const Models& models);
   FlatUnits units() const;
   // Gradients of `parameters` are about to be read or changed.
   void settle_clips() const;
@@ -62,6 +62,7 @@ class FlatStrategy final : public Strategy {
   LooseWatch loose_;
   std::shared_ptr<Models> models_ = std::make_shared<Models>();
   std::shared_ptr<KnownFlatUnits> units_ = std::make_shared<KnownFlatUnits>();
+  int64_t wrapped_ = 0;  // models that were ever prepared
 };
 
 }  // namespace accelerate

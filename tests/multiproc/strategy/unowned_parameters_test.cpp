@@ -12,6 +12,8 @@ struct UnownedParameters : Replicas {};
 
 constexpr const char* kNoModel =
     "no prepared model holds this parameter, so nobody averages its gradients";
+constexpr const char* kNotAveraged =
+    "accelerator.backward(loss) has not averaged it since the last step";
 
 TEST_F(UnownedParameters, AnOptimizerWhoseModelWasForgottenIsRefusedAtItsFirstStep) {
   spawn(2, [](const Rank& rank) {
@@ -129,9 +131,7 @@ TEST_F(UnownedParameters, GradientsThatARankAssignsAreRefusedAtTheFirstStep) {
     half.optimizer->step();
     half.accelerator.wait_for_everyone();
   });
-  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "),
-                                   HasSubstr("accelerator.backward(loss) has not run since the "
-                                             "last step"),
+  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "), HasSubstr(kNotAveraged),
                                    HasSubstr("at   step")));
   run(2, [](const Rank&) {  // alike on all ranks
     HalfPorted half;
@@ -208,6 +208,26 @@ TEST_F(UnownedParameters, InputsThatNeedAGradientAreNotTakenForParameters) {
     });
     EXPECT_EQ(text, "");
   });
+}
+
+// As those of a discriminator, of which the pass of the generator knows nothing.
+TEST_F(UnownedParameters, GradientsThatStayedOnTheirRankAreRefusedThoughAPassOfAnotherModelCame) {
+  spawn(2, [](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    torch::manual_seed(3);
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [other, model, optimizer] = accelerator.prepare(std::make_shared<Mlp>(), net, sgd);
+    {
+      const auto alone = accelerator.no_sync(model);
+      accelerator.backward(model(own_input(rank.rank)).sum());
+    }
+    accelerator.backward(other(own_input(rank.rank)).sum());
+    optimizer.step();
+    accelerator.wait_for_everyone();
+  });
+  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "), HasSubstr(kNotAveraged),
+                                   HasSubstr("at   step")));
 }
 
 }  // namespace
