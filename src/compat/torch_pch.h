@@ -1,6 +1,8 @@
 // The precompiled header of everything that sees libtorch.
 #pragma once
 
+#include <torch/torch.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -10,7 +12,6 @@
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#include <torch/torch.h>
 
 #ifdef __clang__
 namespace accelerate::compat {
