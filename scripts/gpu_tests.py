@@ -45,12 +45,12 @@ ALONE_ON_GPU = ("decoders_test", "flat_test", "ops_test", "optim_test", "precisi
 OF_RANKS = (
     "accelerator_test", "comm_groups_test", "comm_hooks_test", "comm_test", "ddp_test", "flat_training_test", "join_test",
     "loader_ranks_test", "operations_test", "process_control_test", "rank_helpers_test", "resume_test",
-    "state_recovery_test", "state_test", "strategy_test", "training_test",
+    "state_recovery_test", "state_test", "strategy_test", "training_test", "zero_test",
 )  # fmt: skip
 BY_FEATURE = (
     "actor_critic", "automatic_gradient_accumulation", "checkpointing", "cross_validation", "ddp_comm_hook", "early_stopping",
     "gan", "gradient_accumulation", "local_sgd", "memory_safe_batch_size", "multi_process_metrics", "preemption", "schedule",
-    "token_weighted_accumulation",
+    "token_weighted_accumulation", "zero",
 )  # fmt: skip
 EXAMPLES = (*("by_feature_" + name for name in BY_FEATURE), "data_resume", "data_streaming", "data_tokens", "train_gpt2")
 

@@ -86,6 +86,18 @@ def check_ddp_comm_hook(example):
     expect(losses["bf16"] != losses["no"], "the 8 bits of bfloat16 show: the hook was at work")
 
 
+def check_zero(example):
+    for processes in (1, 2):
+        losses = []
+        for stage in (0, 1, 2, 3):
+            _, updated, loss = read(example, processes,
+                                    rf"stage ({stage}): AdamW updates (\d+) of 4096 elements, loss {NUMBER}\n", stage)
+            expect(updated == (2048 if processes == 2 and stage > 0 else 4096), "each rank has its share")
+            losses.append(loss)
+        expect(max(losses) < 0.02, "the matrix is learned")
+        expect_near(losses[1:], losses[:1] * 3, 1e-5, "all stages train alike")
+
+
 def check_memory_safe_batch_size(example):
     for processes in (1, 2):
         for fits, sizes in ((64, "64"), (40, "64 32")):

@@ -66,3 +66,4 @@
 #include "accelerate/token_dataset.h"
 #include "accelerate/torch_archive.h"
 #include "accelerate/work.h"
+#include "accelerate/zero.h"

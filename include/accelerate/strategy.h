@@ -279,6 +279,8 @@ class ACCELERATE_EXPORT Strategy {
   virtual void at_end_of_pass(const char* /*where*/) {}
   // Throws UsageError on all ranks alike if their state is not fit to be saved. Collective.
   virtual void before_save(const char* /*where*/) {}
+  // What before_save() was called for is done or has failed. Not collective.
+  virtual void after_save() {}
   // Whether forward passes take over the buffers of one rank. If not, save_state() keeps those of
   // every rank.
   virtual bool shares_buffers() const { return false; }

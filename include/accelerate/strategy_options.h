@@ -6,6 +6,7 @@
 
 #include "accelerate/ddp.h"
 #include "accelerate/strategy.h"
+#include "accelerate/zero.h"
 
 namespace accelerate {
 
@@ -15,11 +16,12 @@ struct AutoStrategy {};
 // One process. UsageError on several.
 struct SingleOptions {};
 
-// The last alternative is the open door: a strategy of your own. On one process DdpOptions give
-// "single": there is nobody to average with.
+// The last alternative is the open door: a strategy of your own. On one process DdpOptions,
+// ZeroOptions and FsdpOptions give "single": there is nobody to average or to share with.
 //   Accelerator accelerator({.strategy = DdpOptions{.static_graph = true}});
+//   Accelerator accelerator({.strategy = ZeroOptions{.stage = 2}});
 //   Accelerator accelerator({.strategy = std::make_shared<MyFactory>()});
-using StrategyOptions =
-    std::variant<AutoStrategy, SingleOptions, DdpOptions, std::shared_ptr<StrategyFactory>>;
+using StrategyOptions = std::variant<AutoStrategy, SingleOptions, DdpOptions, ZeroOptions,
+                                     FsdpOptions, std::shared_ptr<StrategyFactory>>;
 
 }  // namespace accelerate

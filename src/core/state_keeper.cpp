@@ -69,6 +69,18 @@ void require_whole_models(Communicator& ranks, const PreparedModels& models) {
   }
 }
 
+// Tells the strategy when a save has taken what it needs, however it ends.
+class AfterSave {
+ public:
+  explicit AfterSave(Strategy& strategy) : strategy_(strategy) {}
+  ~AfterSave() { strategy_.after_save(); }
+  AfterSave(const AfterSave&) = delete;
+  AfterSave& operator=(const AfterSave&) = delete;
+
+ private:
+  Strategy& strategy_;
+};
+
 template <class Function>
 HookHandle add_to(const std::shared_ptr<HookList<Function>>& list, Function hook) {
   const int64_t number = list->next_number++;
@@ -269,6 +281,7 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
     training.strategy->require_sound("save_state");
     if (options.async) saver_.prepare();
   });
+  const AfterSave after(*training.strategy);
   checkpoint::agree(*ranks_, [&] { training.strategy->before_save("save_state"); },
                     {.keep_own = true});
   if (training.strategy_is_users) {

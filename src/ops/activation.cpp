@@ -3,6 +3,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
+#include "compat/touched.h"
 #include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
@@ -20,11 +21,13 @@ struct BiasGelu : FirstOrderFunction<BiasGelu> {
     const at::Tensor bias = own_bias.value_or(at::Tensor());
     context->save_for_backward({input, bias});
     context->saved_data["tanh"] = tanh;
+    const compat::Touch touch({bias}, kName);
     return kernels_for(input)->gelu_forward(input, bias, tanh);
   }
 
   static variable_list gradients(AutogradContext* context, const variable_list& upstream) {
     const auto saved = context->get_saved_variables();
+    const compat::Touch touch({saved[1]}, kName);
     const bool wants_bias = saved[1].defined() && context->needs_input_grad(1);
     auto found = kernels_for(saved[0])->gelu_backward(
         for_kernels(upstream[0]), saved[0], saved[1], context->saved_data["tanh"].toBool(),

@@ -6,6 +6,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
+#include "compat/touched.h"
 #include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
@@ -23,6 +24,7 @@ struct Embedding : FirstOrderFunction<Embedding> {
                             const std::optional<at::Tensor>& own_position_table) {
     const at::Tensor position_table = own_position_table.value_or(at::Tensor());
     context->save_for_backward({tokens, token_table, position_table});
+    const compat::Touch touch({token_table, position_table}, kName);
     return kernels_for(tokens)->embedding_forward(tokens, token_table, position_table);
   }
 

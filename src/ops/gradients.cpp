@@ -7,6 +7,7 @@
 
 #include "accelerate/errors.h"
 #include "base/environment.h"
+#include "compat/touched.h"
 #include "device/device_backend.h"
 
 namespace accelerate::ops {
@@ -25,7 +26,9 @@ bool measured(const at::Tensor& to, const at::Tensor& left, const at::Tensor& ri
               const at::Tensor& bias, bool add) {
   if (!measures_products() || at::GradMode::is_enabled()) return false;
   const device::CudaKernels* kernels = kernels_for(to);
-  if (kernels == nullptr || !kernels->measured_product(to, left, right, bias, add)) return false;
+  if (kernels == nullptr) return false;
+  const compat::Touch touch({left, right, bias}, "a measured product");
+  if (!kernels->measured_product(to, left, right, bias, add)) return false;
   note_write(to);
   return true;
 }
@@ -44,6 +47,7 @@ at::Tensor for_kernels(const at::Tensor& tensor) {
   const at::Tensor dense = tensor.contiguous();
   constexpr uintptr_t kAccess = 16;
   if (kernels_for(dense) == nullptr) return dense;
+  const compat::Touch touch({dense}, "a kernel");
   return reinterpret_cast<uintptr_t>(dense.data_ptr()) % kAccess == 0 ? dense : dense.clone();
 }
 
@@ -140,6 +144,11 @@ at::Tensor autocast_value(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   const at::DeviceType device = tensor.device().type();
   if (!at::autocast::is_autocast_enabled(device)) return tensor;
+  if (compat::touched_storage(tensor) != nullptr) {  // the cache would keep all of it
+    return at::autocast::is_eligible(tensor, device)
+               ? tensor.to(at::autocast::get_autocast_dtype(device))
+               : tensor;
+  }
   return at::autocast::cached_cast(at::autocast::get_autocast_dtype(device), tensor, device);
 }
 

@@ -5,6 +5,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/ops.h"
+#include "compat/touched.h"
 #include "ops/first_order_function.h"
 #include "ops/gradients.h"
 
@@ -31,6 +32,7 @@ struct ResidualNorm : FirstOrderFunction<ResidualNorm> {
     const at::Tensor residual = own_residual.value_or(at::Tensor());
     const at::Tensor bias = own_bias.value_or(at::Tensor());
     const at::Tensor branch_bias = own_branch_bias.value_or(at::Tensor());
+    const compat::Touch touch({branch_bias, weight, bias}, kName);
     auto norm = row_kernels_for(branch, weight.scalar_type())
                     ->norm_forward(residual, branch, branch_bias, weight, bias, eps, rms);
     const bool added = norm.sum.defined();
@@ -58,6 +60,7 @@ struct ResidualNorm : FirstOrderFunction<ResidualNorm> {
     };
     const std::array<device::ColumnSum, 3> sums{next_sum(weight), next_sum(saved[2]),
                                                 next_sum(saved[3])};
+    const compat::Touch touch({weight}, kName);
     auto found = kernels_for(sum)->norm_backward(grad_output, grad_sum, sum, weight, saved[4],
                                                  saved[5], sums);
     return {residual ? found[0] : at::Tensor(),

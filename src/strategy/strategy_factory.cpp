@@ -8,6 +8,9 @@
 #include "strategy/ddp/ddp_strategy.h"
 #include "strategy/flat/flat_strategy.h"
 #include "strategy/single.h"
+#include "strategy/zero/scatter_strategy.h"
+#include "strategy/zero/zero_options.h"
+#include "strategy/zero/zero_strategy.h"
 
 namespace accelerate {
 namespace {
@@ -38,6 +41,21 @@ struct StrategyMaker {
     require_usable_ddp(options);
     if (flat) return std::make_unique<FlatStrategy>(context.ranks, *flat, options);
     return std::make_unique<DdpStrategy>(context.ranks, options);
+  }
+
+  std::unique_ptr<Strategy> operator()(const ZeroOptions& options) const {
+    require_usable_zero(options);
+    if (flat) {
+      refuse_strategy("AcceleratorOptions::flat beside ZeroOptions",
+                      "leave one of the two out: shards of flat parameters do not exist yet");
+    }
+    if (context.ranks->world_size() == 1) return std::make_unique<SingleStrategy>();
+    if (options.stage == 1) return std::make_unique<ZeroStrategy>(context.ranks, options);
+    return std::make_unique<ScatterStrategy>(context.ranks, options);
+  }
+
+  std::unique_ptr<Strategy> operator()(const FsdpOptions& options) const {
+    return std::visit(*this, named_otherwise(options));
   }
 
   std::unique_ptr<Strategy> operator()(const std::shared_ptr<StrategyFactory>& factory) const {

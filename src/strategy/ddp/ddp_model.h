@@ -14,6 +14,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/strategy.h"
 #include "compat/reducer.h"
+#include "strategy/ddp/exchanged_model.h"
 #include "strategy/ddp/local_passes.h"
 #include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/uneven_join.h"
@@ -24,7 +25,10 @@ class PowerSgdHook;
 
 // What it does in a training step is in ddp_model.cpp, what it does inside of a join in
 // ddp_join.cpp, and what of it a checkpoint keeps in exchange_memory.cpp.
-class DdpModel final : public ModelStrategy, public detail::JoinMember, private ExchangeMemory {
+class DdpModel final : public ModelStrategy,
+                       public ExchangedModel,
+                       public detail::JoinMember,
+                       private ExchangeMemory {
  public:
   // Gives all ranks the parameters and buffers of rank 0. `parameters` are those of `module`, at
   // least one. Collective.
@@ -41,15 +45,13 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, private 
   ExchangeMemory* exchange_memory() override { return this; }
 
   bool is_released() const { return reducer_ == nullptr; }
-  const torch::nn::Module& module() const { return *module_; }
+  const torch::nn::Module& module() const override { return *module_; }
   // Whether there are gradients that did not go through Accelerator::backward(), but should have.
   bool holds_local_gradients() const;
-  // Whether it trains `parameter`.
-  bool trains(const at::Tensor& parameter) const {
+  bool equalizes(const at::Tensor& parameter) const override {
     return identities_.contains(parameter.unsafeGetTensorImpl());
   }
-  // Throws UsageError if one of `parameters` has such a gradient and belongs to this model.
-  void require_synchronised(const std::vector<at::Tensor>& parameters) const;
+  void require_synchronised(const std::vector<at::Tensor>& parameters) const override;
   // Throws UsageError if there are such gradients, unless they were meant to stay on this rank.
   // `where` is what the user called.
   void require_no_local_pass(const char* where) const;
@@ -57,11 +59,11 @@ class DdpModel final : public ModelStrategy, public detail::JoinMember, private 
   void before_zero_grad(const std::vector<at::Tensor>& parameters);
   // Whether all ranks should hold the same parameters at the moment. Between two averages of
   // LocalSGD, and in a join, the ranks are not at the same update.
-  bool is_replicated() const {
+  bool is_replicated() const override {
     return options_.check_replicas && usable() && averages() && join_ == nullptr;
   }
   // Backward passes so far that averaged the gradients over the ranks.
-  int64_t reduced_passes() const { return reduced_passes_; }
+  int64_t reduced_passes() const override { return reduced_passes_; }
   // How many samples the next backward pass stands for.
   void set_batch_weight(int64_t samples) { batch_weight_ = samples; }
 

@@ -12,46 +12,21 @@
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/uneven_join.h"
-#include "strategy/ddp/update_checks.h"
 
 namespace accelerate {
 namespace {
 
-std::vector<ReplicaState> replicas_of(const DdpModels& models) {
-  std::vector<ReplicaState> replicas;
-  for (const auto& entry : models.live()) {
-    replicas.push_back({.number = entry.number,
-                        .module = &entry.model->module(),
-                        .reduced_passes = entry.model->reduced_passes(),
-                        .is_replicated = entry.model->is_replicated(),
-                        .trains = [model = entry.model](const at::Tensor& parameter) {
-                          return model->trains(parameter);
-                        }});
-  }
-  return replicas;
-}
-
 class DdpOptimizer final : public OptimizerStrategy {
  public:
-  // `loose` is null where the ranks are not compared.
-  DdpOptimizer(torch::optim::Optimizer& optimizer, std::shared_ptr<DdpModels> models,
-               std::shared_ptr<LooseParameters> loose)
-      : OptimizerStrategy(optimizer),
-        models_(models),
-        checks_([models = std::move(models)] { return replicas_of(*models); }, std::move(loose)) {
-    checks_.note_parameters(parameters());
+  DdpOptimizer(torch::optim::Optimizer& optimizer, std::unique_ptr<UpdateChecks> checks)
+      : OptimizerStrategy(optimizer), checks_(std::move(checks)) {
+    checks_->note_parameters(parameters());
   }
 
-  void before_step() override {
-    for (const auto& entry : models_->live()) {
-      if (entry.model->holds_local_gradients()) entry.model->require_synchronised(parameters());
-    }
-    checks_.before_update(parameters());
-  }
+  void before_step() override { checks_->before_update(parameters()); }
 
  private:
-  std::shared_ptr<DdpModels> models_;
-  UpdateChecks checks_;
+  std::unique_ptr<UpdateChecks> checks_;
 };
 
 // The gradients of a model are averaged together: a pass into a part of them would never end on
@@ -112,11 +87,19 @@ std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Modu
   return model;
 }
 
+std::unique_ptr<UpdateChecks> DdpStrategy::make_update_checks() {
+  const auto live = [models = models_] {
+    UpdateChecks::Models all;
+    for (const auto& entry : models->live()) all.push_back(entry.model);
+    return all;
+  };
+  return std::make_unique<UpdateChecks>(
+      live, options_.check_replicas ? replicas_.loose().add_optimizer() : nullptr);
+}
+
 std::unique_ptr<OptimizerStrategy> DdpStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
-  return std::make_unique<DdpOptimizer>(
-      preparation.optimizer, models_,
-      options_.check_replicas ? replicas_.loose().add_optimizer() : nullptr);
+  return std::make_unique<DdpOptimizer>(preparation.optimizer, make_update_checks());
 }
 
 void DdpStrategy::before_backward(const BackwardCall& call) {

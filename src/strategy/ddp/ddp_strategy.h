@@ -8,6 +8,7 @@
 #include "accelerate/strategy.h"
 #include "strategy/ddp/ddp_models.h"
 #include "strategy/ddp/replica_watch.h"
+#include "strategy/ddp/update_checks.h"
 
 namespace accelerate {
 
@@ -26,6 +27,9 @@ class DdpStrategy final : public Strategy {
   // An optimizer that refuses to step by gradients of this rank alone.
   std::unique_ptr<OptimizerStrategy> prepare_optimizer(
       const OptimizerPreparation& preparation) override;
+  // The checks of such an optimizer, for one whose groups hold something else than parameters.
+  // note_parameters() is still to be called. Collective in the sense of prepare_optimizer().
+  std::unique_ptr<UpdateChecks> make_update_checks();
 
   void before_backward(const BackwardCall& call) override;
   void before_zero_grad(const std::vector<at::Tensor>& parameters) override;

@@ -10,29 +10,19 @@
 #include <utility>
 #include <vector>
 
+#include "strategy/ddp/exchanged_model.h"
 #include "strategy/ddp/loose_parameters.h"
 
 namespace accelerate {
 
-// A model as these checks see it, at the moment.
-struct ReplicaState {
-  int64_t number = 0;  // of all that were ever prepared: the same on all ranks, used once
-  const torch::nn::Module* module = nullptr;
-  int64_t reduced_passes = 0;  // backward passes so far that averaged its gradients
-  // Whether all ranks should hold the same parameters.
-  bool is_replicated = false;
-  std::function<bool(const at::Tensor& parameter)> trains{};
-};
-
-// Before each update, on several ranks, one thread at a time: refuses gradients that nobody has
-// averaged where they differ over the ranks.
+// Before each update, on several ranks, one thread at a time: refuses gradients of this rank alone.
 class UpdateChecks {
  public:
-  using Replicas = std::function<std::vector<ReplicaState>()>;
+  using Models = std::vector<std::shared_ptr<ExchangedModel>>;
 
-  // `loose` is null where the ranks are not compared: nothing is refused then.
-  UpdateChecks(Replicas replicas, std::shared_ptr<LooseParameters> loose)
-      : replicas_(std::move(replicas)), loose_(std::move(loose)) {}
+  // `live` gives the models at the moment. `loose` is null where the ranks are not compared.
+  UpdateChecks(std::function<Models()> live, std::shared_ptr<LooseParameters> loose)
+      : live_(std::move(live)), loose_(std::move(loose)) {}
 
   // The optimizer has these parameters. Called when it is prepared, before models that follow.
   void note_parameters(const std::vector<at::Tensor>& parameters);
@@ -40,11 +30,12 @@ class UpdateChecks {
   void before_update(const std::vector<at::Tensor>& parameters);
 
  private:
-  void require_same_assigned(const std::vector<at::Tensor>& parameters);
+  void require_same_assigned(const Models& models, const std::vector<at::Tensor>& parameters);
 
-  Replicas replicas_;
+  std::function<Models()> live_;
   std::shared_ptr<LooseParameters> loose_;
-  std::map<int64_t, int64_t> reduced_;  // by the number of a model: its passes at the last update
+  // Passes of a model at the last update.
+  std::map<std::weak_ptr<ExchangedModel>, int64_t, std::owner_less<>> reduced_;
 };
 
 }  // namespace accelerate

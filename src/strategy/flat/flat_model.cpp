@@ -9,60 +9,39 @@
 
 #include "accelerate/detail/stamped.h"
 #include "comm/agreement.h"
-#include "comm/groups/process_group.h"
 #include "device/replay_actions.h"
 #include "strategy/ddp/local_passes.h"
 #include "strategy/ddp/replica_digest.h"
-#include "strategy/ddp/tensor_broadcast.h"
 
 namespace accelerate {
 namespace {
 
-[[noreturn]] void refuse_use(const char* why, const char* where) {
-  throw UsageError({.what = why, .where = where, .hint = "prepare it again, on all ranks"});
-}
-
 void require_not_released(const residency::FlatUnit& unit, const char* where) {
-  if (unit.is_released()) refuse_use("this model was released by free_memory()", where);
+  if (unit.is_released()) refuse_model(kModelReleased, where);
 }
 
 }  // namespace
 
-FlatModel::FlatModel(int64_t number, std::shared_ptr<torch::nn::Module> module,
+FlatModel::FlatModel(std::shared_ptr<torch::nn::Module> module,
                      std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
                      const DdpOptions& options)
-    : number_(number),
-      module_(std::move(module)),
+    : module_(std::move(module)),
       unit_(std::move(unit)),
       ranks_(std::move(ranks)),
       options_(options),
-      buffers_(module_->buffers()) {
-  for (const auto& item : module_->named_parameters()) {
-    if (!item.value().requires_grad()) frozen_.emplace_back(item.key(), item.value());
-  }
+      buffers_(*module_, ranks_),
+      frozen_(*module_) {
   if (ranks_->world_size() == 1) return;
   reducer_ = std::make_unique<UnitReducer>(
       unit_, ranks_, static_cast<int64_t>(options.bucket_cap_mb * 1024 * 1024), [this] {
         if (in_backward_) return;  // inside a window: a later pass brings it together
-        local_gradients_ = true;
+        local_.note();
       });
 }
 
 void FlatModel::require_usable(const char* where) const {
   require_not_released(*unit_, where);
-  if (!usable()) refuse_use("an earlier backward pass of this model failed", where);
-}
-
-// What was frozen has no place in the vectors: its gradients would be those of this rank alone, and
-// its updates those of another type.
-void FlatModel::require_same_trainable_set() const {
-  for (const auto& [name, parameter] : frozen_) {
-    if (!parameter.requires_grad()) continue;
-    throw UsageError({.what = "parameter '" + name +
-                              "' was frozen when the model was prepared and needs a gradient now",
-                      .where = "backward",
-                      .hint = "free_memory() and prepare the model again, on all ranks"});
-  }
+  if (!usable()) refuse_model(kModelPassFailed, where);
 }
 
 void FlatModel::before_forward() {
@@ -80,14 +59,8 @@ void FlatModel::prepare_forward() {
     if (trains) unit_->note_pass();
   }
   if (reducer_ != nullptr) reducer_->hold_hooks(!device::KeptGradients::active());
-  if (reducer_ == nullptr || !options_.broadcast_buffers || buffers_.empty()) return;
-  const bool training = module_->is_training() && trains;
-  if (averages() && (training || buffers_changed_)) {
-    ranks_->guard("broadcast of buffers in forward",
-                  [&] { broadcast_tensors(comm::process_group_of(*ranks_), buffers_, 0); });
-    buffers_changed_ = false;
-  }
-  buffers_changed_ = buffers_changed_ || training;
+  if (reducer_ == nullptr || !options_.broadcast_buffers) return;
+  buffers_.before_forward(*module_, averages());
 }
 
 // What a recorded pass would copy would be copied by each replay: these look by themselves.
@@ -109,7 +82,8 @@ void FlatModel::follow_replays(device::ReplayActions& actions, bool trains) cons
 
 void FlatModel::before_backward(const at::Tensor& /*loss*/) {
   require_usable("backward");
-  require_same_trainable_set();
+  // What was frozen has no place in the vectors: its updates would be those of another type.
+  frozen_.require_frozen();
   if (auto* actions = device::ReplayActions::current()) {
     if (unit_->has_foreign_gradients()) {
       throw UsageError({.what = "gradients were assigned before a step that is recorded, which "
@@ -143,14 +117,14 @@ void FlatModel::after_backward() {
   if (reduces_ && reducer_->finish()) {
     ++reduced_passes_;
     // What was there before the pass has been averaged with it.
-    local_gradients_ = local_is_meant_ = false;
+    local_.forget();
   }
   in_backward_ = false;
 }
 
 void FlatModel::set_gradient_sync(GradientSync sync) {
   // Passes that bypassed the accelerator up to here were meant to stay on this rank.
-  if (gradient_sync() == GradientSync::kLocal && local_gradients_) local_is_meant_ = true;
+  if (gradient_sync() == GradientSync::kLocal) local_.accept();
   ModelStrategy::set_gradient_sync(sync);
 }
 
@@ -170,26 +144,20 @@ at::Tensor FlatModel::master_of(const at::Tensor& tensor) const {
 void FlatModel::masters_changed() { unit_->masters_moved(); }
 
 void FlatModel::require_no_local_pass(const char* where) const {
-  if (!options_.check_replicas || !averages() || local_is_meant_ || !local_gradients_) return;
+  if (!options_.check_replicas || !averages() || !local_.any_by_mistake()) return;
   throw UsageError(LocalPasses::pass_error(where));
 }
 
 void FlatModel::require_synchronised(const std::vector<at::Tensor>& parameters) const {
-  if (!local_gradients_ || !averages()) return;
-  const auto is_own = [this](const at::Tensor& parameter) {
-    return unit_->find(parameter).has_value();
-  };
-  if (std::ranges::none_of(parameters, is_own)) return;
-  throw UsageError({.what = "the gradients are those of this rank alone: they did not go "
-                            "through accelerator.backward(loss)",
-                    .where = "optimizer.step()",
-                    .hint = "call accelerator.backward(loss) instead of loss.backward()"});
+  if (!averages()) return;
+  const auto is_own = [this](const at::Tensor& parameter) { return equalizes(parameter); };
+  if (std::ranges::any_of(parameters, is_own)) local_.require_none();
 }
 
 void FlatModel::before_zero_grad(const std::vector<at::Tensor>& parameters) {
-  if (!local_gradients_) return;
+  if (!local_.any()) return;
   std::vector<at::Tensor> others;
-  if (unit_->is_covered_by(parameters, others)) local_gradients_ = local_is_meant_ = false;
+  if (unit_->is_covered_by(parameters, others)) local_.forget();
 }
 
 void FlatModel::require_fit_to_save(size_t index, const char* where) {

@@ -1,18 +1,16 @@
 // One model whose parameters live in a flat unit.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/ddp.h"
-#include "accelerate/errors.h"
 #include "accelerate/strategy.h"
 #include "residency/flat_unit.h"
+#include "strategy/ddp/exchanged_model.h"
+#include "strategy/ddp/model_passes.h"
 #include "strategy/flat/unit_reducer.h"
 
 namespace torch::nn {
@@ -26,13 +24,11 @@ class ReplayActions;
 namespace accelerate {
 
 // Alone or as one of equal replicas, which average their gradients.
-class FlatModel final : public ModelStrategy {
+class FlatModel final : public ModelStrategy, public ExchangedModel {
  public:
-  // `number` is that among all models that were prepared. On several ranks all hold the same values
-  // already. Not collective.
-  FlatModel(int64_t number, std::shared_ptr<torch::nn::Module> module,
-            std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
-            const DdpOptions& options);
+  // On several ranks all hold the same values already. Not collective.
+  FlatModel(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<residency::FlatUnit> unit,
+            std::shared_ptr<Communicator> ranks, const DdpOptions& options);
 
   void before_backward(const at::Tensor& loss) override;
   void after_backward() override;
@@ -44,15 +40,15 @@ class FlatModel final : public ModelStrategy {
   void masters_changed() override;
 
   const std::shared_ptr<residency::FlatUnit>& unit() const { return unit_; }
-  const torch::nn::Module& module() const { return *module_; }
-  int64_t number() const { return number_; }
+  const torch::nn::Module& module() const override { return *module_; }
+  bool equalizes(const at::Tensor& parameter) const override {
+    return unit_->find(parameter).has_value();
+  }
   // Null on one process, and once it was released.
   const UnitReducer* reducer() const { return reducer_.get(); }
 
-  // How many passes have averaged their gradients.
-  int64_t reduced_passes() const { return reduced_passes_; }
-  // Whether ranks whose gradients differ would train apart.
-  bool is_replicated() const { return reducer_ != nullptr && averages(); }
+  int64_t reduced_passes() const override { return reduced_passes_; }
+  bool is_replicated() const override { return reducer_ != nullptr && averages(); }
 
   // Whether the next pass reaches no other model that averages its gradients.
   void set_alone(bool is_alone) { is_alone_ = is_alone; }
@@ -60,8 +56,7 @@ class FlatModel final : public ModelStrategy {
   // Throws UsageError if gradients of a pass that bypassed Accelerator::backward() are there, and
   // were not meant to stay on this rank. `where` is what the user called.
   void require_no_local_pass(const char* where) const;
-  // Throws UsageError if one of `parameters` has such a gradient and belongs to this model.
-  void require_synchronised(const std::vector<at::Tensor>& parameters) const;
+  void require_synchronised(const std::vector<at::Tensor>& parameters) const override;
   // The gradients of `parameters`, which may belong to other models, are about to be dropped.
   void before_zero_grad(const std::vector<at::Tensor>& parameters);
   // Throws UsageError on all ranks alike if this model, number `index`, is not fit to be saved.
@@ -74,25 +69,21 @@ class FlatModel final : public ModelStrategy {
  private:
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
-  void require_same_trainable_set() const;
   void prepare_forward();
   void follow_replays(device::ReplayActions& actions, bool trains) const;
 
-  int64_t number_;
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<residency::FlatUnit> unit_;
   std::shared_ptr<Communicator> ranks_;
   DdpOptions options_;
-  std::vector<at::Tensor> buffers_;
-  std::vector<std::pair<std::string, at::Tensor>> frozen_;
-  std::atomic<bool> local_gradients_ = false;  // of this rank alone
-  bool local_is_meant_ = false;
+  BufferBroadcast buffers_;
+  FrozenParameters frozen_;
+  LocalGradients local_;
   bool sync_next_ = false;
   bool is_alone_ = true;
   bool in_backward_ = false;  // stays where a pass threw
   bool reduces_ = false;      // the pass that runs
   int64_t reduced_passes_ = 0;
-  bool buffers_changed_ = false;
   std::unique_ptr<UnitReducer> reducer_;  // last: its hooks call the rest
 };
 

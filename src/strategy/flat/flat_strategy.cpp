@@ -44,20 +44,6 @@ std::vector<comm::Fact> facts_of(const FlatOptions& flat) {
           {"flat.seed", std::to_string(flat.seed)}};
 }
 
-std::vector<ReplicaState> flat_replicas_of(const std::vector<std::shared_ptr<FlatModel>>& models) {
-  std::vector<ReplicaState> replicas;
-  for (const auto& model : models) {
-    replicas.push_back({.number = model->number(),
-                        .module = &model->module(),
-                        .reduced_passes = model->reduced_passes(),
-                        .is_replicated = model->is_replicated(),
-                        .trains = [unit = model->unit()](const at::Tensor& parameter) {
-                          return unit->find(parameter).has_value();
-                        }});
-  }
-  return replicas;
-}
-
 }  // namespace
 
 FlatStrategy::FlatStrategy(std::shared_ptr<Communicator> ranks, const FlatOptions& flat,
@@ -113,7 +99,7 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
   }
   auto unit = std::make_shared<residency::FlatUnit>(std::move(parameters.tensors),
                                                     std::move(parameters.names), flat_);
-  auto model = std::make_shared<FlatModel>(wrapped_++, std::move(module), unit, ranks_, options_);
+  auto model = std::make_shared<FlatModel>(std::move(module), unit, ranks_, options_);
   const auto is_gone = [](const auto& weak) { return weak.expired(); };
   std::erase_if(*units_, is_gone);
   std::erase_if(*models_, is_gone);
@@ -125,15 +111,16 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
 std::unique_ptr<OptimizerStrategy> FlatStrategy::prepare_optimizer(
     const OptimizerPreparation& preparation) {
   const bool compares = ranks_->world_size() > 1 && options_.check_replicas;
+  const auto exchanged = [models = models_] {
+    UpdateChecks::Models all;
+    for (auto& model : live(*models)) all.push_back(std::move(model));
+    return all;
+  };
   const auto checks =
-      std::make_shared<UpdateChecks>([models = models_] { return flat_replicas_of(live(*models)); },
-                                     compares ? loose_.add_optimizer() : nullptr);
+      std::make_shared<UpdateChecks>(exchanged, compares ? loose_.add_optimizer() : nullptr);
   auto strategy = std::make_unique<FlatOptimizer>(
       preparation.optimizer, units_,
-      [models = models_, checks](const std::vector<at::Tensor>& parameters) {
-        for (const auto& model : live(*models)) model->require_synchronised(parameters);
-        checks->before_update(parameters);
-      });
+      [checks](const std::vector<at::Tensor>& parameters) { checks->before_update(parameters); });
   checks->note_parameters(strategy->parameters());
   return strategy;
 }

@@ -62,7 +62,6 @@ class FlatStrategy final : public Strategy {
   LooseWatch loose_;
   std::shared_ptr<Models> models_ = std::make_shared<Models>();
   std::shared_ptr<KnownFlatUnits> units_ = std::make_shared<KnownFlatUnits>();
-  int64_t wrapped_ = 0;  // models that were ever prepared
 };
 
 }  // namespace accelerate

@@ -1,7 +1,6 @@
 #include "strategy/flat/unit_reducer.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <string>
 #include <utility>
@@ -14,23 +13,23 @@ namespace {
 
 constexpr int64_t kFloatBytes = 4;
 
-std::optional<c10::Stream> stream_now(c10::Device device) {
-  if (device.is_cpu()) return std::nullopt;
-  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
-}
-
 }  // namespace
 
 UnitReducer::UnitReducer(std::shared_ptr<residency::FlatUnit> unit,
                          std::shared_ptr<Communicator> ranks, int64_t range_bytes,
                          std::function<void()> on_local_gradient)
-    : unit_(std::move(unit)),
-      ranks_(std::move(ranks)),
-      on_local_gradient_(std::move(on_local_gradient)),
-      range_of_(unit_->parameters().size()),
-      came_(unit_->parameters().size(), false) {
-  // From the end of the matrices to the beginning, then the same for the rest.
-  const auto cut = [&](int64_t from, int64_t to) {
+    : unit_(std::move(unit)), ranks_(std::move(ranks)) {
+  std::vector<size_t> range_of = cut(range_bytes);
+  order_ = std::make_unique<ArrivalOrder>(
+      unit_->parameters(), std::move(range_of), ranges_.size(),
+      ArrivalOrder::Calls{.send = [this](size_t range) { send(ranges_[range]); },
+                          .on_local_gradient = std::move(on_local_gradient)});
+}
+
+// From the end of the matrices to the beginning, then the same for the rest.
+std::vector<size_t> UnitReducer::cut(int64_t range_bytes) {
+  std::vector<size_t> range_of(unit_->parameters().size());
+  const auto cut_between = [&](int64_t from, int64_t to) {
     bool is_open = false;
     for (size_t i = unit_->parameters().size(); i-- > 0;) {
       if (unit_->begin(i) < from || unit_->end(i) > to) continue;
@@ -40,38 +39,17 @@ UnitReducer::UnitReducer(std::shared_ptr<residency::FlatUnit> unit,
       if (!is_open) ranges_.push_back({.begin = unit_->end(i), .end = unit_->end(i)});
       is_open = true;
       ranges_.back().begin = unit_->begin(i);
-      ++ranges_.back().parameters;
-      range_of_[i] = ranges_.size() - 1;
+      range_of[i] = ranges_.size() - 1;
     }
   };
-  cut(0, unit_->matrix_numel());
-  cut(unit_->matrix_numel(), unit_->numel());
-  make_hooks();
-}
-
-void UnitReducer::make_hooks() {
-  made_on_ = stream_now(unit_->gradient().device());
-  hooks_ = std::make_unique<compat::GradientHooks>(unit_->parameters(),
-                                                   [this](size_t parameter) { came(parameter); });
-}
-
-void UnitReducer::hold_hooks(bool held) {
-  const bool fit = !held || made_on_ == stream_now(unit_->gradient().device());
-  if (std::exchange(holds_hooks_, held) == held && fit) return;
-  hooks_.reset();
-  if (held) make_hooks();
+  cut_between(0, unit_->matrix_numel());
+  cut_between(unit_->matrix_numel(), unit_->numel());
+  return range_of;
 }
 
 void UnitReducer::arm(bool overlaps) {
-  if (!holds_hooks_) make_hooks();  // on the nodes of this pass
-  const std::lock_guard lock(mutex_);
-  armed_ = true;
-  overlaps_ = overlaps;
-  reached_ = came_late_ = false;
-  sent_ = overlapped_ = 0;
   under_way_.clear();
-  came_.assign(came_.size(), false);
-  for (Range& range : ranges_) range.missing = range.parameters;
+  order_->arm(overlaps);
 }
 
 void UnitReducer::send(const Range& range) {
@@ -116,35 +94,15 @@ void UnitReducer::refuse_recording(const std::vector<size_t>& own) const {
                             "before prepare()"});
 }
 
-void UnitReducer::came(size_t parameter) {
-  const std::lock_guard lock(mutex_);
-  if (!armed_) return on_local_gradient_();
-  reached_ = true;
-  const size_t own = range_of_[parameter];
-  if (own < sent_) {
-    if (!std::exchange(came_late_, true)) late_parameter_ = parameter;
-    return;
-  }
-  if (came_[parameter]) return;
-  came_[parameter] = true;
-  --ranges_[own].missing;
-  if (!overlaps_) return;
-  while (sent_ < ranges_.size() && ranges_[sent_].missing == 0) send(ranges_[sent_++]);
-}
-
 bool UnitReducer::finish() {
-  if (!holds_hooks_) hooks_.reset();
-  const std::lock_guard lock(mutex_);
-  armed_ = false;
-  if (!reached_) return false;
-  overlapped_ = sent_;
-  while (sent_ < ranges_.size()) send(ranges_[sent_++]);
+  const ArrivalOrder::End end = order_->finish();
+  if (!end.reached) return false;
   const at::Tensor reached = send_reached();
   for (Work& work : under_way_) work.wait();
   under_way_.clear();
   take_over_reached(reached);
-  if (!came_late_) return true;
-  throw UsageError({.what = "'" + unit_->names()[late_parameter_] +
+  if (!end.late) return true;
+  throw UsageError({.what = "'" + unit_->names()[*end.late] +
                             "' got a gradient in one pass twice, the second time after the first "
                             "was sent to the other ranks",
                     .where = "backward",

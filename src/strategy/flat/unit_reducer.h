@@ -1,19 +1,17 @@
 // Averages the gradients of a unit over the ranks, while the backward pass still runs.
 #pragma once
 
-#include <c10/core/Stream.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <vector>
 
 #include "accelerate/communicator.h"
-#include "compat/gradient_hooks.h"
 #include "residency/flat_unit.h"
+#include "strategy/ddp/arrival_order.h"
 
 namespace accelerate {
 
@@ -29,11 +27,8 @@ class UnitReducer {
   UnitReducer(std::shared_ptr<residency::FlatUnit> unit, std::shared_ptr<Communicator> ranks,
               int64_t range_bytes, std::function<void()> on_local_gradient);
 
-  // Before each forward pass. What sees gradients keeps the nodes alive that they go through, and
-  // these stay on the stream on which they were made: a pass on another one makes new ones. Steps
-  // that are recorded as graphs need nodes of their own, which `held` false lets them make; passes
-  // that bypass the accelerator are then not seen.
-  void hold_hooks(bool held);
+  // See ArrivalOrder.
+  void hold_hooks(bool held) { order_->hold_hooks(held); }
   // Before a pass whose gradients are to be averaged, with all that are there already. Without
   // `overlaps` all are sent by finish(): units that share a pass send in the order of these calls,
   // since their gradients may come in another order on another rank.
@@ -46,18 +41,16 @@ class UnitReducer {
 
   size_t ranges() const { return ranges_.size(); }
   // How many ranges were on their way before the latest pass ended.
-  size_t overlapped() const { return overlapped_; }
+  size_t overlapped() const { return order_->overlapped(); }
 
  private:
   struct Range {
     int64_t begin = 0;
     int64_t end = 0;
-    size_t parameters = 0;
-    size_t missing = 0;
   };
 
-  void make_hooks();
-  void came(size_t parameter);
+  // Cuts the vector, and returns the range of each parameter.
+  std::vector<size_t> cut(int64_t range_bytes);
   void send(const Range& range);
   // For each parameter whether it has a gradient on any rank, once the exchange is done.
   at::Tensor send_reached();
@@ -66,24 +59,9 @@ class UnitReducer {
 
   std::shared_ptr<residency::FlatUnit> unit_;
   std::shared_ptr<Communicator> ranks_;
-  std::function<void()> on_local_gradient_;
-  std::vector<Range> ranges_;     // in the order in which they are sent
-  std::vector<size_t> range_of_;  // by parameter
-
-  std::mutex mutex_;  // of what follows: passes have threads of their own
-  bool armed_ = false;
-  bool overlaps_ = true;
-  bool reached_ = false;
-  std::vector<bool> came_;  // by parameter
-  size_t sent_ = 0;         // ranges
-  size_t overlapped_ = 0;
-  bool came_late_ = false;
-  size_t late_parameter_ = 0;
+  std::vector<Range> ranges_;  // in the order in which they are sent
   std::vector<Work> under_way_;
-
-  bool holds_hooks_ = true;
-  std::optional<c10::Stream> made_on_;  // the stream of the hooks; unset where there are none
-  std::unique_ptr<compat::GradientHooks> hooks_;  // last: they call the rest
+  std::unique_ptr<ArrivalOrder> order_;  // last: it calls the rest
 };
 
 }  // namespace accelerate

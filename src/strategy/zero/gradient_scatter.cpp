@@ -1,0 +1,214 @@
+#include "strategy/zero/gradient_scatter.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "accelerate/errors.h"
+
+namespace accelerate {
+namespace {
+
+// Buckets that are on their way at a time: as many are whole beside the gradients of a pass.
+constexpr size_t kMostScatters = 2;
+
+std::vector<size_t> buckets_of(const ShardPlan& plan) {
+  std::vector<size_t> buckets;
+  for (size_t i = 0; i < plan.size(); ++i) buckets.push_back(plan.bucket_of(i));
+  return buckets;
+}
+
+}  // namespace
+
+GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
+                                 std::shared_ptr<const ShardPlan> plan,
+                                 std::shared_ptr<Communicator> ranks, Calls calls)
+    : parameters_(std::move(parameters)),
+      plan_(std::move(plan)),
+      ranks_(std::move(ranks)),
+      on_taken_(std::move(calls.on_taken)),
+      is_idle_(plan_->buckets().size(), true),
+      pieces_(parameters_.size(),
+              c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>())),
+      wholes_(parameters_.size()),
+      aside_(parameters_.size()),
+      reached_(parameters_.size()),
+      parts_(plan_->buckets().size()),
+      order_(parameters_, buckets_of(*plan_), plan_->buckets().size(),
+             {.send = [this](size_t bucket) { send(bucket); },
+              .on_local_gradient = std::move(calls.on_local_gradient)}) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].requires_grad()) is_idle_[plan_->bucket_of(i)] = false;
+  }
+}
+
+// By memory: what sets gradients to zero may make another tensor of it.
+bool GradientScatter::is_piece(size_t parameter) const {
+  const at::Tensor& gradient = parameters_[parameter].grad();
+  return gradient.defined() && gradient.has_storage() && !pieces_[parameter].expired() &&
+         gradient.storage().unsafeGetStorageImpl() == pieces_[parameter]._unsafe_get_target();
+}
+
+void GradientScatter::place_piece(size_t parameter, at::Tensor piece) {
+  pieces_[parameter] =
+      c10::weak_intrusive_ptr<c10::StorageImpl>(piece.storage().getWeakStorageImpl());
+  parameters_[parameter].mutable_grad() = std::move(piece);
+}
+
+at::TensorOptions GradientScatter::options_of(const ShardPlan::Bucket& bucket) const {
+  return parameters_[bucket.parameters.front()].options().requires_grad(false);
+}
+
+void GradientScatter::set_aside() {
+  make_pieces();  // where a save has failed
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (is_piece(i)) aside_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
+    pieces_[i].reset();
+  }
+}
+
+// The piece is the mean over the ranks of what this rank adds, if all others add zeros here.
+void GradientScatter::give_back(size_t parameter) {
+  at::Tensor piece = std::exchange(aside_[parameter], at::Tensor());
+  if (!piece.defined()) return;
+  at::Tensor& gradient = parameters_[parameter].mutable_grad();
+  if (!gradient.defined()) {
+    return place_piece(parameter, std::move(piece));
+  }
+  const ElementRange own = plan_->part(parameter, ranks_->rank());
+  if (own.numel() == 0) return;
+  at::Tensor row = gradient.detach().reshape({-1});
+  row.narrow(0, own.begin, own.numel()).add_(piece, ranks_->world_size());
+  if (!gradient.is_contiguous()) gradient.detach().copy_(row.view(gradient.sizes()));
+}
+
+void GradientScatter::begin_local() { set_aside(); }
+
+void GradientScatter::finish_local() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) give_back(i);
+}
+
+void GradientScatter::make_whole() {
+  const at::NoGradGuard no_grad;
+  std::vector<bool> here;
+  for (size_t i = 0; i < parameters_.size(); ++i) here.push_back(is_piece(i));
+  const std::vector<bool> sharded = anywhere(here);
+  set_aside();
+  for (const ShardPlan::Bucket& bucket : plan_->buckets()) {
+    const auto is_sharded = [&](size_t i) { return sharded[i]; };
+    if (std::ranges::none_of(bucket.parameters, is_sharded)) continue;
+    at::Tensor own = at::zeros({bucket.part_numel}, options_of(bucket));
+    for (const size_t i : bucket.parameters) {
+      if (!aside_[i].defined()) continue;
+      own.narrow(0, plan_->begin_in_part(i, ranks_->rank()), aside_[i].numel()).copy_(aside_[i]);
+    }
+    at::Tensor all = at::empty({bucket.part_numel * ranks_->world_size()}, own.options());
+    ranks_->all_gather_into_async(all, own).wait();
+    for (const size_t i : bucket.parameters) {
+      if (!sharded[i]) continue;
+      at::Tensor whole = at::empty(parameters_[i].sizes(), own.options());
+      whole.copy_(all.narrow(0, plan_->begin(i), whole.numel()).view(whole.sizes()));
+      wholes_[i] = whole;
+      parameters_[i].mutable_grad() = std::move(whole);
+    }
+  }
+}
+
+void GradientScatter::make_pieces() {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    at::Tensor whole = std::exchange(wholes_[i], at::Tensor());
+    at::Tensor piece = std::exchange(aside_[i], at::Tensor());
+    at::Tensor& gradient = parameters_[i].mutable_grad();
+    if (!whole.defined() || !piece.defined() || !gradient.is_same(whole)) continue;
+    place_piece(i, std::move(piece));
+  }
+}
+
+void GradientScatter::begin(bool overlaps) {
+  set_aside();
+  reached_.assign(reached_.size(), false);
+  under_way_.clear();
+  order_.arm(overlaps);
+}
+
+void GradientScatter::send(size_t bucket) {
+  if (is_idle_[bucket]) return;
+  const at::NoGradGuard no_grad;
+  if (under_way_.size() == kMostScatters) receive_first();
+  const ShardPlan::Bucket& present = plan_->buckets()[bucket];
+  const at::TensorOptions options = options_of(present);
+  Exchange exchange{.bucket = bucket,
+                    .all = at::zeros({present.part_numel * ranks_->world_size()}, options)};
+  for (const size_t i : present.parameters) {
+    at::Tensor gradient = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
+    if (!gradient.defined()) continue;
+    reached_[i] = true;
+    exchange.all.narrow(0, plan_->begin(i), parameters_[i].numel())
+        .view(parameters_[i].sizes())
+        .copy_(gradient.detach());
+  }
+  if (on_taken_) on_taken_(bucket);
+  parts_[bucket] = at::empty({present.part_numel}, options);
+  exchange.work = ranks_->reduce_scatter_into_async(parts_[bucket], exchange.all, ReduceOp::kMean);
+  under_way_.push_back(std::move(exchange));
+}
+
+void GradientScatter::receive_first() {
+  under_way_.front().work.wait();
+  under_way_.pop_front();
+}
+
+// Only a rank that has left something out waits to know what the others have done.
+std::vector<bool> GradientScatter::anywhere(const std::vector<bool>& here) const {
+  const auto count = static_cast<int64_t>(here.size());
+  at::Tensor flags = at::zeros({count}, at::kFloat);
+  for (int64_t i = 0; i < count; ++i) flags.data_ptr<float>()[i] = here[i] ? 1 : 0;
+  flags = flags.to(parameters_.front().device());
+  ranks_->all_reduce(flags, ReduceOp::kMax);
+  if (std::ranges::all_of(here, [](bool is_set) { return is_set; })) return here;
+  flags = flags.cpu();
+  std::vector<bool> set;
+  for (int64_t i = 0; i < count; ++i) set.push_back(flags.data_ptr<float>()[i] != 0);
+  return set;
+}
+
+bool GradientScatter::finish() {
+  const at::NoGradGuard no_grad;
+  const ArrivalOrder::End end = order_.finish();
+  if (!end.reached) {
+    for (size_t i = 0; i < parameters_.size(); ++i) give_back(i);
+    return false;
+  }
+  const std::vector<bool> reached = anywhere(reached_);
+  while (!under_way_.empty()) receive_first();
+  const int rank = ranks_->rank();
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!reached[i]) {
+      give_back(i);
+      continue;
+    }
+    at::Tensor piece = parts_[plan_->bucket_of(i)].narrow(0, plan_->begin_in_part(i, rank),
+                                                          plan_->part(i, rank).numel());
+    const at::Tensor before = std::exchange(aside_[i], at::Tensor());
+    if (before.defined()) piece.add_(before);
+    place_piece(i, std::move(piece));
+  }
+  std::ranges::fill(parts_, at::Tensor());
+  if (end.late) refuse_late(*end.late);
+  return true;
+}
+
+void GradientScatter::refuse_late(size_t parameter) const {
+  throw UsageError({.what = "'" + plan_->name(parameter) +
+                            "' got a gradient in one pass twice, the second time after the first "
+                            "was sent to the other ranks",
+                    .where = "backward",
+                    .hint = "do not run backward passes inside of others (checkpointing by hand) "
+                            "where gradients are sharded"});
+}
+
+}  // namespace accelerate

@@ -1,0 +1,94 @@
+// Reduces the gradients of a model over the ranks and leaves each rank its parts, bucket by bucket,
+// while the backward pass still runs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "accelerate/communicator.h"
+#include "strategy/ddp/arrival_order.h"
+#include "strategy/zero/shard_plan.h"
+
+namespace accelerate {
+
+// Between passes the .grad() of a parameter is nothing, or a piece: a row of the elements that this
+// rank keeps, averaged over the ranks, which may be none; or whole, as a pass of this rank alone, a
+// checkpoint or the program has left it. A pass that is reduced makes pieces of all of them.
+class GradientScatter {
+ public:
+  struct Calls {
+    // A gradient came in a pass that was not begun here. By the thread of that pass.
+    std::function<void()> on_local_gradient;
+    // The gradients of a bucket were taken: by the thread of the pass, or by that of finish().
+    std::function<void(size_t bucket)> on_taken;
+  };
+
+  // `parameters` are those of the plan; of those that need no gradient none is touched.
+  GradientScatter(std::vector<at::Tensor> parameters, std::shared_ptr<const ShardPlan> plan,
+                  std::shared_ptr<Communicator> ranks, Calls calls);
+
+  // See ArrivalOrder.
+  void hold_hooks(bool held) { order_.hold_hooks(held); }
+
+  // Before a pass whose gradients stay on this rank, and after it. Pieces that it adds to become
+  // whole, so that their mean over the ranks is what they were. Not collective.
+  void begin_local();
+  void finish_local();
+  // Before a pass that is reduced, with what is there already, and after it; parameters that have a
+  // gradient on any rank have one on all from then on. finish() returns false, and nothing is
+  // exchanged, if the pass reached no parameter: on all ranks alike. See ArrivalOrder::arm() for
+  // `overlaps`. Throws UsageError if a gradient came after its bucket was sent; CommError as
+  // collectives do.
+  void begin(bool overlaps);
+  bool finish();
+
+  // Puts the pieces of all ranks together in every .grad(), and back again: for checkpoints, which
+  // keep gradients as DDP has them. make_whole() is collective.
+  void make_whole();
+  void make_pieces();
+
+  // Whether the .grad() of a parameter is a piece.
+  bool is_piece(size_t parameter) const;
+
+  size_t overlapped() const { return order_.overlapped(); }
+
+ private:
+  struct Exchange {
+    size_t bucket = 0;
+    at::Tensor all{};
+    Work work{};
+  };
+
+  at::TensorOptions options_of(const ShardPlan::Bucket& bucket) const;
+  void place_piece(size_t parameter, at::Tensor piece);
+  void set_aside();
+  void give_back(size_t parameter);
+  void send(size_t bucket);
+  void receive_first();
+  // Which flags are set on any rank. Collective.
+  std::vector<bool> anywhere(const std::vector<bool>& here) const;
+  void refuse_late(size_t parameter) const;
+
+  std::vector<at::Tensor> parameters_;
+  std::shared_ptr<const ShardPlan> plan_;
+  std::shared_ptr<Communicator> ranks_;
+  std::function<void(size_t)> on_taken_;
+  std::vector<bool> is_idle_;  // by bucket: no parameter needs a gradient
+  // By parameter: the memory of the latest piece, which is not kept alive.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> pieces_;
+  std::vector<at::Tensor> wholes_;  // by parameter: made of its piece in aside_
+  // Of the pass that runs:
+  std::vector<at::Tensor> aside_;  // by parameter: pieces of before
+  std::vector<bool> reached_;      // by parameter, on this rank
+  std::vector<at::Tensor> parts_;  // by bucket: what this rank keeps
+  std::deque<Exchange> under_way_;
+  ArrivalOrder order_;  // last: it calls the rest
+};
+
+}  // namespace accelerate

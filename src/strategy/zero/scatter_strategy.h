@@ -1,0 +1,49 @@
+// Gradients, the state of optimizers, and maybe parameters in shards: stages 2 and 3 of
+// ZeroOptions.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "accelerate/communicator.h"
+#include "accelerate/strategy.h"
+#include "accelerate/zero.h"
+#include "strategy/ddp/loose_watch.h"
+#include "strategy/zero/scattered_model.h"
+#include "strategy/zero/sharded_optimizer.h"
+
+namespace accelerate {
+
+class ScatterStrategy final : public Strategy {
+ public:
+  // On two ranks or more.
+  ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options);
+  std::string_view name() const override { return "zero"; }
+
+  std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) override;
+  std::unique_ptr<OptimizerStrategy> prepare_optimizer(
+      const OptimizerPreparation& preparation) override;
+
+  void before_backward(const BackwardCall& call) override;
+  at::Tensor grad_norm(at::TensorList parameters, const ClipNormOptions& options) override;
+  void before_zero_grad(const std::vector<at::Tensor>& parameters) override;
+  void require_sound(const char* where) override;
+  void at_end_of_pass(const char* where) override;
+  void before_save(const char* where) override;
+  void after_save() override;
+  bool shares_buffers() const override { return options_.ddp.broadcast_buffers; }
+
+ private:
+  using Models = std::vector<std::weak_ptr<ScatteredModel>>;
+
+  // Those that are neither gone nor released.
+  static std::vector<std::shared_ptr<ScatteredModel>> live(Models& models);
+
+  std::shared_ptr<Communicator> ranks_;
+  ZeroOptions options_;
+  LooseWatch loose_;
+  std::shared_ptr<Models> models_ = std::make_shared<Models>();
+  std::shared_ptr<PlannedModels> planned_ = std::make_shared<PlannedModels>();
+};
+
+}  // namespace accelerate

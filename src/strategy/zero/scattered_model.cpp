@@ -1,0 +1,201 @@
+#include "strategy/zero/scattered_model.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "accelerate/detail/stamped.h"
+#include "accelerate/errors.h"
+#include "comm/agreement.h"
+#include "device/replay_actions.h"
+#include "strategy/ddp/local_passes.h"
+#include "strategy/ddp/replica_digest.h"
+
+namespace accelerate {
+namespace {
+
+ErrorInfo order_error(std::string what) {
+  return {.what = std::move(what),
+          .where = "backward",
+          .hint =
+              "let all ranks run the same layers in the same order, also where a branch depends "
+              "on data; the parameters are of no use any more"};
+}
+
+ErrorInfo unlike_order(const comm::RankDifference& difference) {
+  const std::vector<std::string> first = comm::from_fields(difference.first);
+  const std::vector<std::string> other = comm::from_fields(difference.other);
+  size_t place = 0;
+  while (place < first.size() && place < other.size() && first[place] == other[place]) ++place;
+  const auto touched = [&](int rank, const std::vector<std::string>& names) {
+    return "rank " + std::to_string(rank) +
+           (place < names.size() ? " has gathered '" + names[place] + "'"
+                                 : " has gathered nothing");
+  };
+  return order_error("the ranks touch parameters in different orders: where " +
+                     touched(difference.first_rank, first) + ", " +
+                     touched(difference.rank, other));
+}
+
+}  // namespace
+
+ScatteredModel::ScatteredModel(std::shared_ptr<torch::nn::Module> module,
+                               std::vector<at::Tensor> parameters,
+                               std::shared_ptr<const ShardPlan> plan,
+                               std::shared_ptr<residency::TouchedUnits> units,
+                               std::shared_ptr<Communicator> ranks, const DdpOptions& options)
+    : module_(std::move(module)),
+      parameters_(std::move(parameters)),
+      plan_(std::move(plan)),
+      units_(std::move(units)),
+      ranks_(std::move(ranks)),
+      options_(options),
+      buffers_(*module_, ranks_),
+      frozen_(*module_) {
+  GradientScatter::Calls calls;
+  calls.on_local_gradient = [this] {
+    if (!in_backward_) local_.note();  // inside of a window a later pass brings it together
+  };
+  if (units_) {
+    calls.on_taken = [units = units_](size_t bucket) {
+      if (bucket < units->size()) units->gradient_done(bucket);
+    };
+  }
+  scatter_ = std::make_unique<GradientScatter>(parameters_, plan_, ranks_, std::move(calls));
+}
+
+void ScatteredModel::require_usable(const char* where) const {
+  if (is_released()) refuse_model(kModelReleased, where);
+  if (in_backward_) refuse_model(kModelPassFailed, where);
+}
+
+void ScatteredModel::before_forward() {
+  detail::stamped(*ranks_, [this] {
+    require_usable("forward");
+    require_no_local_pass("forward");
+    if (units_) units_->require_in_place("forward");
+    scatter_->hold_hooks(!device::KeptGradients::active());
+    if (options_.broadcast_buffers) buffers_.before_forward(*module_, averages());
+  });
+}
+
+void ScatteredModel::before_backward(const at::Tensor& /*loss*/) {
+  require_usable("backward");
+  frozen_.require_frozen();
+  if (device::ReplayActions::current() != nullptr) {
+    throw UsageError({.what = "a step whose gradients are sharded cannot be recorded as a graph",
+                      .where = "backward",
+                      .hint = "train without capture, or with DDP"});
+  }
+  const bool is_asked_for = std::exchange(sync_next_, false);
+  reduces_ = averages() || is_asked_for;
+  if (reduces_ && units_) require_same_order();  // of the forward passes
+  in_backward_ = true;
+  if (reduces_) {
+    scatter_->begin(is_alone_);
+  } else {
+    scatter_->begin_local();
+  }
+}
+
+void ScatteredModel::after_backward() {
+  if (!reduces_) {
+    scatter_->finish_local();
+  } else if (scatter_->finish()) {
+    ++reduced_passes_;
+    local_.forget();                   // what was there before the pass has been averaged with it
+    if (units_) require_same_order();  // before an update by it
+  }
+  if (units_) units_->release_all();
+  in_backward_ = false;
+}
+
+void ScatteredModel::require_same_order() const {
+  const uint64_t digest = units_->order_digest();
+  const auto high = static_cast<int64_t>(digest >> 32);
+  const auto low = static_cast<int64_t>(digest & 0xffffffff);
+  at::Tensor most = at::tensor({high, -high, low, -low}, at::kLong);
+  ranks_->all_reduce(most, ReduceOp::kMax);
+  const int64_t* bounds = most.data_ptr<int64_t>();
+  if (bounds[0] == -bounds[1] && bounds[2] == -bounds[3]) return;
+  std::vector<std::string> names;
+  for (const size_t unit : units_->recent_gathers()) names.push_back(units_->unit(unit).name);
+  comm::require_same(*ranks_, comm::to_fields(names), &unlike_order);
+  throw UsageError(order_error("the ranks touch parameters in different orders"));
+}
+
+void ScatteredModel::release() {
+  scatter_.reset();
+  units_.reset();
+}
+
+at::Tensor ScatteredModel::master_of(const at::Tensor& tensor) const {
+  const auto place = units_ ? units_->find(tensor) : std::nullopt;
+  return place ? units_->piece(place->first, place->second) : tensor;
+}
+
+void ScatteredModel::masters_changed() {
+  if (units_) units_->shards_changed();
+}
+
+ModelLayout ScatteredModel::layout() const {
+  ModelLayout layout;
+  for (size_t unit = 0; units_ && unit < units_->size(); ++unit) {
+    for (const size_t i : plan_->buckets()[unit].parameters) {
+      const at::IntArrayRef shape = parameters_[i].sizes();
+      const ElementRange own = plan_->part(i, ranks_->rank());
+      layout[plan_->name(i)] = {.shape = shape.vec(),
+                                .boxes = boxes_of_range(shape, own.begin, own.end)};
+    }
+  }
+  return layout;
+}
+
+void ScatteredModel::set_gradient_sync(GradientSync sync) {
+  // Passes that bypassed the accelerator up to here were meant to stay on this rank.
+  if (gradient_sync() == GradientSync::kLocal) local_.accept();
+  ModelStrategy::set_gradient_sync(sync);
+}
+
+void ScatteredModel::require_no_local_pass(const char* where) const {
+  if (!options_.check_replicas || !averages() || is_released()) return;
+  if (local_.any_by_mistake()) throw UsageError(LocalPasses::pass_error(where));
+}
+
+void ScatteredModel::require_synchronised(const std::vector<at::Tensor>& parameters) const {
+  if (!averages()) return;
+  const auto is_own = [this](const at::Tensor& parameter) {
+    return plan_->find(parameter).has_value();
+  };
+  if (std::ranges::any_of(parameters, is_own)) local_.require_none();
+}
+
+bool ScatteredModel::equalizes(const at::Tensor& parameter) const {
+  return scatter_ != nullptr && plan_->find(parameter) && !has_piece(parameter);
+}
+
+bool ScatteredModel::has_piece(const at::Tensor& parameter) const {
+  const auto number = plan_->find(parameter);
+  return number && scatter_ != nullptr && scatter_->is_piece(*number);
+}
+
+void ScatteredModel::before_zero_grad(const std::vector<at::Tensor>& parameters) {
+  if (!local_.any()) return;
+  const auto is_dropped = [&](const at::Tensor& own) {
+    return std::ranges::any_of(parameters,
+                               [&](const at::Tensor& dropped) { return dropped.is_same(own); });
+  };
+  if (std::ranges::all_of(parameters_, is_dropped)) local_.forget();
+}
+
+void ScatteredModel::prepare_save(size_t index, const char* where) {
+  ranks_->guard("save_state", [&] { scatter_->make_whole(); });
+  // What is in shards has no other copy to compare with.
+  if (!options_.check_replicas || !averages() || units_) return;
+  require_same_replica(*ranks_, *module_, index, true, where);
+}
+
+}  // namespace accelerate

@@ -1,0 +1,101 @@
+#include "strategy/zero/zero_options.h"
+
+#include <string>
+#include <utility>
+
+#include "accelerate/errors.h"
+#include "strategy/ddp/ddp_strategy.h"
+
+namespace accelerate {
+namespace {
+
+[[noreturn]] void refuse_zero(std::string what, const char* where, std::string hint) {
+  throw UsageError({.what = std::move(what), .where = where, .hint = std::move(hint)});
+}
+
+FsdpSharding sharding_of(const FsdpOptions& options) {
+  const auto& named = options.sharding_strategy;
+  const auto& reshards = options.reshard_after_forward;
+  if (!reshards) return named.value_or(FsdpSharding::kFullShard);
+  if (!named) return *reshards ? FsdpSharding::kFullShard : FsdpSharding::kShardGradOp;
+  const bool frees_parameters =
+      *named == FsdpSharding::kFullShard || *named == FsdpSharding::kHybridShard;
+  if (frees_parameters != *reshards || *named == FsdpSharding::kNoShard) {
+    refuse_zero("sharding_strategy and reshard_after_forward contradict each other", "FsdpOptions",
+                "leave one of the two out");
+  }
+  return *named;
+}
+
+}  // namespace
+
+void require_usable_zero(const ZeroOptions& options) {
+  constexpr const char* kStage = "ZeroOptions::stage";
+  if (options.stage < 1 || options.stage > 3) {
+    refuse_zero("there is no stage " + std::to_string(options.stage), kStage,
+                "1 shards the state of optimizers, 2 gradients too, 3 parameters too; without "
+                "shards it is DdpOptions");
+  }
+  if (options.stage < 3 && options.units != ZeroUnits{}) {
+    refuse_zero("units are of stage 3, and this is stage " + std::to_string(options.stage),
+                "ZeroOptions::units", "leave them out, or set stage to 3");
+  }
+  if (options.units.min_num_params < 0 || options.units.persistence_threshold < 0 ||
+      options.units.max_reuse_distance < 0 || options.units.max_live_parameters < 0 ||
+      options.units.prefetch < 0) {
+    refuse_zero("a number below zero", "ZeroOptions::units", "leave it out for the default");
+  }
+  if (!options.units.modules.empty() && options.units.min_num_params > 0) {
+    refuse_zero("units by name and units by size", "ZeroOptions::units",
+                "leave one of the two out");
+  }
+  require_usable_ddp(options.ddp);
+  if (options.stage == 1) return;
+  // Of c10d's reducer, which brings whole gradients together.
+  if (options.ddp.comm_hook.hook != CommHook::kNo) {
+    refuse_zero("communication hooks compress whole gradients, and those of stage 2 are sharded",
+                "ZeroOptions::ddp.comm_hook", "leave the hook out, or use stage 1");
+  }
+  if (options.ddp.gradient_as_bucket_view) {
+    refuse_zero("sharded gradients do not lie in buckets",
+                "ZeroOptions::ddp.gradient_as_bucket_view", "leave it out, or use stage 1");
+  }
+}
+
+std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options) {
+  constexpr const char* kSharding = "FsdpOptions::sharding_strategy";
+  const FsdpSharding sharding = sharding_of(options);
+  switch (sharding) {
+    case FsdpSharding::kNoShard:
+      return options.ddp;
+    case FsdpSharding::kShardGradOp:
+      return ZeroOptions{.stage = 2, .ddp = options.ddp};
+    case FsdpSharding::kFullShard:
+      return ZeroOptions{.stage = 3, .ddp = options.ddp};
+    case FsdpSharding::kHybridShard:
+    case FsdpSharding::kHybridShardZero2:
+      break;
+  }
+  refuse_zero("shards inside of a node and replicas across nodes are not there yet", kSharding,
+              "use kFullShard, kShardGradOp or kNoShard");
+}
+
+std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
+  const ZeroUnits& units = options.units;
+  return {
+      {"ZeroOptions::stage", std::to_string(options.stage)},
+      {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
+      {"ZeroOptions::units.modules", comm::to_fields(units.modules)},
+      {"ZeroOptions::units.min_num_params", std::to_string(units.min_num_params)},
+      {"ZeroOptions::units.persistence_threshold", std::to_string(units.persistence_threshold)},
+      {"ZeroOptions::units.reshard_after_forward", units.reshard_after_forward ? "true" : "false"},
+      {"ZeroOptions::units.max_reuse_distance", std::to_string(units.max_reuse_distance)},
+      {"ZeroOptions::units.max_live_parameters", std::to_string(units.max_live_parameters)},
+      {"ZeroOptions::units.prefetch", std::to_string(units.prefetch)}};
+}
+
+int64_t bucket_bytes_of(const ZeroOptions& options) {
+  return static_cast<int64_t>(options.ddp.bucket_cap_mb * 1024 * 1024);
+}
+
+}  // namespace accelerate

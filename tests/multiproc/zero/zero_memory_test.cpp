@@ -1,0 +1,134 @@
+// What a rank keeps in each stage, counted by the allocator.
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "multiproc/zero/zero_training.h"
+
+namespace accelerate::test {
+namespace {
+
+struct ZeroMemory : Ranks {};
+
+std::atomic<int64_t> live_bytes = 0, most_bytes = 0;
+
+// Counts what tensors of the CPU hold.
+struct CountingAllocator final : c10::Allocator {
+  struct Block {
+    c10::DataPtr memory;
+    int64_t bytes;
+  };
+  c10::DataPtr allocate(size_t bytes) override {
+    auto block = std::make_unique<Block>(
+        Block{.memory = usual->allocate(bytes), .bytes = static_cast<int64_t>(bytes)});
+    const int64_t now = live_bytes += block->bytes;
+    int64_t most = most_bytes;
+    while (now > most && !most_bytes.compare_exchange_weak(most, now)) {
+    }
+    void* begin = block->memory.get();
+    return {begin, block.release(), &give_back, c10::Device(c10::kCPU)};
+  }
+  static void give_back(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    live_bytes -= block->bytes;
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    usual->copy_data(to, from, bytes);
+  }
+  c10::Allocator* usual = c10::GetDefaultCPUAllocator();
+};
+
+constexpr int64_t kWidth = 128;
+constexpr int64_t kLayers = 16;
+constexpr int64_t kLayerBytes = 4 * kWidth * (kWidth + 1);
+constexpr int64_t kModelBytes = kLayers * kLayerBytes;
+
+struct Tower : torch::nn::Module {
+  Tower() {
+    for (int64_t i = 0; i < kLayers; ++i) {
+      layers.push_back(
+          register_module("layer" + std::to_string(i), torch::nn::Linear(kWidth, kWidth)));
+    }
+  }
+  at::Tensor forward(at::Tensor hidden) {
+    for (auto& layer : layers) hidden = torch::tanh(layer(hidden));
+    return hidden;
+  }
+  std::vector<torch::nn::Linear> layers;
+};
+
+// Bytes beyond those of the model.
+struct Kept {
+  int64_t after_backward = 0;
+  int64_t most_in_backward = 0;
+  int64_t after_step = 0;
+  int64_t most_in_step = 0;
+};
+
+// Of the second step: the first makes what stays.
+Kept kept_by(const AcceleratorOptions& options) {
+  const at::Tensor input = torch::ones({2, kWidth});
+  const int64_t before = live_bytes;
+  Kept kept;
+  Accelerator accelerator(options);
+  auto net = std::make_shared<Tower>();
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+  for (int step = 0; step < 2; ++step) {
+    const auto beyond = [&](int64_t bytes) { return bytes - before - kModelBytes; };
+    at::Tensor loss = model(input).square().mean();
+    most_bytes = live_bytes.load();
+    accelerator.backward(loss);
+    kept.most_in_backward = beyond(most_bytes);
+    loss.reset();
+    kept.after_backward = beyond(live_bytes);
+    most_bytes = live_bytes.load();
+    optimizer.step();
+    kept.most_in_step = beyond(most_bytes);
+    optimizer.zero_grad();
+    kept.after_step = beyond(live_bytes);
+  }
+  return kept;
+}
+
+TEST_F(ZeroMemory, IsSharedOutStageByStage) {
+  if (tests_on_gpu()) GTEST_SKIP() << "counts the memory of CPU tensors";
+  for (const int ranks : {2, 4}) {
+    run(ranks, [](const Rank& rank) {
+      // For the rest of the process.
+      c10::SetAllocator(c10::kCPU, new CountingAllocator, /*priority=*/255);
+      const DdpOptions in_layers{.bucket_cap_mb = 1.05 * kLayerBytes / (1024.0 * 1024)};
+      const Kept whole = kept_by(on_cpu(in_layers));
+      EXPECT_GT(whole.after_step, 2 * kModelBytes);
+      EXPECT_GT(whole.after_backward, 3 * kModelBytes);
+      // What is not of the model: activations, collectives, counts.
+      constexpr int64_t kRest = 2 * kLayerBytes;
+      const int64_t share = kModelBytes / rank.world_size;
+      for (const int stage : {1, 2}) {
+        const Kept own = kept_by(zero(stage, in_layers));
+        const int64_t state = 2 * share;
+        // Stage 1 has the buckets of DDP beside gradients.
+        const int64_t gradients = stage == 1 ? whole.after_backward - 2 * kModelBytes : share;
+        const int64_t buckets = stage == 1 ? whole.after_step - 2 * kModelBytes : 0;
+        EXPECT_LT(own.after_step, state + buckets + kRest) << "stage " << stage;
+        EXPECT_LT(own.after_backward, state + gradients + kRest) << "stage " << stage;
+        // Two buckets are under way, with what Gloo puts them together in.
+        EXPECT_LT(own.most_in_step, own.after_backward + 8 * kLayerBytes) << "stage " << stage;
+        if (stage == 1) continue;
+        EXPECT_LT(own.most_in_backward, state + share + 6 * kLayerBytes + kRest)
+            << "stage " << stage;
+      }
+      // Parameters too, but for units that are in use, one that comes and one that goes.
+      const Kept own = kept_by(zero(3, in_layers));
+      const int64_t parameters = share - kModelBytes;
+      EXPECT_LT(own.after_step, 2 * share + parameters + kRest);
+      EXPECT_LT(own.after_backward, 3 * share + parameters + kRest);
+      EXPECT_LT(own.most_in_step, 3 * share + parameters + kRest);
+      EXPECT_LT(own.most_in_backward, 3 * share + parameters + 10 * kLayerBytes + kRest);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace accelerate::test
