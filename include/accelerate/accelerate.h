@@ -18,6 +18,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/find_batch_size.h"
 #include "accelerate/flat.h"
+#include "accelerate/full_parameters.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/idx.h"
 #include "accelerate/join.h"

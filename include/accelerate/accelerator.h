@@ -26,6 +26,7 @@
 #include "accelerate/detail/preparable.h"
 #include "accelerate/detail/torch_scheduler.h"
 #include "accelerate/export.h"
+#include "accelerate/full_parameters.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/join.h"
 #include "accelerate/mixed_precision.h"
@@ -185,6 +186,17 @@ class ACCELERATE_EXPORT Accelerator {
   template <class Module>
   NoSync no_sync(const PreparedModel<Module>& model) const {
     return NoSync(model.strategy());
+  }
+
+  // The parameters of `model` are whole until the result ends, on all ranks; see FullParameters.
+  // Collective.
+  //
+  //   auto whole = accelerator.full_parameters(model);
+  //   if (accelerator.is_main_process()) print_norms(*model);
+  template <class Module>
+  FullParameters full_parameters(const PreparedModel<Module>& model,
+                                 const FullParametersOptions& options = {}) {
+    return hold_full(*model.module(), model.strategy(), options);
   }
 
   // Runs `body`, a training loop whose number of batches may differ from rank to rank, zero
@@ -459,6 +471,8 @@ class ACCELERATE_EXPORT Accelerator {
                            const LoaderState& state, bool has_seed, bool place,
                            const std::optional<detail::SampleDigest>& digest);
   void follow_loader(std::unique_ptr<detail::FollowedLoader> loader);
+  FullParameters hold_full(torch::nn::Module& module, const std::shared_ptr<ModelStrategy>& model,
+                           const FullParametersOptions& options);
   void join_models(const std::function<void()>& body, const JoinOptions& options,
                    const std::vector<std::shared_ptr<ModelStrategy>>& named);
 

@@ -25,6 +25,7 @@
 
 #include "accelerate/clip.h"
 #include "accelerate/export.h"
+#include "accelerate/full_parameters.h"
 #include "accelerate/join.h"
 #include "accelerate/state_dict.h"
 #include "accelerate/tensor_box.h"
@@ -133,6 +134,13 @@ class ACCELERATE_EXPORT ModelStrategy {
   // the module has under several names needs one of them. Empty: nothing is in pieces. Not
   // collective.
   virtual ModelLayout layout() const { return {}; }
+  // Has all parameters whole until the result is destroyed; see FullParameters. What is in pieces
+  // is taken from options.from_rank when it ends, the rest is not its business. Collective. Null
+  // where nothing is in pieces.
+  virtual std::unique_ptr<FullParameters::Held> hold_full(
+      const FullParametersOptions& /*options*/) {
+    return nullptr;
+  }
   // Throws UsageError at `where` if something is in pieces: for what needs whole tensors.
   void require_whole(const char* where) const;
 

@@ -1,6 +1,8 @@
 // Options of the strategy that shards what training keeps for each parameter over the ranks.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +20,10 @@ struct ZeroUnits {
   std::vector<std::string> modules{};
   // A unit for each module of at least so many parameters; 0: not by size.
   int64_t min_num_params = 0;
+  // What modules compute with. The shards keep the type that parameters had: they are the masters,
+  // which are updated and saved, and gradients are reduced in their type. Layers need inputs of
+  // this type, as mixed_precision gives them. Unset: the same.
+  std::optional<at::ScalarType> param_dtype{};
   // Tensors of fewer elements stay whole on every rank. Their gradients and state are sharded.
   int64_t persistence_threshold = 0;
   // A unit goes when the next one is touched. If not, it stays until its gradient is done.

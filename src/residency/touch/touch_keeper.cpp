@@ -47,7 +47,13 @@ void TouchedUnits::Keeper::hold(at::ArrayRef<compat::TouchedStorage*> touched,
     wanted.push_back(number);
     all_whole = all_whole && units_[number].unit->state() == TouchUnit::State::kWhole;
   }
-  if (!all_whole || !is_among(wanted, latest_)) bring(wanted);
+  // What a rank does with the units of a scope, maybe alone, is no part of the order that all
+  // share.
+  Numbers in_order;
+  for (const size_t number : wanted) {
+    if (units_[number].scopes == 0) in_order.push_back(number);
+  }
+  if (!in_order.empty() && (!all_whole || !is_among(in_order, latest_))) bring(in_order);
   for (const size_t number : wanted) units_[number].unit->use_on_current_stream();
   for (compat::TouchedStorage* storage : touched) {
     if (storage->cast() == nullptr || storage->has_memory()) continue;

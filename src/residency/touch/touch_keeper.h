@@ -55,7 +55,8 @@ class TouchedUnits::Keeper final : public compat::TouchKeeper,
   struct Kept {
     std::unique_ptr<TouchUnit> unit;
     int holds = 0;   // operations and scopes that are under way
-    int writes = 0;  // scopes that write back
+    int scopes = 0;  // that are open
+    int writes = 0;  // those of them that write back
     bool must_go = false;
     int64_t touched_at = 0;
   };

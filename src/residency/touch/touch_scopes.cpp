@@ -71,7 +71,10 @@ void TouchedUnits::Keeper::hold_scope(const std::vector<size_t>& units, bool wri
     }
     throw;
   }
-  for (const size_t number : units) units_[number].writes += writes ? 1 : 0;
+  for (const size_t number : units) {
+    ++units_[number].scopes;
+    units_[number].writes += writes ? 1 : 0;
+  }
 }
 
 void TouchedUnits::Keeper::end_scope(const std::vector<size_t>& units, const WholeOptions& options,
@@ -80,6 +83,7 @@ void TouchedUnits::Keeper::end_scope(const std::vector<size_t>& units, const Who
   const auto let_go_of_all = [&] {
     for (const size_t number : units) {
       Kept& kept = units_[number];
+      --kept.scopes;
       if (options.write_back) --kept.writes;
       if (--kept.holds == 0) release(number);
     }

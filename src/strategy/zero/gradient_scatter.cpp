@@ -30,6 +30,7 @@ GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
       plan_(std::move(plan)),
       ranks_(std::move(ranks)),
       on_taken_(std::move(calls.on_taken)),
+      types_(plan_->buckets().size()),
       is_idle_(plan_->buckets().size(), true),
       pieces_(parameters_.size(),
               c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>())),
@@ -42,6 +43,9 @@ GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
               .on_local_gradient = std::move(calls.on_local_gradient)}) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].requires_grad()) is_idle_[plan_->bucket_of(i)] = false;
+  }
+  for (size_t bucket = 0; calls.type_of && bucket < types_.size(); ++bucket) {
+    types_[bucket] = calls.type_of(bucket);
   }
 }
 
@@ -58,8 +62,9 @@ void GradientScatter::place_piece(size_t parameter, at::Tensor piece) {
   parameters_[parameter].mutable_grad() = std::move(piece);
 }
 
-at::TensorOptions GradientScatter::options_of(const ShardPlan::Bucket& bucket) const {
-  return parameters_[bucket.parameters.front()].options().requires_grad(false);
+at::TensorOptions GradientScatter::options_of(size_t bucket) const {
+  const at::Tensor& first = parameters_[plan_->buckets()[bucket].parameters.front()];
+  return at::TensorOptions(types_[bucket].value_or(first.scalar_type())).device(first.device());
 }
 
 void GradientScatter::set_aside() {
@@ -98,10 +103,11 @@ void GradientScatter::make_whole() {
   for (size_t i = 0; i < parameters_.size(); ++i) here.push_back(is_piece(i));
   const std::vector<bool> sharded = anywhere(here);
   set_aside();
-  for (const ShardPlan::Bucket& bucket : plan_->buckets()) {
+  for (size_t number = 0; number < plan_->buckets().size(); ++number) {
+    const ShardPlan::Bucket& bucket = plan_->buckets()[number];
     const auto is_sharded = [&](size_t i) { return sharded[i]; };
     if (std::ranges::none_of(bucket.parameters, is_sharded)) continue;
-    at::Tensor own = at::zeros({bucket.part_numel}, options_of(bucket));
+    at::Tensor own = at::zeros({bucket.part_numel}, options_of(number));
     for (const size_t i : bucket.parameters) {
       if (!aside_[i].defined()) continue;
       own.narrow(0, plan_->begin_in_part(i, ranks_->rank()), aside_[i].numel()).copy_(aside_[i]);
@@ -140,7 +146,7 @@ void GradientScatter::send(size_t bucket) {
   const at::NoGradGuard no_grad;
   if (under_way_.size() == kMostScatters) receive_first();
   const ShardPlan::Bucket& present = plan_->buckets()[bucket];
-  const at::TensorOptions options = options_of(present);
+  const at::TensorOptions options = options_of(bucket);
   Exchange exchange{.bucket = bucket,
                     .all = at::zeros({present.part_numel * ranks_->world_size()}, options)};
   for (const size_t i : present.parameters) {

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "accelerate/communicator.h"
@@ -27,6 +28,8 @@ class GradientScatter {
     std::function<void()> on_local_gradient;
     // The gradients of a bucket were taken: by the thread of the pass, or by that of finish().
     std::function<void(size_t bucket)> on_taken;
+    // The type in which a bucket is reduced, and which pieces have; unset: that of its parameters.
+    std::function<std::optional<at::ScalarType>(size_t bucket)> type_of;
   };
 
   // `parameters` are those of the plan; of those that need no gradient none is touched.
@@ -65,7 +68,7 @@ class GradientScatter {
     Work work{};
   };
 
-  at::TensorOptions options_of(const ShardPlan::Bucket& bucket) const;
+  at::TensorOptions options_of(size_t bucket) const;
   void place_piece(size_t parameter, at::Tensor piece);
   void set_aside();
   void give_back(size_t parameter);
@@ -79,7 +82,8 @@ class GradientScatter {
   std::shared_ptr<const ShardPlan> plan_;
   std::shared_ptr<Communicator> ranks_;
   std::function<void(size_t)> on_taken_;
-  std::vector<bool> is_idle_;  // by bucket: no parameter needs a gradient
+  std::vector<std::optional<at::ScalarType>> types_;  // by bucket
+  std::vector<bool> is_idle_;                         // by bucket: no parameter needs a gradient
   // By parameter: the memory of the latest piece, which is not kept alive.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> pieces_;
   std::vector<at::Tensor> wholes_;  // by parameter: made of its piece in aside_

@@ -12,7 +12,6 @@
 #include "accelerate/errors.h"
 #include "comm/agreement.h"
 #include "comm/groups/process_group.h"
-#include "residency/touch/group_gatherer.h"
 #include "residency/touch/unit_choice.h"
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/tensor_broadcast.h"
@@ -68,7 +67,8 @@ std::vector<std::vector<size_t>> add_units(const std::vector<residency::UnitPara
 }
 
 residency::TouchOptions touch_options_of(const ZeroUnits& units) {
-  return {.release_after_forward = units.reshard_after_forward,
+  return {.whole_dtype = units.param_dtype,
+          .release_after_forward = units.reshard_after_forward,
           .keep_within_numel = units.max_reuse_distance,
           .max_whole_numel = units.max_live_parameters,
           .prefetch_units = units.prefetch};
@@ -127,15 +127,17 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
   const std::vector<std::vector<size_t>> members = add_units(chosen, parameters);
   auto plan = std::make_shared<const ShardPlan>(parameters, ranks_->world_size(),
                                                 bucket_bytes_of(options_), members);
-  std::shared_ptr<residency::TouchedUnits> units;
+  const size_t number = wrapped_++;
+  GatheredUnits gathered;
   if (!chosen.empty()) {
-    units = std::make_shared<residency::TouchedUnits>(
-        std::move(chosen), ranks_->rank(), ranks_->world_size(),
-        std::make_shared<residency::GroupGatherer>(ranks_), touch_options_of(options_.units));
+    gathered.gatherer = std::make_shared<residency::GroupGatherer>(ranks_, number);
+    gathered.units = std::make_shared<residency::TouchedUnits>(
+        std::move(chosen), ranks_->rank(), ranks_->world_size(), gathered.gatherer,
+        touch_options_of(options_.units));
   }
   auto model = std::make_shared<ScatteredModel>(std::move(module), std::move(parameters.tensors),
-                                                plan, units, ranks_, options_.ddp);
-  planned_->add(model, std::move(plan), std::move(units));
+                                                plan, gathered, ranks_, options_.ddp);
+  planned_->add(model, std::move(plan), std::move(gathered.units));
   models_->push_back(model);
   return model;
 }

@@ -2,6 +2,7 @@
 // ZeroOptions.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -42,6 +43,7 @@ class ScatterStrategy final : public Strategy {
   std::shared_ptr<Communicator> ranks_;
   ZeroOptions options_;
   LooseWatch loose_;
+  size_t wrapped_ = 0;  // models so far
   std::shared_ptr<Models> models_ = std::make_shared<Models>();
   std::shared_ptr<PlannedModels> planned_ = std::make_shared<PlannedModels>();
 };

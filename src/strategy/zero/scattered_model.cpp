@@ -4,12 +4,12 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
-#include "comm/agreement.h"
 #include "device/replay_actions.h"
 #include "strategy/ddp/local_passes.h"
 #include "strategy/ddp/replica_digest.h"
@@ -17,40 +17,28 @@
 namespace accelerate {
 namespace {
 
-ErrorInfo order_error(std::string what) {
-  return {.what = std::move(what),
-          .where = "backward",
-          .hint =
-              "let all ranks run the same layers in the same order, also where a branch depends "
-              "on data; the parameters are of no use any more"};
-}
+class HeldUnits final : public FullParameters::Held {
+ public:
+  HeldUnits(std::shared_ptr<residency::TouchedUnits> units, residency::WholeScope scope)
+      : units_(std::move(units)), scope_(std::move(scope)) {}
+  void end() override { scope_.end(); }
 
-ErrorInfo unlike_order(const comm::RankDifference& difference) {
-  const std::vector<std::string> first = comm::from_fields(difference.first);
-  const std::vector<std::string> other = comm::from_fields(difference.other);
-  size_t place = 0;
-  while (place < first.size() && place < other.size() && first[place] == other[place]) ++place;
-  const auto touched = [&](int rank, const std::vector<std::string>& names) {
-    return "rank " + std::to_string(rank) +
-           (place < names.size() ? " has gathered '" + names[place] + "'"
-                                 : " has gathered nothing");
-  };
-  return order_error("the ranks touch parameters in different orders: where " +
-                     touched(difference.first_rank, first) + ", " +
-                     touched(difference.rank, other));
-}
+ private:
+  std::shared_ptr<residency::TouchedUnits> units_;
+  residency::WholeScope scope_;
+};
 
 }  // namespace
 
 ScatteredModel::ScatteredModel(std::shared_ptr<torch::nn::Module> module,
                                std::vector<at::Tensor> parameters,
-                               std::shared_ptr<const ShardPlan> plan,
-                               std::shared_ptr<residency::TouchedUnits> units,
+                               std::shared_ptr<const ShardPlan> plan, GatheredUnits units,
                                std::shared_ptr<Communicator> ranks, const DdpOptions& options)
     : module_(std::move(module)),
       parameters_(std::move(parameters)),
       plan_(std::move(plan)),
-      units_(std::move(units)),
+      units_(std::move(units.units)),
+      gatherer_(std::move(units.gatherer)),
       ranks_(std::move(ranks)),
       options_(options),
       buffers_(*module_, ranks_),
@@ -62,6 +50,10 @@ ScatteredModel::ScatteredModel(std::shared_ptr<torch::nn::Module> module,
   if (units_) {
     calls.on_taken = [units = units_](size_t bucket) {
       if (bucket < units->size()) units->gradient_done(bucket);
+    };
+    calls.type_of = [units = units_](size_t bucket) -> std::optional<at::ScalarType> {
+      if (bucket >= units->size()) return std::nullopt;
+      return units->shard(bucket).scalar_type();
     };
   }
   scatter_ = std::make_unique<GradientScatter>(parameters_, plan_, ranks_, std::move(calls));
@@ -92,7 +84,6 @@ void ScatteredModel::before_backward(const at::Tensor& /*loss*/) {
   }
   const bool is_asked_for = std::exchange(sync_next_, false);
   reduces_ = averages() || is_asked_for;
-  if (reduces_ && units_) require_same_order();  // of the forward passes
   in_backward_ = true;
   if (reduces_) {
     scatter_->begin(is_alone_);
@@ -106,25 +97,11 @@ void ScatteredModel::after_backward() {
     scatter_->finish_local();
   } else if (scatter_->finish()) {
     ++reduced_passes_;
-    local_.forget();                   // what was there before the pass has been averaged with it
-    if (units_) require_same_order();  // before an update by it
+    local_.forget();  // what was there before the pass has been averaged with it
+    if (gatherer_) gatherer_->compare_order("backward");  // before an update by it
   }
   if (units_) units_->release_all();
   in_backward_ = false;
-}
-
-void ScatteredModel::require_same_order() const {
-  const uint64_t digest = units_->order_digest();
-  const auto high = static_cast<int64_t>(digest >> 32);
-  const auto low = static_cast<int64_t>(digest & 0xffffffff);
-  at::Tensor most = at::tensor({high, -high, low, -low}, at::kLong);
-  ranks_->all_reduce(most, ReduceOp::kMax);
-  const int64_t* bounds = most.data_ptr<int64_t>();
-  if (bounds[0] == -bounds[1] && bounds[2] == -bounds[3]) return;
-  std::vector<std::string> names;
-  for (const size_t unit : units_->recent_gathers()) names.push_back(units_->unit(unit).name);
-  comm::require_same(*ranks_, comm::to_fields(names), &unlike_order);
-  throw UsageError(order_error("the ranks touch parameters in different orders"));
 }
 
 void ScatteredModel::release() {
@@ -135,6 +112,14 @@ void ScatteredModel::release() {
 at::Tensor ScatteredModel::master_of(const at::Tensor& tensor) const {
   const auto place = units_ ? units_->find(tensor) : std::nullopt;
   return place ? units_->piece(place->first, place->second) : tensor;
+}
+
+std::unique_ptr<FullParameters::Held> ScatteredModel::hold_full(
+    const FullParametersOptions& options) {
+  require_usable("full_parameters");
+  if (!units_) return nullptr;
+  return std::make_unique<HeldUnits>(units_, units_->whole({}, {.write_back = options.write_back,
+                                                                .from_rank = options.from_rank}));
 }
 
 void ScatteredModel::masters_changed() {

@@ -9,6 +9,7 @@
 #include "accelerate/communicator.h"
 #include "accelerate/ddp.h"
 #include "accelerate/strategy.h"
+#include "residency/touch/group_gatherer.h"
 #include "residency/touch/touched_units.h"
 #include "strategy/ddp/exchanged_model.h"
 #include "strategy/ddp/model_passes.h"
@@ -17,6 +18,12 @@
 
 namespace accelerate {
 
+// Parameters that live in shards, and what brings them together; null where they are whole.
+struct GatheredUnits {
+  std::shared_ptr<residency::TouchedUnits> units{};
+  std::shared_ptr<residency::GroupGatherer> gatherer{};
+};
+
 // Every rank has pieces of gradients, see GradientScatter, and whole parameters, equal on all of
 // them, or those of units in shards.
 class ScatteredModel final : public ModelStrategy, public ExchangedModel {
@@ -24,8 +31,7 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
   // All ranks hold the same values already. `parameters` are those of the plan, at least one.
   // `units` are as PlannedModel has them. Not collective.
   ScatteredModel(std::shared_ptr<torch::nn::Module> module, std::vector<at::Tensor> parameters,
-                 std::shared_ptr<const ShardPlan> plan,
-                 std::shared_ptr<residency::TouchedUnits> units,
+                 std::shared_ptr<const ShardPlan> plan, GatheredUnits units,
                  std::shared_ptr<Communicator> ranks, const DdpOptions& options);
 
   void before_backward(const at::Tensor& loss) override;
@@ -36,6 +42,7 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
   at::Tensor master_of(const at::Tensor& tensor) const override;
   void masters_changed() override;
   ModelLayout layout() const override;
+  std::unique_ptr<FullParameters::Held> hold_full(const FullParametersOptions& options) override;
   bool usable() const override { return scatter_ != nullptr && !in_backward_; }
   bool is_released() const { return scatter_ == nullptr; }
 
@@ -67,14 +74,12 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
  private:
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
-  // Throws UsageError on all ranks alike if they have gathered units in different orders: those of
-  // equal size have got the values of each other. Collective.
-  void require_same_order() const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<const ShardPlan> plan_;
-  std::shared_ptr<residency::TouchedUnits> units_;  // null: parameters are whole
+  std::shared_ptr<residency::TouchedUnits> units_;      // null: parameters are whole
+  std::shared_ptr<residency::GroupGatherer> gatherer_;  // of these units
   std::shared_ptr<Communicator> ranks_;
   DdpOptions options_;
   BufferBroadcast buffers_;

@@ -45,6 +45,11 @@ void require_usable_zero(const ZeroOptions& options) {
       options.units.prefetch < 0) {
     refuse_zero("a number below zero", "ZeroOptions::units", "leave it out for the default");
   }
+  const auto& type = options.units.param_dtype;
+  if (type && *type != at::kBFloat16 && *type != at::kHalf && *type != at::kFloat) {
+    refuse_zero(std::string("parameters cannot be ") + c10::toString(*type),
+                "ZeroOptions::units.param_dtype", "kBFloat16, kHalf or kFloat");
+  }
   if (!options.units.modules.empty() && options.units.min_num_params > 0) {
     refuse_zero("units by name and units by size", "ZeroOptions::units",
                 "leave one of the two out");
@@ -87,6 +92,8 @@ std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
       {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
       {"ZeroOptions::units.modules", comm::to_fields(units.modules)},
       {"ZeroOptions::units.min_num_params", std::to_string(units.min_num_params)},
+      {"ZeroOptions::units.param_dtype",
+       units.param_dtype ? c10::toString(*units.param_dtype) : "unset"},
       {"ZeroOptions::units.persistence_threshold", std::to_string(units.persistence_threshold)},
       {"ZeroOptions::units.reshard_after_forward", units.reshard_after_forward ? "true" : "false"},
       {"ZeroOptions::units.max_reuse_distance", std::to_string(units.max_reuse_distance)},

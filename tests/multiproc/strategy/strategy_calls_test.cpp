@@ -38,6 +38,10 @@ class NotedModel final : public ModelStrategy, private ExchangeMemory {
   void sync_next_backward() override { notes_->calls.emplace_back("sync next"); }
   void release() override { notes_->calls.emplace_back("release"); }
   ExchangeMemory* exchange_memory() override { return this; }
+  std::unique_ptr<FullParameters::Held> hold_full(const FullParametersOptions&) override {
+    notes_->calls.emplace_back("hold");
+    return nullptr;
+  }
 
  protected:
   void before_forward() override { notes_->calls.emplace_back("before forward"); }
@@ -252,6 +256,8 @@ TEST_F(OwnStrategy, IsToldWhetherGradientsMeet) {
       noted.accelerator.trigger_sync_in_backward(model);
     }
     EXPECT_THAT(noted.notes->take(), ElementsAre("sync local", "sync next", "sync on"));
+    (void)noted.accelerator.full_parameters(model);
+    EXPECT_THAT(noted.notes->take(), ElementsAre("hold"));
     EXPECT_TRUE(model.strategy()->usable());
   });
 }

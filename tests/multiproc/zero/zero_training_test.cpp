@@ -177,6 +177,26 @@ TEST_F(ZeroTraining, OfScaledLossesIsThatOfDdp) {
   }
 }
 
+TEST_F(ZeroTraining, UnderAutocastEqualsDdpOnTwoRanks) {
+  run(2, [](const Rank&) {
+    const auto in_bf16 = [](AcceleratorOptions options) {
+      options.mixed_precision = MixedPrecision::kBf16;
+      return options;
+    };
+    ZeroLoop usual(in_bf16(replicated()));
+    const std::vector<double> expected = usual.train(0, kZeroSteps).values();
+    for (const int stage : zero_stages()) {
+      ZeroLoop own(in_bf16(zero(stage, with_unused())));
+      const std::vector<double> values = own.train(0, kZeroSteps).values();
+      if (stage < 3) {
+        EXPECT_EQ(values, expected) << "stage " << stage;
+      } else {  // a parameter that is used twice is cast twice, and its gradients added in float32
+        EXPECT_TRUE(near(values, expected, 2e-3));
+      }
+    }
+  });
+}
+
 TEST_F(ZeroTraining, ThatOverflowsInOneShardStepsOnNoRank) {
   struct LongRow : torch::nn::Module {
     LongRow() : row(register_parameter("row", torch::ones({256}, test_device()))) {}
