@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every #include points the way that the map of the rooms allows (docs/rooms.json), that the map allows
-nothing that no #include uses, and that the table and the picture of docs/architecture.md show it.
+nothing that no #include uses, that no room has become too large to find something in, and that the table and the
+picture of docs/architecture.md show it.
 
 usage: check_rooms.py [root of the project]
 """
@@ -13,6 +14,7 @@ import draw_rooms
 from rooms import MAP_PATH, OPEN_TO_ALL, Map, MapError
 
 LIBTORCH = ("torch/", "ATen/", "c10/", "caffe2/")
+TOO_MANY_FILES = 60
 PUBLIC_THIRD_PARTY = ("ATen/", "c10/", "torch/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 SOURCES = {".h", ".hpp", ".cpp", ".cu", ".cuh"}
@@ -171,6 +173,10 @@ def check(root: Path, rooms: Map):
     for path in sources(root / "examples"):
         yield from ((path, *finding) for finding in check_user_code(root, path))
     yield from ((root / MAP_PATH, 1, finding) for finding in findings.unused())
+    for name in rooms.rooms:
+        files = sum(path.is_file() for path in (root / "src" / name).glob("*"))
+        if files >= TOO_MANY_FILES:
+            yield root / MAP_PATH, 1, f"src/{name} has {files} files: make rooms in it by what they are about"
     for path in draw_rooms.outdated(root, rooms):
         yield path, 1, f"does not show what {MAP_PATH} says: run scripts/draw_rooms.py"
 

@@ -23,8 +23,7 @@ namespace accelerate {
 //
 // What differs from parameters of their own:
 //  - Gradients are float32 parts of the vector. Passes that bypass Accelerator::backward() leave
-//  them
-//    in the type of the parameters, as torch does, until the next call of the library.
+//    them in the type of the parameters, as torch does, until the next call of the library.
 //  - Where one kernel updates all, clip_grad_norm_() of all parameters leaves the gradients as they
 //    are: the update scales them.
 //  - Parameters are of one device and dense, and gradients are not sparse: UsageError otherwise.
@@ -36,7 +35,7 @@ namespace accelerate {
 //    and gradients that a pass adds after they were sent, as nested backward passes do, are a
 //    UsageError. Replicas are compared in save_state() only.
 // free_memory(), or the end of the accelerator where no prepared model is held any more, gives a
-// module its parameters back in float32.
+// module its parameters back: in float32 where there are masters, else as they are.
 struct FlatOptions {
   // What the model computes with: kBFloat16, kHalf or kFloat.
   at::ScalarType dtype = at::kBFloat16;

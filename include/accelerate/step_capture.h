@@ -33,49 +33,6 @@ struct CaptureOptions {
   size_t most_graphs = 8;
 };
 
-// A training step that is replayed as a CUDA graph:
-//
-//   auto step = accelerator.capture([&](const accelerate::Sample& batch) {
-//     optimizer.zero_grad();
-//     auto loss = loss_of(model(batch.data), batch.target);
-//     accelerator.backward(loss);
-//     auto norm = accelerator.clip_grad_norm_(model->parameters(), 1.0);
-//     optimizer.step();
-//     scheduler.step();
-//     return std::pair(loss.detach(), norm);
-//   });
-//   for (auto& batch : loader) losses += step(batch).first;
-//
-// Batch and result are any nested values, see nested.h; a step from tensors to tensors makes a
-// StepCapture, all others a CapturedStep. Parameters have one type: lambdas with `auto` take
-// std::vector<at::Tensor>.
-//
-// A graph is kept for each kind of step: shapes, dtypes and strides of the inputs, which of them
-// are defined, the values of all that is no tensor, and, where gradients accumulate, the place in
-// the window. What of a result is no tensor is what the step returned when it was recorded. Each
-// call is one micro-batch: it opens accumulate() by itself where windows have several. What the
-// step does on the host happens while it is recorded and not again, but for prepared schedulers and
-// optimizers, which follow each replay: the learning rate is read from the device. Random numbers
-// differ from replay to replay.
-//
-// The results are overwritten by the next call that replays the same graph: copy what must be kept.
-// Gradients keep their memory: zero_grad() inside of the step sets them to zero.
-//
-// Under fp16 the graph itself checks whether gradients overflowed; the host learns it before the
-// next replay of an update and is never more than one update ahead.
-//
-// Where a step cannot be recorded, on CPUs, where an input needs a gradient, and where Gloo
-// exchanges the gradients of several ranks, all calls run the step as it is; fallback_reason() says
-// why, and so does one line in the log. Through NCCL the exchange is part of the graph: all ranks
-// then call it alike. Optimizers that can be recorded are SGD, Adam and AdamW. Exceptions of
-// the step that are neither errors of this library nor of libtorch are passed on, and the next call
-// tries again.
-//
-// A graph holds the addresses of what it reads, and every number that is not read from the device.
-// All graphs are dropped, and steps warm up and are recorded again, after load_state(), when the
-// state of an optimizer was replaced in any other way, and when its parameter groups or an option
-// other than the learning rate have changed. Pass tensors that the model caches and may replace,
-// such as tables that grow with the text, to keep_for_replays(). One thread at a time.
 namespace detail {
 
 // A nested value on its way through a StepCapture.
@@ -133,6 +90,49 @@ V whole_value(const CapturedValue& from) {
 
 }  // namespace detail
 
+// A training step that is replayed as a CUDA graph:
+//
+//   auto step = accelerator.capture([&](const accelerate::Sample& batch) {
+//     optimizer.zero_grad();
+//     auto loss = loss_of(model(batch.data), batch.target);
+//     accelerator.backward(loss);
+//     auto norm = accelerator.clip_grad_norm_(model->parameters(), 1.0);
+//     optimizer.step();
+//     scheduler.step();
+//     return std::pair(loss.detach(), norm);
+//   });
+//   for (auto& batch : loader) losses += step(batch).first;
+//
+// Batch and result are any nested values, see nested.h; a step from tensors to tensors makes a
+// StepCapture, all others a CapturedStep. Parameters have one type: lambdas with `auto` take
+// std::vector<at::Tensor>.
+//
+// A graph is kept for each kind of step: shapes, dtypes and strides of the inputs, which of them
+// are defined, the values of all that is no tensor, and, where gradients accumulate, the place in
+// the window. What of a result is no tensor is what the step returned when it was recorded. Each
+// call is one micro-batch: it opens accumulate() by itself where windows have several. What the
+// step does on the host happens while it is recorded and not again, but for prepared schedulers and
+// optimizers, which follow each replay: the learning rate is read from the device. Random numbers
+// differ from replay to replay.
+//
+// The results are overwritten by the next call that replays the same graph: copy what must be kept.
+// Gradients keep their memory: zero_grad() inside of the step sets them to zero.
+//
+// Under fp16 the graph itself checks whether gradients overflowed; the host learns it before the
+// next replay of an update and is never more than one update ahead.
+//
+// Where a step cannot be recorded, on CPUs, where an input needs a gradient, and where Gloo
+// exchanges the gradients of several ranks, all calls run the step as it is; fallback_reason() says
+// why, and so does one line in the log. Through NCCL the exchange is part of the graph: all ranks
+// then call it alike. Optimizers that can be recorded are SGD, Adam and AdamW. Exceptions of
+// the step that are neither errors of this library nor of libtorch are passed on, and the next call
+// tries again.
+//
+// A graph holds the addresses of what it reads, and every number that is not read from the device.
+// All graphs are dropped, and steps warm up and are recorded again, after load_state(), when the
+// state of an optimizer was replaced in any other way, and when its parameter groups or an option
+// other than the learning rate have changed. Pass tensors that the model caches and may replace,
+// such as tables that grow with the text, to keep_for_replays(). One thread at a time.
 class ACCELERATE_EXPORT StepCapture {
  public:
   using Tensors = std::vector<at::Tensor>;

@@ -192,6 +192,13 @@ std::string broadcast_together(Communicator& ranks, int root,
   return result_in(message);
 }
 
+std::string RankDifference::text(const std::string& between) const {
+  const auto of_rank = [&](int number, const std::string& said) {
+    return "rank " + std::to_string(number) + ' ' + between + ' ' + said;
+  };
+  return of_rank(first_rank, first) + ", " + of_rank(rank, other);
+}
+
 void require_same(Communicator& ranks, const std::string& own,
                   const std::function<ErrorInfo(const RankDifference& difference)>& describe) {
   if (ranks.world_size() == 1) return;

@@ -87,6 +87,9 @@ struct RankDifference {
   int rank = 0;
   std::string first{};  // of `first_rank`
   std::string other{};  // of `rank`
+
+  // "rank 0 has 4 samples, rank 2 has 5 samples", where `between` is "has".
+  std::string text(const std::string& between) const;
 };
 // Throws UsageError, the same on all ranks, with what `describe` makes of the first difference.
 // Collective; one small exchange.

@@ -3,6 +3,16 @@
 
 #include <torch/torch.h>
 
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
 #ifdef __clang__
 namespace accelerate::compat {
 
@@ -68,6 +78,11 @@ inline void use_other_classes(void* nothing) {
   use_clones<torch::jit::ComplexValsAttr, torch::jit::TypesAttr>(nothing);
   use_types<c10::ListType, c10::FutureType, c10::AwaitType, c10::RRefType>(nothing);
   use_datasets<MNIST, TensorDataset>(nothing);
+}
+
+inline void use_json(const std::string& text, nlohmann::json& value) {
+  value = nlohmann::json::parse(text);
+  value = value.dump();
 }
 
 }  // namespace accelerate::compat

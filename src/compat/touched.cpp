@@ -72,7 +72,11 @@ at::Tensor make_touched(TouchedStoragePtr storage, at::IntArrayRef sizes, at::Sc
 
 void replace_data(at::Tensor& parameter, const at::Tensor& data) {
   const c10::impl::ExcludeDispatchKeyGuard past_touches(kTouchedKey);
-  parameter.set_data(data);
+  if (parameter.is_meta()) {  // set_data() keeps the kind of device; there is no graph to mind
+    parameter.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
+  } else {
+    parameter.set_data(data);
+  }
 }
 
 void adopt_cast(at::Tensor& result, TouchedStoragePtr storage) {

@@ -92,7 +92,8 @@ struct PlainMode {
 
 // A tensor of these sizes, contiguous, over a storage without memory.
 at::Tensor make_touched(TouchedStoragePtr storage, at::IntArrayRef sizes, at::ScalarType dtype);
-// Gives `parameter` another memory and dtype, as set_data() does, also where it is touched.
+// Gives `parameter` another memory and dtype, as set_data() does, also where it is touched, and
+// where it was on the meta device.
 void replace_data(at::Tensor& parameter, const at::Tensor& data);
 // Moves the memory of `result`, which nobody else has seen yet, to `storage`, which makes it a
 // touched tensor. It keeps its place in autograd's graph.

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "accelerate/errors.h"
+#include "base/nearest_name.h"
 #include "base/printable_text.h"
-#include "config/nearest_name.h"
 #include "config/schema.h"
 #include "config/value.h"
 

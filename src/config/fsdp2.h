@@ -15,7 +15,8 @@ struct Fsdp2Conversion {
 
 // `document` with an fsdp_config for version 2: the sharding strategy becomes
 // fsdp_reshard_after_forward, keys that version 2 does not have are left out, all others, known or
-// not, stay. Without an fsdp_config, or with one of version 2, nothing changes.
+// not, stay. Without an fsdp_config, or with one of version 2, nothing changes. Throws ConfigError
+// if fsdp_sharding_strategy and fsdp_reshard_after_forward name two strategies.
 Fsdp2Conversion to_fsdp2(FileNode document);
 
 }  // namespace accelerate::config

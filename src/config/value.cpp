@@ -7,11 +7,11 @@
 #include <cmath>
 
 #include "accelerate/errors.h"
+#include "base/nearest_name.h"
 #include "base/printable_text.h"
 #include "base/user_folders.h"
 #include "base/word_list.h"
 #include "config/capabilities.h"
-#include "config/nearest_name.h"
 
 namespace accelerate::config {
 namespace {

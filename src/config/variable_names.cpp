@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "base/nearest_name.h"
 #include "config/capabilities.h"
-#include "config/nearest_name.h"
 #include "config/schema.h"
 
 namespace accelerate::config {

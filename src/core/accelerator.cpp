@@ -12,9 +12,9 @@
 #include "comm/groups/activity.h"
 #include "comm/rendezvous/timeouts.h"
 #include "core/accelerator_impl.h"
-#include "core/gloo_threads.h"
-#include "core/rank_process.h"
-#include "core/requested_capabilities.h"
+#include "core/process/gloo_threads.h"
+#include "core/process/rank_process.h"
+#include "core/process/requested_capabilities.h"
 #include "device/device_backend.h"
 #include "strategy/strategy_factory.h"
 
@@ -91,8 +91,13 @@ Accelerator::Accelerator(AcceleratorOptions options)
     impl_->optimizer_host = std::make_shared<TrainingOptimizerHost>(
         impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->unfit, impl_->checks,
         comm::events_of(*impl_->communicator));
+    if (impl_->compares_plain_ddp()) {
+      impl_->epochs = std::make_shared<PassEpochs>(impl_->communicator);
+    }
     // Loaders may outlive the accelerator, whose ranks then part.
     const std::weak_ptr<Strategy> weak_strategy = impl_->strategy;
+    const std::weak_ptr<PassEpochs> weak_epochs = impl_->epochs;
+    const std::weak_ptr<detail::OpenPasses> weak_passes = impl_->passes;
     impl_->passes->set_watch(
         {.before_batch =
              [checks = impl_->checks, weak_strategy,
@@ -103,10 +108,14 @@ Accelerator::Accelerator(AcceleratorOptions options)
                return std::make_shared<EventSpan>(events, EventKind::kSpanBegin, kWhere);
              },
          .at_end =
-             [checks = impl_->checks, weak_strategy] {
+             [checks = impl_->checks, weak_strategy, weak_epochs, weak_passes] {
                constexpr const char* kWhere = "the end of a pass over the data";
                checks->at_end_of_pass(kWhere);
                if (const auto strategy = weak_strategy.lock()) strategy->at_end_of_pass(kWhere);
+               const auto epochs = weak_epochs.lock();
+               const auto passes = weak_passes.lock();
+               if (!epochs || !passes) return;
+               if (const auto last = passes->current()) epochs->at_end(last->epoch);
              }});
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {

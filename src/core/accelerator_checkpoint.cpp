@@ -31,6 +31,7 @@ void Accelerator::Impl::before_save(const SaveOptions& save) {
 }
 
 TrainingState Accelerator::Impl::training_state() {
+  optimizers->drop_expired();  // the updates and the strategy look at the rest
   if (updates) updates->settle();
   for (const auto& [module, model] : models) {
     (void)checkpoint::model_state(*module, *model);  // throws for a layout that does not fit
@@ -139,6 +140,7 @@ const std::filesystem::path& Accelerator::logging_dir() const {
 ModelStateDict Accelerator::exact_state_dict(const torch::nn::Module& module,
                                              const ModelStrategy& strategy) const {
   return impl_->stamped([&] {
+    impl_->optimizers->drop_expired();  // the strategy looks at the rest
     if (strategy.layout().empty()) return checkpoint::model_state(module, strategy).tensors;
     constexpr const char* kWhere = "get_state_dict";
     Communicator& ranks = *impl_->communicator;

@@ -17,11 +17,13 @@
 #include "core/gradient_window.h"
 #include "core/optimizer_host.h"
 #include "core/ownerless_parameters.h"
+#include "core/pass_epochs.h"
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
-#include "core/rank_streams.h"
+#include "core/process/rank_streams.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
+#include "core/stray_parameters.h"
 #include "core/training_checks.h"
 #include "core/unfit_gradients.h"
 
@@ -44,6 +46,7 @@ struct Accelerator::Impl {
   // Nothing for schedulers of torch of which nobody has a handle any more.
   std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
+  std::shared_ptr<PassEpochs> epochs;    // null where nothing is compared
   std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
   bool said_pace = false;  // how schedulers move
@@ -59,6 +62,7 @@ struct Accelerator::Impl {
   std::shared_ptr<TrainingChecks> checks = std::make_shared<TrainingChecks>();
   std::shared_ptr<PreparedOptimizers> optimizers;
   OwnerlessParameters ownerless;
+  StrayParameters strays;
   std::shared_ptr<GradientWindow> window;
   std::shared_ptr<OptimizerHost> optimizer_host;
   Trigger trigger;
@@ -93,6 +97,11 @@ struct Accelerator::Impl {
   GradientMarks unscaled_gradients() const;
   // Says once that a flat model in half precision needs inputs in half precision.
   void say_flat_inputs(const torch::nn::Module& module);
+  // Whether gradients are averaged by DDP as it comes, and ranks are compared.
+  bool compares_plain_ddp() const;
+  // Before a backward pass. Throws UsageError if there is nothing whose gradients it could average,
+  // and warns of parameters whose gradients it does not.
+  void look_for_strays(const at::Tensor& loss);
   // After a backward pass: which gradients must wait for their step.
   void note_unfinished_gradients();
 

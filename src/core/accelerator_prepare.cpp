@@ -61,10 +61,7 @@ void require_same_loader(const LoaderOptions& options, const LoaderState& state,
     own << ", standing at " << state.position << " of epoch " << state.epoch;
   }
   comm::require_same(ranks, own.str(), [](const comm::RankDifference& difference) {
-    return ErrorInfo{.what = "the ranks' loaders differ: rank " +
-                             std::to_string(difference.first_rank) + " has " + difference.first +
-                             ", rank " + std::to_string(difference.rank) + " has " +
-                             difference.other,
+    return ErrorInfo{.what = "the ranks' loaders differ: " + difference.text("has"),
                      .where = "prepare",
                      .hint = "give all ranks the same data and options"};
   });

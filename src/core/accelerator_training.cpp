@@ -8,10 +8,12 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "accelerate/accelerator.h"
 #include "core/accelerator_impl.h"
+#include "device/replay_actions.h"
 #include "tensor/gradient_values.h"
 
 namespace accelerate {
@@ -109,6 +111,29 @@ GradientMarks Accelerator::Impl::unscaled_gradients() const {
   return marks;
 }
 
+// Other strategies may give the graph other tensors than those that the user knows.
+bool Accelerator::Impl::compares_plain_ddp() const {
+  if (state.world_size() == 1 || strategy->name() != "ddp" || options.flat) return false;
+  const auto* named = std::get_if<DdpOptions>(&options.strategy);
+  return (named != nullptr ? *named : options.ddp).check_replicas;
+}
+
+void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
+  if (!compares_plain_ddp()) return;
+  optimizers->drop_expired();
+  if (models.empty() && optimizers->live().empty()) {
+    throw UsageError({.what = "no model was prepared, so there are no gradients to average over "
+                              "the ranks: each would train a model of its own",
+                      .where = "backward",
+                      .hint = "give the model and its optimizer to prepare(), and call what it "
+                              "returns; for a pass that is meant to stay on this rank, call "
+                              "loss.backward()"});
+  }
+  if (!state.is_main_process() || strays.is_done()) return;
+  if (device::ReplayActions::current() != nullptr) return;
+  strays.look(loss, trained_parameters());
+}
+
 void Accelerator::Impl::note_unfinished_gradients() {
   std::vector<const torch::optim::Optimizer*> waiting;
   if (updates || !window->sync_gradients()) {
@@ -167,7 +192,9 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
     impl_->checks->before_call("accumulate");
     impl_->streams->separate();
     const auto batch = impl_->passes->current();
-    impl_->window->begin_micro_batch(batch && batch->is_last);
+    std::vector<const void*> named;
+    for (const auto& model : models) named.push_back(model.get());
+    impl_->window->begin_micro_batch(batch && batch->is_last, named);
     const bool averages =
         impl_->window->sync_gradients() || impl_->options.gradient_accumulation.sync_each_batch;
     std::vector<std::pair<std::shared_ptr<ModelStrategy>, GradientSync>> before;
@@ -194,6 +221,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
   impl_->stamped([&] {
     impl_->checks->before_backward("backward");
     require_samples(options.samples);
+    if (!options.only.parameters()) impl_->look_for_strays(loss);
     BackwardCall call{.is_weighted = options.weight.has_value(),
                       .samples = options.samples,
                       .inputs = inputs_of(options.only)};
@@ -222,6 +250,11 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
       }
       for (const auto& model : call.models) model->after_backward();
     });
+    if (impl_->epochs && std::ranges::any_of(call.models, [](const auto& model) {
+          return model->gradient_sync() == GradientSync::kOn;
+        })) {
+      impl_->epochs->count_pass();
+    }
     impl_->window->after_pass();
     impl_->note_unfinished_gradients();
     if (const std::vector<at::Tensor> mixed = unscaled.changed(); !mixed.empty()) {
@@ -295,6 +328,7 @@ GradScaler* Accelerator::scaler() const {
 
 void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
                               const std::vector<std::shared_ptr<ModelStrategy>>& named) {
+  if (impl_->epochs) impl_->epochs->stop();
   std::vector<std::shared_ptr<ModelStrategy>> joined;
   std::vector<std::shared_ptr<ModelStrategy>> others;
   for (const auto& entry : impl_->models) {  // in the order in which backward asks them

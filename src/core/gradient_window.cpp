@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,21 @@ GradientWindow::GradientWindow(int64_t steps, bool sync_with_dataloader,
       gradients_(std::move(gradients)),
       held_(std::move(owners)) {}
 
-void GradientWindow::begin_micro_batch(bool last_of_loader) {
+// Two windows that take turns would be counted as one: the models of one would be updated too
+// often, those of the other hardly ever.
+void GradientWindow::require_same_window(const std::vector<const void*>& models) const {
+  if (models.empty() || models_.empty()) return;
+  if (std::ranges::find_first_of(models, models_) != models.end()) return;
+  throw UsageError({.what = "a micro-batch of one model in the open window of another: all models "
+                            "share one counter of micro-batches",
+                    .where = "accumulate",
+                    .hint = "where one loop trains several models, name all of them in one "
+                            "accumulate(generator, critic) around both losses; free_memory() ends "
+                            "a window that a loop has left open"});
+}
+
+void GradientWindow::begin_micro_batch(bool last_of_loader,
+                                       const std::vector<const void*>& models) {
   if (in_micro_batch_) {
     throw UsageError({.what = "a micro-batch inside another",
                       .where = "accumulate",
@@ -29,7 +44,9 @@ void GradientWindow::begin_micro_batch(bool last_of_loader) {
   if (counter_.sync_gradients()) {
     weights_.begin_window();
     held_.begin_window();
+    models_ = models;
   } else {
+    require_same_window(models);
     held_.restore();
   }
   in_micro_batch_ = true;
@@ -104,12 +121,14 @@ void GradientWindow::used(const std::vector<at::Tensor>& parameters) { held_.use
 
 void GradientWindow::adopt_loaded() {
   held_.begin_window();
+  models_.clear();
   if (!sync_gradients()) held_.adopt_present();
 }
 
 void GradientWindow::reset() {
   counter_ = detail::AccumulationWindow(counter_.steps(), counter_.sync_with_dataloader());
   weights_ = {};
+  models_.clear();
   held_.begin_window();
 }
 

@@ -28,8 +28,10 @@ class GradientWindow {
   GradientWindow(int64_t steps, bool sync_with_dataloader, std::shared_ptr<Communicator> ranks,
                  Gradients gradients, WindowGradients::Owners owners);
 
-  // Throws UsageError if one has begun and not ended, and what WindowGradients::restore() throws.
-  void begin_micro_batch(bool last_of_loader);
+  // `models` are those that were named, by identity; none: all. Throws UsageError if a micro-batch
+  // has begun and not ended, if the window is open and none of `models` was named when it began,
+  // and what WindowGradients::restore() throws.
+  void begin_micro_batch(bool last_of_loader, const std::vector<const void*>& models = {});
   void end_micro_batch() { in_micro_batch_ = false; }
 
   bool sync_gradients() const { return counter_.sync_gradients(); }
@@ -71,6 +73,7 @@ class GradientWindow {
   WindowGradients& held_gradients() { return held_; }
 
  private:
+  void require_same_window(const std::vector<const void*>& models) const;
   void scale_gradients(double factor) const;
 
   detail::AccumulationWindow counter_;
@@ -78,6 +81,7 @@ class GradientWindow {
   std::shared_ptr<Communicator> ranks_;
   Gradients gradients_;
   WindowGradients held_;
+  std::vector<const void*> models_;  // named by the first micro-batch of the window; none: all
   bool in_micro_batch_ = false;
   bool drops_at_beginning_ = false;
 };

@@ -5,7 +5,6 @@
 #include <torch/optim/sgd.h>
 
 #include <cmath>
-#include <unordered_set>
 #include <utility>
 
 #include "device/replay_actions.h"
@@ -183,12 +182,7 @@ void OwnSteps::forget(const torch::optim::Optimizer& optimizer) {
 }
 
 void OwnSteps::forget(const std::vector<at::Tensor>& parameters) {
-  if (notes_.empty()) return;
-  std::unordered_set<const void*> dropped;
-  for (const at::Tensor& parameter : parameters) dropped.insert(parameter.unsafeGetTensorImpl());
-  std::erase_if(notes_, [&](const Note& note) {
-    return dropped.contains(note.parameter.unsafeGetTensorImpl());
-  });
+  forget_notes(notes_, parameters);
 }
 
 void OwnSteps::forget_all() {
@@ -203,17 +197,6 @@ bool OwnSteps::is_outdated(const Note& note) {
   // zero_grad(false) and a pass after it are two changes in place. One alone is no new gradient: it
   // was only zeroed, as after a step, or another loss was added to it.
   return gradient._version() > note.gradient_version + 1;
-}
-
-std::optional<GradientStage> OwnSteps::read_doubts(Wait wait) {
-  std::optional<GradientStage> found;
-  std::erase_if(doubts_, [&](const Doubt& doubt) {
-    const bool waits = wait == Wait::kAll || (wait == Wait::kEarlierPasses && doubt.pass < passes_);
-    if (!waits) return false;
-    if (!found && doubt.is_step.value() != 0) found = doubt.stage;
-    return true;
-  });
-  return found;
 }
 
 std::optional<GradientStage> OwnSteps::look() const {
@@ -233,14 +216,12 @@ std::optional<GradientStage> OwnSteps::compare(Wait wait) {
   for (const Note& note : notes_) {
     if (!note.sample || is_outdated(note) || note.sample->was_changed()) continue;
     if (!note.sample->is_on_host()) {
-      doubts_.push_back({.is_step = device::HostCopy(note.sample->is_updated_on_device()),
-                         .stage = note.stage,
-                         .pass = passes_});
+      doubts_.add(note.sample->is_updated_on_device(), note.stage, passes_);
     } else if (note.sample->is_updated()) {
       return note.stage;
     }
   }
-  return read_doubts(wait);
+  return doubts_.read(wait, passes_);
 }
 
 }  // namespace accelerate

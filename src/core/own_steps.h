@@ -10,13 +10,10 @@
 #include <vector>
 
 #include "accelerate/prepared_optimizer.h"
-#include "device/host_copy.h"
+#include "core/step_doubts.h"
 #include "optim/step_trace.h"
 
 namespace accelerate {
-
-// Why no step may use gradients yet.
-enum class GradientStage { kScaled, kAccumulating };
 
 // Detects that step() was called on the optimizer given to prepare(), after a backward pass whose
 // gradients are still scaled or still being accumulated. Most optimizers count their updates or
@@ -27,13 +24,7 @@ enum class GradientStage { kScaled, kAccumulating };
 // for the others. One thread at a time.
 class OwnSteps {
  public:
-  // Which queued comparisons to read. Waits for those that the device has not made yet.
-  enum class Wait {
-    kNone,
-    kEarlierPasses,  // those from before the last note(): the device has long made them, unless it
-                     // is more than a pass behind
-    kAll
-  };
+  using Wait = StepDoubts::Wait;  // passes are those that were noted
 
   // After a backward pass. `optimizers` are those whose gradients no step may use; those that have
   // none are passed over.
@@ -85,20 +76,13 @@ class OwnSteps {
     std::optional<StepTrace> trace{};
     std::optional<Sample> sample{};  // where there is no trace
   };
-  // A comparison that a GPU makes.
-  struct Doubt {
-    device::HostCopy is_step;
-    GradientStage stage;
-    int64_t pass;
-  };
 
   static std::optional<Sample> sample_of(const torch::optim::Optimizer& optimizer);
   // Whether the gradient of a later pass has taken the place of the one that was noted.
   static bool is_outdated(const Note& note);
-  std::optional<GradientStage> read_doubts(Wait wait);
 
   std::vector<Note> notes_;
-  std::vector<Doubt> doubts_;
+  StepDoubts doubts_;
   int64_t passes_ = 0;  // that were noted
   std::atomic<std::thread::id> noted_by_{};
 };

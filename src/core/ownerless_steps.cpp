@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "device/replay_actions.h"
@@ -54,12 +53,7 @@ void OwnerlessSteps::note(const std::vector<at::Tensor>& parameters, GradientSta
 }
 
 void OwnerlessSteps::forget(const std::vector<at::Tensor>& parameters) {
-  if (notes_.empty()) return;
-  std::unordered_set<const void*> dropped;
-  for (const at::Tensor& parameter : parameters) dropped.insert(parameter.unsafeGetTensorImpl());
-  std::erase_if(notes_, [&](const Note& note) {
-    return dropped.contains(note.parameter.unsafeGetTensorImpl());
-  });
+  forget_notes(notes_, parameters);
 }
 
 void OwnerlessSteps::forget_all() {
@@ -105,18 +99,10 @@ std::optional<GradientStage> OwnerlessSteps::compare(OwnSteps::Wait wait) {
     if (is_step.is_cpu()) {
       if (is_step.item<float>() != 0) return stage_;
     } else {
-      doubts_.push_back({.is_step = device::HostCopy(is_step), .stage = stage_, .pass = passes_});
+      doubts_.add(is_step, stage_, passes_);
     }
   }
-  std::optional<GradientStage> found;
-  std::erase_if(doubts_, [&](const Doubt& doubt) {
-    const bool waits = wait == OwnSteps::Wait::kAll ||
-                       (wait == OwnSteps::Wait::kEarlierPasses && doubt.pass < passes_);
-    if (!waits) return false;
-    if (!found && doubt.is_step.value() != 0) found = doubt.stage;
-    return true;
-  });
-  return found;
+  return doubts_.read(wait, passes_);
 }
 
 }  // namespace accelerate

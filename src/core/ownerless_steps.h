@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/own_steps.h"
-#include "device/host_copy.h"
+#include "core/step_doubts.h"
 
 namespace accelerate {
 
@@ -40,17 +40,12 @@ class OwnerlessSteps {
     const void* gradient_identity = nullptr;
     int64_t gradient_version = 0;
   };
-  struct Doubt {
-    device::HostCopy is_step;
-    GradientStage stage;
-    int64_t pass;
-  };
 
   // Whether the gradients may have become fit for a step, or were replaced.
   bool is_excused(const Note& note) const;
 
   std::vector<Note> notes_;  // all on one device
-  std::vector<Doubt> doubts_;
+  StepDoubts doubts_;
   GradientStage stage_ = GradientStage::kScaled;  // of the notes
   int64_t passes_ = 0;
 };

@@ -76,6 +76,7 @@ at::Tensor ScaledUpdates::scale(const at::Tensor& loss) {
     if (!has_gradients_anywhere(*pieces.optimizer)) discard(*pieces.optimizer);
   }
   end_iteration("backward");
+  has_scaled_ = true;
   return scaler_.scale(loss);
 }
 
@@ -160,6 +161,11 @@ bool ScaledUpdates::step(torch::optim::Optimizer& optimizer, const std::function
     throw UsageError({.what = "the host decides about the updates of this optimizer under fp16",
                       .where = "step",
                       .hint = "use SGD, Adam or AdamW"});
+  }
+  // Before the first loss there is no scale, and without gradients none is needed.
+  if (!has_scaled_ && !has_gradients_anywhere(optimizer)) {
+    update();
+    return true;
   }
   require_first_step(optimizer);
   const bool updated = scaler_.step(optimizer, update);

@@ -118,6 +118,7 @@ class ScaledUpdates {
   // Since the scale was last adapted.
   std::set<const torch::optim::Optimizer*> unscaled_;  // and not stepped
   std::set<const torch::optim::Optimizer*> stepped_;
+  bool has_scaled_ = false;  // a loss
   std::vector<Pending> pending_;
   std::vector<std::function<void()>> deferred_;
 };

@@ -53,16 +53,16 @@ void TrainingChecks::drop_expired() {
 void TrainingChecks::before_call(const char* where) {
   require_ranks();
   require_sound(where);
-  if (own_steps_.empty()) return;
   drop_expired();
+  if (own_steps_.empty()) return;
   if (const auto stage = own_steps_.look()) refuse(kOwnStep, *stage, where);
 }
 
 void TrainingChecks::compare(const char* where, OwnSteps::Wait wait) {
   require_ranks();
   require_sound(where);
+  drop_expired();
   if (!own_steps_.empty()) {
-    drop_expired();
     if (const auto stage = own_steps_.compare(wait)) refuse(kOwnStep, *stage, where);
   }
   if (const auto stage = ownerless_steps_.compare(wait)) refuse(kOwnerlessStep, *stage, where);

@@ -21,8 +21,9 @@ namespace accelerate {
 // thread may call at any time.
 class TrainingChecks {
  public:
-  // Before a note about an optimizer is read, `optimizers` drops those that are gone; what it drops
-  // must be forgotten in own_steps().
+  // Calls begin with `optimizers` dropping those that nobody holds any more: neither notes about
+  // them are read, nor does the strategy ask them anything. What it drops must be forgotten in
+  // own_steps().
   void set_optimizers(std::weak_ptr<PreparedOptimizers> optimizers) {
     optimizers_ = std::move(optimizers);
   }

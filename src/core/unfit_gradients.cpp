@@ -39,8 +39,10 @@ void UnfitGradients::make_hooks() {
   made_on_ = stream_of_passes(parameters_);
   made_for_.clear();
   for (const at::Tensor& each : parameters_) {
-    made_for_.push_back(
-        {.sizes = each.sizes().vec(), .dtype = each.scalar_type(), .device = each.device()});
+    made_for_.push_back({.sizes = each.sizes().vec(),
+                         .dtype = each.scalar_type(),
+                         .device = each.device(),
+                         .requires_grad = each.requires_grad()});
   }
   hooks_ =
       std::make_unique<compat::GradientHooks>(parameters_, [this](size_t index) { came(index); });
@@ -50,7 +52,7 @@ bool UnfitGradients::hooks_fit() const {
   if (made_on_ != stream_of_passes(parameters_)) return false;
   return std::ranges::equal(parameters_, made_for_, [](const at::Tensor& now, const Kind& before) {
     return now.sizes() == before.sizes && now.scalar_type() == before.dtype &&
-           now.device() == before.device;
+           now.device() == before.device && now.requires_grad() == before.requires_grad;
   });
 }
 

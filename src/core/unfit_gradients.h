@@ -60,11 +60,12 @@ class UnfitGradients {
     Cause cause;
   };
 
-  // What autograd's node of a parameter was made for.
+  // What autograd's node of a parameter was made for; one that needs no gradient has none.
   struct Kind {
     std::vector<int64_t> sizes;
     at::ScalarType dtype;
     c10::Device device;
+    bool requires_grad;
   };
 
   void make_hooks();

@@ -112,12 +112,8 @@ class WindowPart final : public checkpoint::StatePart {
       set_gradients(model, {});
       ExchangeMemory* memory = model.strategy->exchange_memory();
       if (memory == nullptr) continue;
-      const ExchangeState state = exchange_state(i);
-      if (state.follows_order) {
-        together([&] { memory->restore(state); });
-      } else {
-        memory->restore(state);
-      }
+      // It may fail on one rank, also where it is no collective.
+      together([&] { memory->restore(exchange_state(i)); });
     }
   }
 

@@ -31,7 +31,7 @@ class CombinedRule : public ScheduleRule {
  protected:
   void visit_parts(StateFields& fields) {
     if (fields.reads()) {
-      const StateValue::List& saved = fields.from()->at("_schedulers").as_list();
+      const StateValue::List& saved = fields.saved("_schedulers").as_list();
       if (saved.size() != parts_.size()) {
         throw CheckpointError({.what = "the saved schedule is made of " +
                                        std::to_string(saved.size()) + " schedules, this one of " +
@@ -41,6 +41,7 @@ class CombinedRule : public ScheduleRule {
       for (size_t i = 0; i < parts_.size(); ++i) {
         StateFields part = StateFields::reading(saved[i].as_dict());
         parts_[i]->visit(part);
+        part.require_no_others();
       }
       return;
     }

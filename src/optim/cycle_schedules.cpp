@@ -173,7 +173,7 @@ class OneCycleRule final : public EpochRule {
       return lr == kMax ? "base_momentum" : "max_momentum";
     };
     if (fields.reads()) {
-      const StateValue::List& saved = fields.from()->at("_schedule_phases").as_list();
+      const StateValue::List& saved = fields.saved("_schedule_phases").as_list();
       if (saved.size() != phases_.size()) {
         refuse_state("the saved schedule has " + std::to_string(saved.size()) + " phases, not " +
                          std::to_string(phases_.size()),

@@ -71,7 +71,7 @@ class MultiStepRule final : public EpochRule {
       to->set("milestones", counts);
     } else {
       milestones_.clear();
-      for (const auto& [milestone, count] : fields.from()->at("milestones").as_dict().entries()) {
+      for (const auto& [milestone, count] : fields.saved("milestones").as_dict().entries()) {
         milestones_[step_of(milestone)] = count.as_integer();
       }
     }

@@ -181,7 +181,7 @@ class RunningMean {
   }
   void visit(StateFields& fields) {
     if (fields.reads()) {
-      StateFields own = StateFields::reading(fields.from()->at("_streaming_avg").as_dict());
+      StateFields own = StateFields::reading(fields.saved("_streaming_avg").as_dict());
       visit_own(own);
       return;
     }

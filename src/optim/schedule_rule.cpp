@@ -48,7 +48,20 @@ void StateFields::field(const char* key, T& value, Read read) {
   if (to_ != nullptr) {
     to_->set(key, value);
   } else {
-    value = (from_->at(key).*read)();
+    value = (saved(key).*read)();
+  }
+}
+
+const StateValue& StateFields::saved(const char* key) {
+  asked_.insert(key);
+  return from_->at(key);
+}
+
+void StateFields::require_no_others() const {
+  for (const auto& [name, value] : from_->entries()) {
+    if (asked_.contains(name) || name.starts_with('_') || name == "verbose") continue;
+    refuse_state("the saved schedule has the entry '" + name + "': it is of another kind",
+                 "make the schedule that was saved");
   }
 }
 
@@ -71,6 +84,7 @@ void StateFields::operator()(const char* key, std::vector<int64_t>& value) {
   field(key, value, &StateValue::as_integers);
 }
 void StateFields::constant(const char* key, StateValue value) {
+  asked_.insert(key);
   if (to_ != nullptr) to_->set(key, std::move(value));
 }
 

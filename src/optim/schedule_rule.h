@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "accelerate/schedules.h"
@@ -44,9 +46,13 @@ class StateFields {
   void operator()(const char* key, std::vector<int64_t>& value);
   // What torch writes too and nobody reads back.
   void constant(const char* key, StateValue value);
-  // For fields of another shape; null while writing, or reading, respectively.
+  // For fields of another shape: where they are written, null while reading, and what was saved.
   StateDict* to() const { return to_; }
-  const StateDict* from() const { return from_; }
+  const StateValue& saved(const char* key);
+  // Throws CheckpointError if the state has an entry that was not asked for: then a schedule of
+  // another kind has saved it. What begins with an underscore is torch's bookkeeping, which differs
+  // between its versions, and so is "verbose".
+  void require_no_others() const;
 
  private:
   StateFields(StateDict* to, const StateDict* from) : to_(to), from_(from) {}
@@ -55,6 +61,7 @@ class StateFields {
 
   StateDict* to_;
   const StateDict* from_;
+  std::set<std::string_view> asked_{};  // names of fields, which are literals
 };
 
 // The life of a rule: start() once, then step()s. Rules that belong to others are also restarted.

@@ -28,6 +28,7 @@ Schedule loaded_copy(const ScheduleRule& rule, const StateDict& state, size_t gr
   StateFields fields = StateFields::reading(state);
   try {
     loaded->visit(fields);
+    fields.require_no_others();
     loaded->check(groups);
   } catch (const UsageError& error) {
     refuse_state("the saved schedule is invalid: " + error.message(),

@@ -7,6 +7,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
+
 namespace accelerate {
 namespace {
 
@@ -31,15 +33,20 @@ bool is_a(const Optimizer& optimizer) {
   return dynamic_cast<const Type*>(&optimizer) != nullptr;
 }
 
-// Of the group that has the parameter.
+bool has_momentum(const torch::optim::OptimizerParamGroup& group) {
+  return static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() != 0;
+}
+
+// Of the group that has the parameter; searched for only where groups differ.
 bool keeps_momentum(const torch::optim::SGD& sgd, const at::Tensor& parameter) {
-  for (const auto& group : sgd.param_groups()) {
-    for (const at::Tensor& own : group.params()) {
-      if (!own.is_same(parameter)) continue;
-      return static_cast<const torch::optim::SGDOptions&>(group.options()).momentum() != 0;
-    }
-  }
-  return false;
+  const auto& groups = sgd.param_groups();
+  const auto with_momentum = std::ranges::count_if(groups, has_momentum);
+  if (with_momentum == 0) return false;
+  if (static_cast<size_t>(with_momentum) == groups.size()) return true;
+  const auto is_same = [&](const at::Tensor& own) { return own.is_same(parameter); };
+  const auto group = std::ranges::find_if(
+      groups, [&](const auto& each) { return std::ranges::any_of(each.params(), is_same); });
+  return group != groups.end() && has_momentum(*group);
 }
 
 }  // namespace

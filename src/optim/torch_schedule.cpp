@@ -67,7 +67,7 @@ class TorchRule final : public ScheduleRule {
     fields("_last_lr", loaded_rates_);
     if (!adapted_.own_state.state_dict) return;
     if (fields.reads()) {
-      loaded_state_ = fields.from()->at(kOwnState).as_dict();
+      loaded_state_ = fields.saved(kOwnState).as_dict();
     } else {
       fields.to()->set(kOwnState, adapted_.own_state.state_dict());
     }

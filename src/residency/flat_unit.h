@@ -150,9 +150,9 @@ class FlatUnit {
   // The part of refresh() that looks and changes nothing.
   void require_in_place(const char* where) const;
   // A forward pass that keeps a graph follows.
-  void note_pass() { passed_ = true; }
+  void note_pass();
 
-  // One that has made no update so far.
+  // One that has made no update so far. Takes the place of those that are gone.
   void add_user(const std::shared_ptr<MasterUser>& user);
 
   // Gives the parameters back: where there are masters they are float32 again, in the memory of
@@ -177,6 +177,7 @@ class FlatUnit {
   struct Moved {
     bool maybe = false;
     bool surely = false;
+    bool unknown = false;  // since a user is gone, and cannot be asked
   };
   Moved moved_by_users() const;
   bool was_added_to(size_t index) const;

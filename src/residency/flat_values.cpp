@@ -1,6 +1,7 @@
 // The values of a flat unit and their masters.
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -18,9 +19,20 @@ at::Tensor with_written_values(const at::Tensor& masters, const at::Tensor& valu
 }
 
 void FlatUnit::add_user(const std::shared_ptr<MasterUser>& user) {
+  std::erase_if(users_, [](const auto& known) { return known.expired(); });  // it follows them
   users_.push_back(user);
   const bool can_tell = !user->may_have_updated(/*passed=*/true);
   if (can_tell || !masters_.defined() || rounded_.defined()) return;
+  const at::NoGradGuard no_grad;
+  adopt_written_values();
+  rounded_ = values_.clone();
+}
+
+void FlatUnit::note_pass() {
+  passed_ = true;
+  const auto is_gone = [](const auto& user) { return user.expired(); };
+  if (!masters_.defined() || rounded_.defined() || std::ranges::none_of(users_, is_gone)) return;
+  // Its optimizer may go on by itself: what it does is told from values that are written by these.
   const at::NoGradGuard no_grad;
   adopt_written_values();
   rounded_ = values_.clone();
@@ -102,7 +114,10 @@ FlatUnit::Moved FlatUnit::moved_by_users() const {
   Moved moved;
   for (const auto& weak : users_) {
     const auto user = weak.lock();
-    if (!user) continue;
+    if (!user) {  // its optimizer may go on by itself
+      moved.unknown = passed_;
+      continue;
+    }
     moved.maybe = moved.maybe || user->may_have_updated(passed_);
     moved.surely = moved.surely || user->may_have_updated(/*passed=*/false);
   }
@@ -114,7 +129,8 @@ void FlatUnit::refresh(const char* where) {
   adopt_changed_values();
   if (!masters_.defined()) return;
   const Moved moved = moved_by_users();
-  if (!moved.maybe) return;
+  // A clip is left to the one that is there: nobody else has made a step with it.
+  if (!moved.maybe && (!moved.unknown || has_clip())) return;
   if (has_clip()) {
     throw UsageError({.what = "the optimizer that was given to prepare() has made a step with "
                               "gradients that clip_grad_norm_ left to the prepared one",
@@ -143,7 +159,8 @@ void FlatUnit::release() {
   clip_ = {};
   withdraw_gradients();
   adopt_changed_values();
-  if (rounded_.defined() || !moved_by_users().maybe) adopt_written_values();
+  const Moved moved = moved_by_users();
+  if (rounded_.defined() || (!moved.maybe && !moved.unknown)) adopt_written_values();
   for (size_t i = 0; i < master_parts_.size(); ++i) {
     const at::Tensor gradient = parameters_[i].grad();
     parameters_[i].mutable_grad().reset();

@@ -5,10 +5,9 @@
 #include <torch/torch.h>
 
 #include "accelerate/accelerate.h"
-#include "comm/groups/process_group.h"
-#include "comm/rendezvous/rendezvous.h"
 #include "compat/reducer.h"
 #include "cuda/lone_gpu.h"
+#include "cuda/lone_nccl.h"
 #include "cuda/small_net.h"
 #include "device/cuda_plugin.h"
 #include "support/ranks.h"
@@ -101,34 +100,28 @@ TEST_F(Ranks, StateOfAnOptimizerThatHasSteppedMovesToTheGpu) {
 TEST_F(Ranks, NcclReducesGradientsAtWorldSizeOne) {
   run(1, [](const Rank&) {
     REQUIRE_GPU();
-    const ProcessState state = ProcessState::from_environment();
-    const comm::Meeting meeting = comm::meet(state.ranks(), test::kUnreachedTimeout);
-    comm::Alarm alarm;
-    const auto backends =
-        comm::open_backends(meeting.store, state, {.timeout = std::chrono::minutes(2)}, alarm,
-                            std::make_shared<comm::CollectiveLog>(std::make_shared<EventStream>()));
-    const at::Tensor tensor = torch::arange(5, state.device()).to(torch::kFloat);
-    device::Collectives& ranks = backends.of(c10::kCUDA);
+    const test::LoneNccl nccl;
+    const c10::Device gpu = nccl.state.device();
+    const at::Tensor tensor = torch::arange(5, gpu).to(torch::kFloat);
+    device::Collectives& ranks = nccl.backends.of(c10::kCUDA);
     ranks.all_reduce(tensor, device::Combine::kSum)->wait();
     EXPECT_EQ(tensor.sum().item<float>(), 10.0F);
     EXPECT_EQ(ranks.name(), "nccl");
-    const auto group = backends.make_process_group(
-        meeting.store, {.rank = state.rank(), .world_size = state.world_size()});
-    EXPECT_EQ(group->getBackend(c10::kCUDA)->getBackendName(), "nccl");
-    EXPECT_EQ(group->getBackend(c10::kCPU)->getBackendName(), "gloo");
+    EXPECT_EQ(nccl.group->getBackend(c10::kCUDA)->getBackendName(), "nccl");
+    EXPECT_EQ(nccl.group->getBackend(c10::kCPU)->getBackendName(), "gloo");
 
     torch::nn::Linear linear(4, 2);
-    linear->to(state.device());
-    const auto [reducer, logger] =
-        compat::make_reducer(linear->parameters(), {"weight", "bias"}, {false, false}, group, {});
+    linear->to(gpu);
+    const auto [reducer, logger] = compat::make_reducer(linear->parameters(), {"weight", "bias"},
+                                                        {false, false}, nccl.group, {});
     for (int step = 0; step < 3; ++step) {
       linear->zero_grad();
-      auto loss = linear(torch::ones({3, 4}, state.device())).sum();
+      auto loss = linear(torch::ones({3, 4}, gpu)).sum();
       reducer->prepare_for_forward();
       reducer->rebuild_buckets();
       reducer->prepare_for_backward({});
       loss.backward();
-      EXPECT_TRUE(torch::allclose(linear->bias.grad(), torch::full({2}, 3.0, state.device())));
+      EXPECT_TRUE(torch::allclose(linear->bias.grad(), torch::full({2}, 3.0, gpu)));
     }
   });
 }

@@ -15,6 +15,7 @@
 
 #include "accelerate/accelerate.h"
 #include "cuda/lone_gpu.h"
+#include "support/error_of.h"
 #include "support/ranks.h"
 
 namespace accelerate {
@@ -237,18 +238,6 @@ TEST_F(Nccl, FiftyAcceleratorsInOneProcessLeaveNoThreadsAndNoConnectionsBehind) 
   });
 }
 
-// The text of the CommError that `action` throws.
-template <class Action>
-std::string comm_error(Action action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no CommError";
-  return {};
-}
-
 TEST_F(Nccl, ALostRankWakesAHostThatIsStepsAheadAndEveryLaterCallThrows) {
   SKIP_WITHOUT_GPU();
   spawn(
@@ -280,12 +269,14 @@ TEST_F(Nccl, ALostRankWakesAHostThatIsStepsAheadAndEveryLaterCallThrows) {
           first = error.what();
         }
         rank.reach(2);
-        if (first.empty()) first = comm_error([&] { step(); });
+        if (first.empty()) first = test::error_text<CommError>([&] { step(); });
         EXPECT_THAT(first, HasSubstr("rank 1"));
-        EXPECT_THAT(comm_error([&, &optimizer = optimizer] { optimizer.step(); }),
+        EXPECT_THAT(test::error_text<CommError>([&, &optimizer = optimizer] { optimizer.step(); }),
                     HasSubstr("rank 1"));
-        EXPECT_THAT(comm_error([&] { accelerator.wait_for_everyone(); }), HasSubstr("rank 1"));
-        EXPECT_THAT(comm_error([&] { accelerator.save_state("nowhere"); }), HasSubstr("rank 1"));
+        EXPECT_THAT(test::error_text<CommError>([&] { accelerator.wait_for_everyone(); }),
+                    HasSubstr("rank 1"));
+        EXPECT_THAT(test::error_text<CommError>([&] { accelerator.save_state("nowhere"); }),
+                    HasSubstr("rank 1"));
         EXPECT_FALSE(std::filesystem::exists("nowhere"));
       },
       sharing());
@@ -313,8 +304,9 @@ TEST_F(Nccl, ACollectiveThatOneRankNeverCallsTimesOutOnTheDeviceWithACommError) 
         } else {
           accelerator.communicator().all_reduce(tensor);
           torch::cuda::synchronize();  // until the exchange is aborted
-          EXPECT_THAT(comm_error([&] { accelerator.communicator().all_reduce(tensor); }),
-                      HasSubstr("rank 1"));
+          EXPECT_THAT(
+              test::error_text<CommError>([&] { accelerator.communicator().all_reduce(tensor); }),
+              HasSubstr("rank 1"));
           rank.reach(1);
         }
       },

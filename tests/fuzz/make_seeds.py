@@ -148,6 +148,17 @@ MANIFEST = (
 )
 SEEDS["manifest"] = [b"\x00" + MANIFEST, b"\x01" + MANIFEST, b"\x02[" + FILE + b"]", b"\x01"]
 
+SEEDS["deepspeed"] = [
+    b'{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3, '
+    b'"reduce_bucket_size": "auto", "offload_param": {"device": "cpu"}}, "bf16": {"enabled": "auto"}}',
+    b'{"train_batch_size": 4, "zero_optimization": {}, "optimizer": {"type": "AdamW", "params": {"lr": "auto", '
+    b'"betas": [0.9, 0.99]}}, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}}',
+    b'{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"cpu_offload": true, "stage": 1}, "scheduler": '
+    b'{"type": "WarmupLR", "params": {"warmup_min_lr": [0, 1], "warmup_max_lr": [2, 3]}}, "amp": {"enabled": false}}',
+    b'{"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 0}, "fp16": {"loss_scale": 1e3}, '
+    b'"scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 9, "cos_min_ratio": 0.1}}, "my": 1}',
+    b"eyJ6ZXJvX29wdGltaXphdGlvbiI6IHsic3RhZ2UiOiAzfSwgInRyYWluX2JhdGNoX3NpemUiOiAyfQ==",
+]
 SEEDS["config"] = [
     b"compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 1\n"
     b"num_processes: 8\nuse_cpu: false\ngpu_ids: 0,1\nmain_process_port: null\n",

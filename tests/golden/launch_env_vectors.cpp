@@ -7,6 +7,10 @@
 #include <fstream>
 
 #include "cli/commands/launch_command.h"
+#include "config/given_settings.h"
+#include "config/sharding/deepspeed_document.h"
+#include "config/sharding/fsdp_plan.h"
+#include "config/sharding/sharding_settings.h"
 #include "config/worker_variables.h"
 #include "golden/case_log.h"
 #include "golden/config_json.h"
@@ -159,6 +163,64 @@ TEST_F(LaunchEnvVectors, WorkersSeeTheVariablesOfTheReference) {
     });
   }
   log.report();
+}
+
+config::GivenValues given_by(const Variables& variables) {
+  return config::given_by_variables([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  });
+}
+
+// Nothing where it is refused. Notes tell where a value comes from, which differs.
+std::optional<config::FsdpPlan> fsdp_outcome(const config::GivenValues& given) {
+  try {
+    config::FsdpPlan plan = config::fsdp_plan(given);
+    for (std::string& note : plan.without_effect) note.resize(note.find(" ("));
+    return plan;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+json deepspeed_outcome(const config::GivenValues& given) {
+  if (const auto file = given("deepspeed_config_file")) return file->text;  // not recorded itself
+  try {
+    const config::DeepspeedDocument document = config::deepspeed_document(given);
+    return {{"values", document.values}, {"shards at init", document.shards_at_init}};
+  } catch (const ConfigError&) {
+    return "refused";
+  }
+}
+
+// What the launcher itself understands of a sharded run, and what its workers do by the recorded
+// variables.
+TEST_F(LaunchEnvVectors, WorkersUnderstandAShardedRunAsTheLauncherDoes) {
+  const json all = load_vectors("launch_env.json");
+  CaseLog log;
+  int sharded = 0;
+  for (const json& recorded : all.at("cases")) {
+    if (is_to_be_refused(recorded) || !recorded.contains("env")) continue;
+    json inputs = {{"argv", recorded.at("argv")}, {"config_yaml", recorded.at("config_yaml")}};
+    log.run(inputs, [&] {
+      write_program(program_of(recorded).at(0));
+      const config::Settings settings = launched(recorded).settings;
+      const config::GivenValues given = config::given_settings(settings);
+      const Variables variables = expected_variables(recorded);
+      if (variables.contains("ACCELERATE_USE_FSDP")) {
+        ++sharded;
+        const bool is_same = fsdp_outcome(given) == fsdp_outcome(given_by(variables));
+        if (!is_same) log.note("the plans of FSDP differ");
+      }
+      if (variables.contains("ACCELERATE_USE_DEEPSPEED")) {
+        ++sharded;
+        log.expect_equal<json>("DeepSpeed's configuration", deepspeed_outcome(given_by(variables)),
+                               deepspeed_outcome(given));
+      }
+    });
+  }
+  log.report();
+  if (sharded == 0) GTEST_SKIP() << "no run of the recording is sharded";
 }
 
 // B10: every accepted option reaches the process or is rejected.

@@ -2,6 +2,8 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 
@@ -154,6 +156,15 @@ json with_specific_arguments(json arguments) {
   return arguments;
 }
 
+// {"10": 1, "20": 2} as [10, 20, 20].
+json milestones_of_state(const json& state) {
+  json milestones = json::array();
+  for (const auto& [step, times] : state.at("milestones").items()) {
+    for (int i = 0; i < times.get<int>(); ++i) milestones.push_back(std::stoll(step));
+  }
+  return milestones;
+}
+
 }  // namespace
 
 bool is_torch_schedule(const std::string& name) { return torch_schedules().contains(name); }
@@ -199,23 +210,26 @@ Scheduler recorded_scheduler(const json& settings, torch::optim::Optimizer& opti
 }
 
 Schedule schedule_of_state(const json& state) {
-  // An entry of each state that no other has; the arguments are entries of the same names.
+  // An entry of each state that no schedule before it has; the arguments are entries of the same
+  // names.
   static const std::vector<std::pair<const char*, const char*>> kinds{
-      {"step_size", "StepLR"},
-      {"T_max", "CosineAnnealingLR"},
-      {"T_mult", "CosineAnnealingWarmRestarts"},
-      {"start_factor", "LinearLR"},
-      {"power", "PolynomialLR"},
-      {"factor", "ConstantLR"},
-      {"gamma", "ExponentialLR"}};
+      {"milestones", "MultiStepLR"},  {"step_size", "StepLR"},
+      {"T_max", "CosineAnnealingLR"}, {"T_mult", "CosineAnnealingWarmRestarts"},
+      {"start_factor", "LinearLR"},   {"power", "PolynomialLR"},
+      {"factor", "ConstantLR"},       {"gamma", "ExponentialLR"}};
   if (state.contains("lr_lambdas")) return lambda_lr([](int64_t) { return 1.0; });
+  // Those of other schedules have entries of the same names, and not all of their arguments.
+  const bool is_other =
+      std::ranges::any_of(std::array{"max_lrs", "_schedule_phases", "_schedulers", "best"},
+                          [&](const char* entry) { return state.contains(entry); });
   for (const auto& [entry, name] : kinds) {
-    if (!state.contains(entry)) continue;
+    if (is_other || !state.contains(entry)) continue;
     json arguments = json::object();
     for (const char* key : {"step_size", "gamma", "T_max", "eta_min", "T_0", "T_mult",
                             "start_factor", "end_factor", "total_iters", "power", "factor"}) {
       if (state.contains(key)) arguments[key] = state.at(key);
     }
+    if (state.contains("milestones")) arguments["milestones"] = milestones_of_state(state);
     return recorded_torch_schedule(name, arguments);
   }
   throw UnknownArgument("no schedule has the state " + state.dump());

@@ -59,6 +59,15 @@ void expect_random_numbers(CaseLog& log, const ordered_json& recorded) {
   if (drawn == 0) log.note("no random numbers are recorded");
 }
 
+// A scheduler of another kind would keep other entries.
+void expect_entries(CaseLog& log, const PreparedScheduler& scheduler, const json& recorded) {
+  std::set<std::string> own, expected;
+  const StateDict state = scheduler.state_dict();
+  for (const auto& [name, value] : state.entries()) own.insert(name);
+  for (const auto& [name, value] : recorded.items()) expected.insert(name);
+  log.expect_equal("entries of the scheduler", own, expected);
+}
+
 double norm_of_gradients(torch::nn::Module& module) {
   std::vector<at::Tensor> norms;
   for (const at::Tensor& parameter : module.parameters()) norms.push_back(parameter.grad().norm());
@@ -191,6 +200,7 @@ void load_several(CaseLog& log, const RecordedState& state) {
   for (size_t i = 0; i < schedulers.size(); ++i) {
     log.expect_near("rates of scheduler " + std::to_string(i), schedulers[i].last_lr(),
                     rates_in(recorded.at("lr").at(i)), kLoadedRates);
+    expect_entries(log, schedulers[i], recorded.at(entry_of("scheduler", i, "_bin")));
   }
   for (size_t i = 0; i < objects.size(); ++i) {
     expect_value(log, object_entry(i), objects[i].state, recorded.at(object_entry(i)));
@@ -235,6 +245,7 @@ TEST_F(StateFixtures, RanksGoOnWithTheirOwnRandomNumbers) {
       log.run(state.name, [&] {
         expect_weights(log, *net, recorded.at("weights"), {});
         log.expect_near("lr", scheduler.last_lr(), rates_in(recorded.at("lr")), kLoadedRates);
+        expect_entries(log, scheduler, recorded.at("scheduler_bin"));
         expect_own_random_numbers(log, state, static_cast<size_t>(rank.rank));
       });
       log.report();

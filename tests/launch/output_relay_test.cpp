@@ -43,6 +43,19 @@ class Relay : public ::testing::Test {
     }
   }
 
+  // A terminal that changes nothing of what is written.
+  void write_to_a_terminal() {
+    int terminal[2];
+    ASSERT_EQ(openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr), 0);
+    read_end_ = UniqueFd(terminal[0]);
+    write_end_ = UniqueFd(terminal[1]);
+    termios raw{};
+    cfmakeraw(&raw);
+    ASSERT_EQ(tcsetattr(write_end_.get(), TCSANOW, &raw), 0);
+    ASSERT_EQ(fcntl(read_end_.get(), F_SETFL, O_NONBLOCK), 0);
+    sink_.emplace(write_end_.get());
+  }
+
   UniqueFd read_end_;
   UniqueFd write_end_;
   std::optional<OutputSink> sink_;
@@ -59,15 +72,7 @@ TEST_F(Relay, ImmediateModePassesPartialLinesOn) {
 
 // The bar is on standard error, the text on standard output of the same worker.
 TEST_F(Relay, TextOfTheWorkerWhoseBarStandsInTheTerminalGoesAboveTheBar) {
-  int terminal[2];
-  ASSERT_EQ(openpty(&terminal[0], &terminal[1], nullptr, nullptr, nullptr), 0);
-  read_end_ = UniqueFd(terminal[0]);
-  write_end_ = UniqueFd(terminal[1]);
-  termios raw{};
-  cfmakeraw(&raw);
-  ASSERT_EQ(tcsetattr(write_end_.get(), TCSANOW, &raw), 0);
-  ASSERT_EQ(fcntl(read_end_.get(), F_SETFL, O_NONBLOCK), 0);
-  sink_.emplace(write_end_.get());
+  write_to_a_terminal();
   OutputRelay bar = relay(RelayMode::kImmediate, 0, StreamKind::kErr);
   OutputRelay text = relay(RelayMode::kImmediate, 0);
   text.consume("name? ");  // no bar: at once
@@ -81,6 +86,21 @@ TEST_F(Relay, TextOfTheWorkerWhoseBarStandsInTheTerminalGoesAboveTheBar) {
   text.consume("rest");
   bar.consume("\r30%|===|\n");
   EXPECT_EQ(output(), "\r30%|===|\nrest");
+}
+
+// Both streams go through one terminal of the worker, and what is read at once may hold several
+// writes.
+TEST_F(Relay, TextThatIsReadTogetherWithADrawingGoesAboveTheBarToo) {
+  write_to_a_terminal();
+  OutputRelay worker = relay(RelayMode::kImmediate, 0);
+  worker.consume("\r10%|=  |  ");
+  output();
+  worker.consume("\r\x1b[Jprinted\r\n\r10%|=  |from cout\r\n");
+  EXPECT_EQ(output(),
+            "\r\x1b[Jprinted\r\n\r10%|=  |"
+            "\r\x1b[Jfrom cout\r\n\r10%|=  |");
+  worker.consume("one more\r\n\r20%|== |");
+  EXPECT_EQ(output(), "\r\x1b[Jone more\r\n\r10%|=  |\r20%|== |");
 }
 
 TEST_F(Relay, WholeLineModeHoldsALineUntilItsEnd) {

@@ -240,6 +240,16 @@ class ThroughPipes(ProgramTest):
         self.assertEqual(result.stdout.count("Host file of mpirun [hostfile]: "), 2)  # after one that is not there
         self.assertIn("main_process_ip: node-1.example\n", self.default_file.read_text())
 
+    def test_several_machines_are_proposed_on_one_network_unless_the_file_says_otherwise(self):
+        machines = "1\n2\n0\n10.0.0.1\n29500\n%s\nno\n4\n\nno\n"
+        cpu_only = {"CUDA_VISIBLE_DEVICES": ""}
+        self.assertEqual(self.run_program("config", input=machines % "", environment=cpu_only).returncode, 0)
+        self.assertIn("same_network: true\n", self.default_file.read_text())
+        for answer in ("no", ""):
+            result = self.run_program("config", input="yes\n" + machines % answer, environment=cpu_only)
+            self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+            self.assertIn("same_network: false\n", self.default_file.read_text())
+
     def test_a_smaller_sign_goes_back(self):
         result = self.run_program("config", input="1\n<\n0\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -152,6 +152,13 @@ class CheckRooms(unittest.TestCase):
         )
         self.assert_map_refused(map_text({"empty": room()}), "there is no source in src/empty")
 
+    def test_a_room_of_sixty_files_is_refused(self):
+        few = {f"src/core/part_{i}.cpp": "" for i in range(58)}
+        self.assertEqual(self.run_on(few)[0], 0)
+        many = {**few, "src/core/part_58.cpp": ""}
+        finding = "src/core has 60 files: make rooms in it by what they are about"
+        self.assertEqual(self.run_on(many), (1, [f"docs/rooms.json:1: {finding}"]))
+
     def test_a_picture_or_a_table_of_yesterday_is_refused(self):
         old = {"docs/architecture.md": f"# Rooms\n{MARKS}more\n", "docs/architecture.svg": "<svg/>\n"}
         unmarked = {"docs/architecture.md": "# Rooms\n"}  # and no picture

@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "accelerate/errors.h"
+#include "base/nearest_name.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/launch_command.h"
 #include "cli/help/usage.h"
-#include "config/nearest_name.h"
 #include "launch/job/job.h"
 
 namespace accelerate::cli {
@@ -20,7 +20,7 @@ void refuse_unknown_command(const CLI::App& app, const std::string& word) {
     commands.push_back(command->get_name());
   }
   if (std::find(commands.begin(), commands.end(), word) != commands.end()) return;
-  const std::string nearest = config::nearest_name(word, commands);
+  const std::string nearest = nearest_name(word, commands);
   throw UsageError({.what = "accelerate has no command " + word,
                     .hint = nearest.empty() ? "accelerate --help" : "accelerate " + nearest});
 }

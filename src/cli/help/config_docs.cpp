@@ -73,7 +73,7 @@ but `accelerate launch` and `accelerate test` refuse to start workers, and an `A
 nothing is silently trained in another way. Python programs are started, since Python's library supports most of these;
 TPUs are the exception.
 `--dry_run` and `--explain` say what would be refused. Variables that name TPUs (`PJRT_DEVICE=TPU`) are refused like `--tpu`,
-unless `--cpu` is given.
+unless `--cpu` is given. How configurations of DeepSpeed and settings of FSDP are read: [deepspeed.md](deepspeed.md).
 
 ## Settings
 

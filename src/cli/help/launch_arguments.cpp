@@ -1,8 +1,8 @@
 #include "cli/help/launch_arguments.h"
 
 #include "accelerate/errors.h"
+#include "base/nearest_name.h"
 #include "config/capabilities.h"
-#include "config/nearest_name.h"
 #include "config/schema.h"
 
 namespace accelerate::cli {
@@ -14,7 +14,7 @@ using config::Setting;
 [[noreturn]] void refuse_launch_flag(const std::string& flag, const LaunchCaller& caller) {
   std::vector<std::string> known = config::long_flags();
   known.insert(known.end(), caller.own_flags.begin(), caller.own_flags.end());
-  const std::string nearest = config::nearest_name(flag, known);
+  const std::string nearest = nearest_name(flag, known);
   std::string hint = nearest.empty() ? "accelerate launch --help lists the flags" : nearest + "?";
   const Setting* meant = config::find_flag(nearest);
   if (meant != nullptr && config::missing_for(meant->group) != nullptr) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "accelerate/errors.h"
+#include "base/nearest_name.h"
 #include "base/word_list.h"
-#include "config/nearest_name.h"
 
 namespace accelerate::cli {
 namespace {
@@ -40,14 +40,14 @@ std::vector<std::string> commands_of(const CLI::App& app) {
 
 void refuse_unknown_flag(const Reached& reached, const std::string& word) {
   const std::string flag = word.substr(0, word.find('='));
-  const std::string nearest = config::nearest_name(flag, flags_of_app(*reached.app));
+  const std::string nearest = nearest_name(flag, flags_of_app(*reached.app));
   throw UsageError({.what = reached.words + " has no flag " + flag,
                     .hint = nearest.empty() ? reached.words + " --help" : nearest + "?"});
 }
 
 void refuse_word(const Reached& reached, const std::string& word) {
   const std::vector<std::string> commands = commands_of(*reached.app);
-  const std::string nearest = config::nearest_name(word, commands);
+  const std::string nearest = nearest_name(word, commands);
   const std::string what = commands.empty()
                                ? reached.words + " does not know what to do with '" + word + "'"
                                : reached.words + " has no command " + word;
@@ -96,7 +96,7 @@ CLI::Validator one_of(std::string option, std::vector<std::string> choices,
   const auto check = [option = std::move(option), choices = std::move(choices),
                       hints = std::move(hints)](const std::string& word) -> std::string {
     if (std::find(choices.begin(), choices.end(), word) != choices.end()) return "";
-    const std::string nearest = config::nearest_name(word, choices);
+    const std::string nearest = nearest_name(word, choices);
     const auto known = hints.find(word);
     throw UsageError(
         {.what = option + " cannot be '" + word + "': it must be " + listed(choices, "or"),

@@ -49,10 +49,12 @@ FileNode choose_value(const Asking& asking, const std::string& question, const c
 }
 
 FileNode confirm_value(const Asking& asking, const std::string& question, const char* name,
-                       bool otherwise) {
-  const bool proposal =
-      config::truth_of(proposal_of(asking, name, otherwise ? "true" : "false")).value_or(otherwise);
-  return FileNode::plain(asking.prompter.confirm(question, proposal) ? "true" : "false");
+                       std::optional<bool> proposal) {
+  const bool is_present = asking.present.count(name) > 0;
+  const bool is_proposed = is_present || !proposal
+                               ? config::truth_of(proposal_of(asking, name, "")).value_or(false)
+                               : *proposal;
+  return FileNode::plain(asking.prompter.confirm(question, is_proposed) ? "true" : "false");
 }
 
 }  // namespace accelerate::cli

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "cli/wizard/wizard_prompter.h"
@@ -36,8 +37,10 @@ std::string ask_value(const Asking& asking, const std::string& question, const c
 config::FileNode choose_value(const Asking& asking, const std::string& question, const char* name,
                               const std::string& otherwise = "", const std::string& left_out = "");
 
-// Asks yes or no, for a setting that is one or the other; proposes as ask_value().
+// Asks yes or no, for a setting that is one or the other. Proposes the present value, else
+// `proposal`, which may differ from what the schema has where nobody is asked; without one as
+// ask_value() does.
 config::FileNode confirm_value(const Asking& asking, const std::string& question, const char* name,
-                               bool otherwise = false);
+                               std::optional<bool> proposal = std::nullopt);
 
 }  // namespace accelerate::cli

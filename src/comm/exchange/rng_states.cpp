@@ -2,6 +2,7 @@
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/rng_types.h"
+#include "comm/groups/activity.h"
 #include "device/device_backend.h"
 #include "device/generators.h"
 
@@ -63,6 +64,7 @@ void synchronize_rng_states(Communicator& communicator, const std::vector<RngTyp
   detail::stamped(communicator, [&] {
     for (const RngType type : types) generators.push_back(generator_of(type, generator, gpu));
   });
+  const comm::Activity activity(communicator, "synchronize_rng_states");
   for (at::Generator& each : generators) {
     at::Tensor state = device::generator_state(each);
     communicator.broadcast(state);

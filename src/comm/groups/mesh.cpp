@@ -45,10 +45,7 @@ class Mesh::Grid {
  public:
   Grid(Communicator& ranks, std::vector<MeshAxis> axes) : ranks_(ranks), axes_(std::move(axes)) {
     comm::require_same(ranks_, axes_text(axes_), [](const comm::RankDifference& difference) {
-      return ErrorInfo{.what = "the ranks lay out different meshes: rank " +
-                               std::to_string(difference.first_rank) + " with " + difference.first +
-                               ", rank " + std::to_string(difference.rank) + " with " +
-                               difference.other,
+      return ErrorInfo{.what = "the ranks lay out different meshes: " + difference.text("with"),
                        .where = "Mesh",
                        .hint = "give the same axes on all ranks"};
     });

@@ -79,7 +79,7 @@ class PeerWatch::Watcher {
     if (!diagnosis_) {
       failed_at_ = Place{.group = std::move(group), .sequence = sequence};
       wake_.notify_all();
-      answered_.wait_for(lock, kAnswerTimeout + kGoodbyeTimeout + kSlack,
+      answered_.wait_for(lock, 2 * kAnswerTimeout + kSlack,
                          [this] { return diagnosis_.has_value() || end_.has_value(); });
     }
     return diagnosis_ ? *diagnosis_ : describe(end_of_store(end_));
@@ -214,35 +214,41 @@ class PeerWatch::Watcher {
   }
 
   StoreState diagnose(const Place& at) {
+    std::optional<Diagnosis> first;
     try {
       const Records records = collect_records(*at.group);
-      const Diagnosis first =
-          store_.put_diagnosis(describe(records, find_ends(records), at.sequence, at.group->ranks));
+      first =
+          store_.put_diagnosis(describe(records, find_ends(records), at.sequence, at.group->ranks),
+                               static_cast<int64_t>(records.size()));
       store_.count_as_informed();
-      // The user's thread may end the process as soon as it knows, and the store with it.
-      if (rank_ == 0) {
-        store_.wait_until_informed(static_cast<int64_t>(records.size()), kGoodbyeTimeout);
-      }
-      conclude(first);
-      return StoreState::kAlarmed;
+      keep_store_for_the_others();
     } catch (const std::exception&) {
-      return StoreState::kLost;
+      if (!first) return StoreState::kLost;
     }
+    conclude(*first);
+    return StoreState::kAlarmed;
   }
 
   // Raises the alarm with what this rank has found out, and waits until the others know, too.
   StoreState spread(const Diagnosis& report) {
+    std::optional<Diagnosis> first;
     try {
       store_.publish_record(record_of_groups(*groups_, world_size_));
-      const Diagnosis first = store_.put_diagnosis(report);
+      first = store_.put_diagnosis(report, world_size_);
       store_.raise_alarm();
       store_.count_as_informed();
-      store_.wait_until_informed(world_size_, kAnswerTimeout);
-      conclude(first);
-      return StoreState::kAlarmed;
+      store_.wait_until_informed(kAnswerTimeout);
     } catch (const std::exception&) {
-      return StoreState::kLost;
+      if (!first) return StoreState::kLost;
     }
+    conclude(*first);
+    return StoreState::kAlarmed;
+  }
+
+  // Before rank 0 tells its user: the process may end as soon as that thread knows, and the store
+  // ends with it.
+  void keep_store_for_the_others() {
+    if (rank_ == 0) store_.wait_until_informed(kAnswerTimeout);
   }
 
   // Of all ranks of the job that answer: what they say when they are asked about `group`.
@@ -275,7 +281,11 @@ class PeerWatch::Watcher {
   void take_diagnosis_of_a_peer() {
     if (has_concluded_) return;
     if (const std::optional<Diagnosis> diagnosis = store_.diagnosis()) {
-      store_.count_as_informed();
+      try {
+        store_.count_as_informed();
+        keep_store_for_the_others();
+      } catch (const std::exception&) {  // NOLINT: what is known stays so without the store
+      }
       conclude(*diagnosis);
     } else if (Clock::now() > give_up_on_diagnosis_) {
       conclude(describe_silent_failure());

@@ -55,7 +55,8 @@ class PeerWatch {
   PeerWatch(const PeerWatch&) = delete;
   PeerWatch& operator=(const PeerWatch&) = delete;
 
-  // Raises the alarm and waits a little over kAnswerTimeout for the others' records. Says which
+  // Raises the alarm and waits a little over kAnswerTimeout for the others' records, on rank 0 as
+  // long again until they know what it says, since the store may end with the caller. Says which
   // ranks did not arrive at collective `sequence` of `group`, what each did last in it and whether
   // it has ended, or that rank 0 and with it the store is gone. Returns at once what another rank
   // has found out before. Does not throw.

@@ -1,5 +1,6 @@
 #include "comm/watch/watch_store.h"
 
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,7 +15,8 @@ constexpr const char* kGoodbyeAfterError = "goodbye after an error";
 constexpr const char* kLastValuesKey = "last values";  // that rank 0 has seen, at its goodbye
 constexpr const char* kLeftKey = "left";  // counts the ranks that need the store no more
 constexpr const char* kDiagnosisKey = "diagnosis";
-constexpr const char* kInformedKey = "informed";  // counts the ranks that have read it
+constexpr const char* kReadersKey = "readers";    // how many ranks will read it
+constexpr const char* kInformedKey = "informed";  // counts those that have
 constexpr std::chrono::milliseconds kCountInterval{2};
 
 std::string record_key(int rank) { return "record/" + std::to_string(rank); }
@@ -56,7 +58,8 @@ std::optional<std::string> WatchStore::record_of(int rank) const {
   return text_if_any(*store_, record_key(rank));
 }
 
-Diagnosis WatchStore::put_diagnosis(const Diagnosis& own) {
+Diagnosis WatchStore::put_diagnosis(const Diagnosis& own, int64_t readers) {
+  put_first(kReadersKey, std::to_string(readers));
   const std::string first = put_first(kDiagnosisKey, own.encode());
   return first.empty() ? own : Diagnosis::decode(first);
 }
@@ -71,8 +74,8 @@ void WatchStore::count_as_informed() {
   if (!std::exchange(informed_, true)) store_->add(kInformedKey, 1);
 }
 
-void WatchStore::wait_until_informed(int64_t ranks, std::chrono::milliseconds limit) {
-  wait_for_count(kInformedKey, ranks, limit);
+void WatchStore::wait_until_informed(std::chrono::milliseconds limit) {
+  wait_for_count(kInformedKey, std::stoll(text_under(*store_, kReadersKey)), limit);
 }
 
 std::string WatchStore::put_first(const std::string& key, const std::string& value) {

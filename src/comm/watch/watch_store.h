@@ -29,12 +29,13 @@ class WatchStore {
   std::optional<std::string> record_of(int rank) const;
 
   // The first finding stays: a rank that fails later sees only the ruins. Returns what stands.
-  Diagnosis put_diagnosis(const Diagnosis& own);
+  // `readers` is the number of ranks that will read it, this one included.
+  Diagnosis put_diagnosis(const Diagnosis& own, int64_t readers);
   std::optional<Diagnosis> diagnosis() const;
   // Counts this rank among those that know it; once, however often it is called.
   void count_as_informed();
-  // Returns when `ranks` know it, or after `limit`.
-  void wait_until_informed(int64_t ranks, std::chrono::milliseconds limit);
+  // Once there is a diagnosis: returns when all its readers know it, or after `limit`.
+  void wait_until_informed(std::chrono::milliseconds limit);
 
   // Puts `value` under `key` unless there is something; returns what is there then.
   std::string put_first(const std::string& key, const std::string& value);

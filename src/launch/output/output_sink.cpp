@@ -55,7 +55,15 @@ void OutputSink::enqueue(std::string_view bytes) {
 
 void OutputSink::enqueue_live(std::string_view bytes) {
   if (shared_ != nullptr) return shared_->enqueue_live(bytes);
-  if (is_text_beside_bar(bytes)) return enqueue_above_bar(bytes);
+  while (!bytes.empty()) {
+    const size_t text = text_beside_bar(bytes);
+    const size_t size = text > 0 ? text : end_of_redrawn_bar(bytes);
+    text > 0 ? enqueue_above_bar(bytes.substr(0, size)) : draw(bytes.substr(0, size));
+    bytes.remove_prefix(size);
+  }
+}
+
+void OutputSink::draw(std::string_view bytes) {
   if (state_ == State::kOpen) queue_ += bytes;
   if (!is_terminal_) return;
   const size_t begin = bytes.find_last_of("\r\n");
@@ -69,14 +77,30 @@ void OutputSink::enqueue_live(std::string_view bytes) {
   if (live_line_.empty() && state_ == State::kOpen) queue_ += std::exchange(half_line_, {});
 }
 
-bool OutputSink::is_text_beside_bar(std::string_view bytes) const {
-  const bool has_bar = live_line_.starts_with('\r') && live_line_ != kWipeBelow;
-  if (!has_bar || bytes.find('\x1b') != std::string_view::npos) return false;
+bool OutputSink::has_bar() const {
+  return live_line_.starts_with('\r') && live_line_ != kWipeBelow;
+}
+
+// What is read at once may hold text and drawings, one after the other.
+size_t OutputSink::text_beside_bar(std::string_view bytes) const {
+  if (!has_bar()) return 0;
   // A terminal makes \r\n of the end of a line.
-  for (size_t at = bytes.find('\r'); at != std::string_view::npos; at = bytes.find('\r', at + 1)) {
-    if (!bytes.substr(at + 1).starts_with('\n')) return false;
+  size_t drawing = bytes.find_first_of("\r\x1b");
+  while (drawing != std::string_view::npos && bytes.substr(drawing).starts_with("\r\n")) {
+    drawing = bytes.find_first_of("\r\x1b", drawing + 1);
   }
-  return true;
+  if (drawing == std::string_view::npos) return bytes.size();
+  return bytes.substr(0, drawing).rfind('\n') + 1;  // nothing: 0
+}
+
+// A line that was written above the bar wipes it off and draws it again as it was; what comes after
+// that is text.
+size_t OutputSink::end_of_redrawn_bar(std::string_view bytes) const {
+  const size_t wiped = bytes.find(kWipeBelow);
+  if (!has_bar() || wiped == std::string_view::npos) return bytes.size();
+  const std::string bar = "\n" + live_line_.substr(0, live_line_.find_last_not_of(' ') + 1);
+  const size_t drawn = bytes.find(bar, wiped);
+  return drawn == std::string_view::npos ? bytes.size() : drawn + bar.size();
 }
 
 void OutputSink::enqueue_above_bar(std::string_view text) {

@@ -52,7 +52,12 @@ class OutputSink {
  private:
   enum class State { kOpen, kDiscarding, kBroken };
 
-  bool is_text_beside_bar(std::string_view bytes) const;
+  void draw(std::string_view bytes);
+  bool has_bar() const;
+  // How much at the front of `bytes` is text beside a bar that stands there.
+  size_t text_beside_bar(std::string_view bytes) const;
+  // How much at the front of `bytes` to pass on as it is.
+  size_t end_of_redrawn_bar(std::string_view bytes) const;
   void enqueue_above_bar(std::string_view text);
 
   int fd_;

@@ -29,8 +29,11 @@ void TouchedUnits::Keeper::add_units(std::vector<UnitParameters> units, int rank
     for (size_t i = 0; i < parameters.parameters.size(); ++i) {
       places_.emplace(parameters.parameters[i].unsafeGetTensorImpl(), std::pair(number, i));
     }
-    units_.push_back({.unit = std::make_unique<TouchUnit>(std::move(parameters), number, rank,
-                                                          world_size, dtype, weak_from_this())});
+    const at::Tensor& first = parameters.parameters[0];
+    const c10::Device device = first.is_meta() ? *options_.device : first.device();
+    units_.push_back(
+        {.unit = std::make_unique<TouchUnit>(std::move(parameters), number, rank, world_size, dtype,
+                                             device, weak_from_this())});
   }
 }
 
@@ -56,8 +59,10 @@ void TouchedUnits::Keeper::hold(at::ArrayRef<compat::TouchedStorage*> touched,
   if (!in_order.empty() && (!all_whole || !is_among(in_order, latest_))) bring(in_order);
   for (const size_t number : wanted) units_[number].unit->use_on_current_stream();
   for (compat::TouchedStorage* storage : touched) {
-    if (storage->cast() == nullptr || storage->has_memory()) continue;
-    units_[storage->unit()].unit->fill_cast(*storage);
+    if (storage->cast() == nullptr) continue;
+    TouchUnit& unit = *units_[storage->unit()].unit;
+    if (!storage->has_memory()) unit.fill_cast(*storage);
+    unit.use_on_current_stream(*storage);
   }
   for (const compat::TouchedStorage* storage : touched) ++units_[storage->unit()].holds;
 }

@@ -17,28 +17,40 @@ std::vector<int64_t> numels_of(const std::vector<at::Tensor>& tensors) {
   return numels;
 }
 
+c10::Stream current_stream(c10::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+// Does nothing on the stream that the memory was made on.
+void record_use(const at::DataPtr& memory, const c10::Stream& stream) {
+  c10::impl::VirtualGuardImpl(stream.device_type()).recordDataPtrOnStream(memory, stream);
+}
+
 }  // namespace
 
 TouchUnit::TouchUnit(UnitParameters parameters, size_t number, int rank, int world_size,
-                     at::ScalarType whole_dtype, const std::weak_ptr<compat::TouchKeeper>& keeper)
+                     at::ScalarType whole_dtype, c10::Device device,
+                     const std::weak_ptr<compat::TouchKeeper>& keeper)
     : parameters_(std::move(parameters)),
       layout_(numels_of(parameters_.parameters), world_size),
       rank_(rank),
       whole_dtype_(whole_dtype) {
   const compat::PlainMode plain;
   const at::Tensor& first = parameters_.parameters[0];
-  shard_ = at::zeros({layout_.shard_numel()}, first.options().requires_grad(false));
+  shard_ = at::zeros({layout_.shard_numel()}, first.options().device(device).requires_grad(false));
   for (size_t i = 0; i < parameters_.parameters.size(); ++i) {
     at::Tensor& parameter = parameters_.parameters[i];
     const auto piece = layout_.piece(i, rank).value_or(UnitLayout::Piece{});
     at::Tensor own = part_of(shard_, piece.place, {piece.numel()});
-    own.copy_(parameter.detach().reshape({-1}).narrow(0, piece.begin, piece.numel()));
+    if (!parameter.is_meta()) {
+      own.copy_(parameter.detach().reshape({-1}).narrow(0, piece.begin, piece.numel()));
+    }
     own.set_requires_grad(parameter.requires_grad());
     pieces_.push_back(std::move(own));
 
     const int64_t bytes = parameter.numel() * static_cast<int64_t>(c10::elementSize(whole_dtype));
     auto storage = c10::make_intrusive<compat::TouchedStorage>(
-        "parameter '" + parameters_.names[i] + "'", bytes, parameter.device(), keeper, number);
+        "parameter '" + parameters_.names[i] + "'", bytes, device, keeper, number);
     compat::replace_data(parameter, compat::make_touched(storage, parameter.sizes(), whole_dtype));
     storages_.push_back(std::move(storage));
   }
@@ -68,6 +80,7 @@ void TouchUnit::begin_gather(ShardGatherer& gatherer) {
   at::Tensor row = at::empty({layout_.whole_numel()}, shard_.options().dtype(whole_dtype_));
   finish_ = gather_into(row, gatherer);
   row_ = std::move(row);
+  if (!row_.is_cpu()) made_on_ = current_stream(row_.device());
   state_ = State::kComing;
 }
 
@@ -91,19 +104,26 @@ void TouchUnit::finish_gather() {
   }
   state_ = State::kWhole;
   if (row_.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl device(row_.device().type());
-  stream_ = device.getStream(row_.device());
-  ready_.emplace(row_.device().type());
-  ready_->record(*stream_);
+  note_ready();
+  record_use(row_.storage().data_ptr(), *ready_on_);
 }
 
-void TouchUnit::use_on_current_stream() {
-  if (!stream_) return;
-  const c10::impl::VirtualGuardImpl device(row_.device().type());
-  const c10::Stream current = device.getStream(row_.device());
-  if (current == *stream_) return;
+void TouchUnit::note_ready() {
+  ready_on_ = current_stream(row_.device());
+  if (!ready_) ready_.emplace(row_.device().type());
+  ready_->record(*ready_on_);
+}
+
+void TouchUnit::use_on_current_stream() const {
+  if (!ready_) return;
+  const c10::Stream current = current_stream(row_.device());
+  if (current == *ready_on_) return;
   ready_->block(current);
-  device.recordDataPtrOnStream(row_.storage().data_ptr(), current);
+  record_use(row_.storage().data_ptr(), current);
+}
+
+void TouchUnit::use_on_current_stream(const compat::TouchedStorage& cast) const {
+  if (ready_) record_use(cast.data_ptr(), current_stream(row_.device()));
 }
 
 void TouchUnit::release() noexcept {
@@ -121,7 +141,8 @@ void TouchUnit::release() noexcept {
   casts_.clear();
   for (const auto& storage : storages_) storage->take_memory();
   row_.reset();
-  stream_.reset();
+  made_on_.reset();
+  ready_on_.reset();
   ready_.reset();
   state_ = State::kInPieces;
 }
@@ -138,6 +159,7 @@ void TouchUnit::fill_cast(compat::TouchedStorage& storage) {
   c10::StorageImpl* made = values.storage().unsafeGetStorageImpl();
   storage.give_memory(made->set_data_ptr(at::DataPtr(nullptr, made->device())));
   note_cast(storage);
+  if (ready_) note_ready();
 }
 
 void TouchUnit::note_cast(compat::TouchedStorage& storage) {

@@ -29,10 +29,11 @@ struct UnitParameters {
 // One unit: the shard of this rank for good, the whole row while it is needed. Not synchronised.
 class TouchUnit {
  public:
-  // Takes the elements of this rank from the parameters, which lose their memory. `whole_dtype` is
-  // what the parameters have from here on; the shard keeps theirs.
+  // Takes the elements of this rank from the parameters, which lose their memory; zeros where they
+  // had none. `whole_dtype` is what the parameters have from here on; the shard keeps theirs.
   TouchUnit(UnitParameters parameters, size_t number, int rank, int world_size,
-            at::ScalarType whole_dtype, const std::weak_ptr<compat::TouchKeeper>& keeper);
+            at::ScalarType whole_dtype, c10::Device device,
+            const std::weak_ptr<compat::TouchKeeper>& keeper);
 
   const UnitParameters& parameters() const { return parameters_; }
   const std::string& name() const { return parameters_.name; }
@@ -56,8 +57,10 @@ class TouchUnit {
   void release() noexcept;
   // The same without a wait: for the end, when other ranks may never come to that gather.
   void abandon() noexcept;
-  // The unit is whole and something is about to use it: orders the current stream.
-  void use_on_current_stream();
+  // The unit is whole and something is about to use it, or the memory of a cast: orders the current
+  // stream, and has the memory wait for it before it is used again.
+  void use_on_current_stream() const;
+  void use_on_current_stream(const compat::TouchedStorage& cast) const;
 
   // Makes memory for the storage of a cast, from the values of now; the unit is whole.
   void fill_cast(compat::TouchedStorage& storage);
@@ -77,6 +80,7 @@ class TouchUnit {
  private:
   std::function<void()> gather_into(const at::Tensor& row, ShardGatherer& gatherer) const;
   at::DataPtr memory_at(int64_t begin) const;
+  void note_ready();
 
   UnitParameters parameters_;
   UnitLayout layout_;
@@ -90,8 +94,10 @@ class TouchUnit {
   at::Tensor row_;
   std::function<void()> finish_;
   std::vector<c10::weak_intrusive_ptr<compat::TouchedStorage>> casts_;  // those with memory
-  std::optional<c10::Stream> stream_;  // on which the row came; unset on the host
-  std::optional<c10::Event> ready_;    // when it had come
+  // Of a device, while there is a row:
+  std::optional<c10::Stream> made_on_;   // whose memory it is
+  std::optional<c10::Stream> ready_on_;  // the stream on which it, or a cast of it, came last
+  std::optional<c10::Event> ready_;      // when it had come
 };
 
 }  // namespace accelerate::residency

@@ -10,7 +10,8 @@
 namespace accelerate::residency {
 namespace {
 
-void require_unit(const UnitParameters& unit, std::unordered_set<const void*>& seen) {
+void require_unit(const UnitParameters& unit, const TouchOptions& options,
+                  std::unordered_set<const void*>& seen) {
   const auto refuse = [&](size_t index, const std::string& why) {
     throw UsageError(
         {.what = "parameter '" + unit.names[index] + "' of unit '" + unit.name + "' " + why,
@@ -33,6 +34,7 @@ void require_unit(const UnitParameters& unit, std::unordered_set<const void*>& s
     if (parameter.scalar_type() != first.scalar_type() || parameter.device() != first.device()) {
       refuse(i, "differs in dtype or device from '" + unit.names[0] + "'");
     }
+    if (parameter.is_meta() && !options.device) refuse(i, "has no memory");
     if (!parameter.is_leaf()) refuse(i, "is computed from other tensors");
     if (compat::touched_storage(parameter) != nullptr) refuse(i, "is in a unit already");
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) refuse(i, "is there twice");
@@ -69,7 +71,7 @@ TouchedUnits::TouchedUnits(std::vector<UnitParameters> units, int rank, int worl
                            std::shared_ptr<ShardGatherer> gatherer, const TouchOptions& options)
     : keeper_(std::make_shared<Keeper>(std::move(gatherer), options)) {
   std::unordered_set<const void*> seen;
-  for (const UnitParameters& unit : units) require_unit(unit, seen);
+  for (const UnitParameters& unit : units) require_unit(unit, options, seen);
   keeper_->add_units(std::move(units), rank, world_size);
 }
 

@@ -19,6 +19,9 @@ namespace accelerate::residency {
 struct TouchOptions {
   // What modules compute with; shards keep the dtype that parameters had. Unset: the same.
   std::optional<at::ScalarType> whole_dtype{};
+  // Where units live whose parameters are on the meta device: these have no values until their
+  // pieces are written and shards_changed() is called. Unset: such parameters are a UsageError.
+  std::optional<c10::Device> device{};
   // A unit goes when another one is touched. If not, it stays until its gradient is done.
   bool release_after_forward = true;
   // With release_after_forward: one that will be touched again within so many elements of others,

@@ -97,9 +97,9 @@ void DdpModel::before_backward(const at::Tensor& loss) {
 
 void DdpModel::after_backward() {
   const bool unreduced = reducer_->holds_unreduced_gradients();
-  if (reduces_) ++reduced_passes_;
   if (postponed_) {
     reducer_->reduce_postponed();
+    ++reduced_passes_;
     local_passes_->forget();
     in_backward_ = false;
     return;
@@ -117,6 +117,7 @@ void DdpModel::after_backward() {
   if (reduces_ && unreduced) reducer_->reduce_counted();  // by the first pass of a static graph
   // What came before this pass was reduced with it, unless the loss did not reach this model.
   const bool untouched = !reduces_ || reducer_->is_armed();
+  if (!untouched) ++reduced_passes_;
   reducer_->disarm();
   reducer_->set_holds_unreduced_gradients(untouched && unreduced_before_);
   if (!local_passes_->any()) local_passes_->forget();

@@ -30,12 +30,6 @@ std::vector<DdpModels::Entry> DdpModels::live() const {
   return entries;
 }
 
-std::vector<const torch::nn::Module*> DdpModels::live_modules() const {
-  std::vector<const torch::nn::Module*> modules;
-  for (const Entry& entry : live()) modules.push_back(&entry.model->module());
-  return modules;
-}
-
 std::vector<std::shared_ptr<DdpModel>> DdpModels::among(
     const std::vector<std::shared_ptr<ModelStrategy>>& strategies) const {
   std::vector<std::shared_ptr<DdpModel>> models;

@@ -26,7 +26,6 @@ class DdpModels {
 
   // In the order in which they were added.
   std::vector<Entry> live() const;
-  std::vector<const torch::nn::Module*> live_modules() const;
   // Those of `strategies` among them, in that order.
   std::vector<std::shared_ptr<DdpModel>> among(
       const std::vector<std::shared_ptr<ModelStrategy>>& strategies) const;

@@ -77,7 +77,7 @@ void LooseParameters::require_same_assigned(const NamedValues& gradients) {
   const std::string what = "the gradient of " + found->first.parameter;
   comm::impl_of(*ranks_).refuse_on_all(
       {.what = "the ranks train apart: " + difference_text(what, found->second, ranks_->rank()) +
-               ", and accelerator.backward(loss) has not run since the last step",
+               ", and accelerator.backward(loss) has not averaged it since the last step",
        .where = "step",
        .hint = "call accelerator.backward(loss), or average gradients that you assign by "
                "accelerator.reduce(); {.ddp = {.check_replicas = false}} switches this check off"});

@@ -51,9 +51,10 @@ void require_same_model(const torch::nn::Module& module, Communicator& communica
     const auto at = [&](const std::vector<std::string>& lines) {
       return line < lines.size() ? lines[line] : std::string("nothing more");
     };
-    return ErrorInfo{.what = "the ranks hold different models: rank " +
-                             std::to_string(difference.first_rank) + " has " + at(first) +
-                             ", rank " + std::to_string(difference.rank) + " has " + at(other),
+    comm::RankDifference of_line = difference;
+    of_line.first = at(first);
+    of_line.other = at(other);
+    return ErrorInfo{.what = "the ranks hold different models: " + of_line.text("has"),
                      .where = "prepare",
                      .hint = "build the same model on all ranks"};
   });

@@ -174,10 +174,7 @@ void UnevenJoin::require_same_join() {
                           std::to_string(static_cast<int>(options_.divide_by)) +
                           (options_.throw_on_early_end ? ", throw_on_early_end" : "");
   comm::require_same(*communicator_, own, [](const comm::RankDifference& difference) {
-    return ErrorInfo{.what = "the ranks join differently: rank " +
-                             std::to_string(difference.first_rank) + " with " + difference.first +
-                             ", rank " + std::to_string(difference.rank) + " with " +
-                             difference.other,
+    return ErrorInfo{.what = "the ranks join differently: " + difference.text("with"),
                      .where = "join_uneven_inputs",
                      .hint = "pass the same models and options on all ranks"};
   });

@@ -52,14 +52,13 @@ FlatStrategy::FlatStrategy(std::shared_ptr<Communicator> ranks, const FlatOption
   require_usable(flat, options, ranks_->world_size());
 }
 
-std::vector<std::shared_ptr<FlatModel>> FlatStrategy::live(Models& models) {
+// Changes nothing: loops over loaders ask it too, and may have threads of their own.
+std::vector<std::shared_ptr<FlatModel>> FlatStrategy::live(const Models& models) {
   std::vector<std::shared_ptr<FlatModel>> all;
-  std::erase_if(models, [&](const auto& weak) {
+  for (const auto& weak : models) {
     auto model = weak.lock();
-    if (!model || model->unit()->is_released()) return true;
-    all.push_back(std::move(model));
-    return false;
-  });
+    if (model && !model->unit()->is_released()) all.push_back(std::move(model));
+  }
   return all;
 }
 
@@ -101,7 +100,9 @@ std::shared_ptr<ModelStrategy> FlatStrategy::wrap(std::shared_ptr<torch::nn::Mod
   auto unit = std::make_shared<residency::FlatUnit>(std::move(parameters.tensors),
                                                     std::move(parameters.names), flat_);
   auto model = std::make_shared<FlatModel>(std::move(module), unit, ranks_, options_);
-  std::erase_if(*units_, [](const auto& weak) { return weak.expired(); });
+  const auto is_gone = [](const auto& weak) { return weak.expired(); };
+  std::erase_if(*units_, is_gone);
+  std::erase_if(*models_, is_gone);
   units_->push_back(unit);
   models_->push_back(model);
   return model;

@@ -1,6 +1,7 @@
 // One process, or replicas that average their gradients, with parameters in flat units.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -49,8 +50,8 @@ class FlatStrategy final : public Strategy {
  private:
   using Models = std::vector<std::weak_ptr<FlatModel>>;
 
-  // Those that are neither gone nor released.
-  static std::vector<std::shared_ptr<FlatModel>> live(Models& models);
+  // Those that are neither gone nor released, in the order of their preparation.
+  static std::vector<std::shared_ptr<FlatModel>> live(const Models& models);
   FlatUnits units() const;
   // Gradients of `parameters` are about to be read or changed.
   void settle_clips() const;

@@ -8,6 +8,7 @@
 
 #include "comm/watch/alarm.h"
 #include "multiproc/group.h"
+#include "support/error_of.h"
 
 namespace accelerate::test {
 namespace {
@@ -38,19 +39,6 @@ TEST(Alarms, CallThoseWhoStillListen) {
   EXPECT_ANY_THROW(alarm.require_silence());
 }
 
-// What `action` throws as E, whole.
-template <class E, class Action>
-std::string text_thrown(Action action) {
-  try {
-    action();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("something else: ") + error.what();
-  }
-  return "nothing";
-}
-
 TEST_F(Together, WorkThatGoesWellGivesTheResultsOfAllRanks) {
   run(3, [](const Rank& rank) {
     Group group;
@@ -73,21 +61,21 @@ TEST_F(Together, EachKindOfErrorIsTheSameOnAllRanksWithTheRankWhereItHappened) {
     };
     const ErrorInfo info{.what = "it broke", .where = "here", .hint = "mend it"};
     const std::string rest = "Error: it broke\n  at   here\n  try  mend it";
-    EXPECT_EQ(text_thrown<UsageError>([&] { fail_on_1(UsageError(info)); }),
+    EXPECT_EQ(error_text<UsageError>([&] { fail_on_1(UsageError(info)); }),
               "[rank 1 of 3] Usage" + rest);
-    EXPECT_EQ(text_thrown<ConfigError>([&] { fail_on_1(ConfigError(info)); }),
+    EXPECT_EQ(error_text<ConfigError>([&] { fail_on_1(ConfigError(info)); }),
               "[rank 1 of 3] Config" + rest);
-    EXPECT_EQ(text_thrown<DataError>([&] { fail_on_1(DataError(info)); }),
+    EXPECT_EQ(error_text<DataError>([&] { fail_on_1(DataError(info)); }),
               "[rank 1 of 3] Data" + rest);
-    EXPECT_EQ(text_thrown<CheckpointError>([&] { fail_on_1(CheckpointError(info)); }),
+    EXPECT_EQ(error_text<CheckpointError>([&] { fail_on_1(CheckpointError(info)); }),
               "[rank 1 of 3] Checkpoint" + rest);
-    EXPECT_EQ(text_thrown<CommError>([&] { fail_on_1(CommError(info)); }),
+    EXPECT_EQ(error_text<CommError>([&] { fail_on_1(CommError(info)); }),
               "[rank 1 of 3] Comm" + rest);
-    EXPECT_EQ(text_thrown<CommError>([&] { fail_on_1(std::bad_alloc()); }),
+    EXPECT_EQ(error_text<CommError>([&] { fail_on_1(std::bad_alloc()); }),
               "[rank 1 of 3] CommError: out of memory");
-    EXPECT_EQ(text_thrown<CommError>([&] { fail_on_1(std::out_of_range("too far")); }),
+    EXPECT_EQ(error_text<CommError>([&] { fail_on_1(std::out_of_range("too far")); }),
               "[rank 1 of 3] CommError: too far");
-    EXPECT_THAT(text_thrown<CommError>([&] { fail_on_1(7); }),
+    EXPECT_THAT(error_text<CommError>([&] { fail_on_1(7); }),
                 HasSubstr("an exception that is not a std::exception"));
     group.comm.barrier();  // the group goes on
   });
@@ -99,10 +87,10 @@ TEST_F(Together, OfSeveralErrorsTheFirstCountsAndARankMayKeepItsOwn) {
     const auto fail = [&] {
       if (rank.rank > 0) throw DataError({.what = "mine " + std::to_string(rank.rank)});
     };
-    EXPECT_EQ(text_thrown<DataError>([&] { comm::together(group.comm, fail); }),
+    EXPECT_EQ(error_text<DataError>([&] { comm::together(group.comm, fail); }),
               "[rank 1 of 3] DataError: mine 1");
     const std::string kept =
-        text_thrown<DataError>([&] { comm::together(group.comm, fail, {.keep_own = true}); });
+        error_text<DataError>([&] { comm::together(group.comm, fail, {.keep_own = true}); });
     EXPECT_EQ(kept, rank.rank == 2   ? "DataError: mine 2"
                     : rank.rank == 1 ? "DataError: mine 1"
                                      : "[rank 1 of 3] DataError: mine 1");
@@ -134,7 +122,7 @@ TEST_F(Together, WhatARootCannotMakeIsThrownOnAllRanks) {
   run(2, [](const Rank&) {
     Group group;
     const auto make = []() -> std::string { throw DataError({.what = "not here"}); };
-    EXPECT_EQ(text_thrown<DataError>([&] { (void)comm::broadcast_together(group.comm, 1, make); }),
+    EXPECT_EQ(error_text<DataError>([&] { (void)comm::broadcast_together(group.comm, 1, make); }),
               "[rank 1 of 2] DataError: not here");
   });
 }
@@ -143,7 +131,7 @@ TEST_F(Together, AllRanksTakeBackBeforeOneOfThemThrows) {
   run(2, [](const Rank& rank) {
     Group group;
     bool is_taken_back = false;
-    EXPECT_THAT(text_thrown<CommError>([&] {
+    EXPECT_THAT(error_text<CommError>([&] {
                   comm::together(group.comm,
                                  [&] {
                                    if (rank.rank == 0) throw std::runtime_error("no");

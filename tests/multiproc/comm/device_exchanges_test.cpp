@@ -13,6 +13,7 @@
 #include "device/device_backend.h"
 #include "device/exchange_control.h"
 #include "multiproc/group.h"
+#include "support/error_of.h"
 
 namespace accelerate::test {
 namespace {
@@ -101,18 +102,6 @@ struct QueueGroup {
   std::unique_ptr<Communicator> comm;
 };
 
-// The text of the CommError that `action` throws.
-template <class Action>
-std::string comm_error(Action action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no CommError";
-  return {};
-}
-
 struct DeviceExchanges : Ranks {};
 
 TEST_F(DeviceExchanges, AGroupWaitsAtItsEndForWhatTheDeviceStillWorksOn) {
@@ -193,14 +182,16 @@ TEST_F(DeviceExchanges, ALostRankWakesTheHostThatWaitsForTheDeviceAndEveryLaterC
     group.queue->wait();
     EXPECT_TRUE(group.queue->aborted);
     at::Tensor tensor = torch::ones({2});
-    const std::string first = comm_error([&] { group.comm->all_reduce(tensor); });
+    const std::string first = error_text<CommError>([&] { group.comm->all_reduce(tensor); });
     EXPECT_THAT(first, HasSubstr("rank 1"));
     EXPECT_THAT(first, HasSubstr("its process has ended"));
-    EXPECT_THAT(comm_error([&] { group.comm->barrier(); }), HasSubstr("rank 1"));
-    EXPECT_THAT(comm_error([&] { comm::require_usable(*group.comm); }), HasSubstr("rank 1"));
-    bool has_run = false;
-    EXPECT_THAT(comm_error([&] { group.comm->guard("backward", [&] { has_run = true; }); }),
+    EXPECT_THAT(error_text<CommError>([&] { group.comm->barrier(); }), HasSubstr("rank 1"));
+    EXPECT_THAT(error_text<CommError>([&] { comm::require_usable(*group.comm); }),
                 HasSubstr("rank 1"));
+    bool has_run = false;
+    EXPECT_THAT(
+        error_text<CommError>([&] { group.comm->guard("backward", [&] { has_run = true; }); }),
+        HasSubstr("rank 1"));
     EXPECT_FALSE(has_run);
   });
   for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
@@ -217,7 +208,7 @@ TEST_F(DeviceExchanges, WhatTheLibraryBelowReportsEndsTheGroupOnAllRanks) {
     if (rank.rank == 0) group.queue->failing = true;
     group.queue->wait();
     EXPECT_TRUE(group.queue->aborted);
-    EXPECT_THAT(comm_error([&] { group.comm->barrier(); }), HasSubstr("failed"));
+    EXPECT_THAT(error_text<CommError>([&] { group.comm->barrier(); }), HasSubstr("failed"));
     rank.reach(1);
     rank.wait_for(1 - rank.rank, 1);
   });

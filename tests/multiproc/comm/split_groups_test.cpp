@@ -13,6 +13,7 @@
 #include "comm/groups/activity.h"
 #include "comm/groups/communicator_impl.h"
 #include "multiproc/group.h"
+#include "support/error_of.h"
 
 namespace accelerate::test {
 namespace {
@@ -107,17 +108,6 @@ TEST_F(SplitGroups, ErrorsInAPartNameTheRanksOfTheJob) {
   });
 }
 
-// What `action` throws as CommError; "" if nothing.
-template <class Action>
-std::string comm_error(Action action) {
-  try {
-    action();
-  } catch (const CommError& error) {
-    return error.what();
-  }
-  return {};
-}
-
 TEST_F(SplitGroups, WhatAPartDoesTogetherNamesTheRanksOfTheJob) {
   run(3, [](const Rank& rank) {
     Group group;
@@ -126,8 +116,8 @@ TEST_F(SplitGroups, WhatAPartDoesTogetherNamesTheRanksOfTheJob) {
     const auto fail_on_last = [&] {
       if (rank.rank == 2) throw CommError({.what = "disk full"});
     };
-    const std::string work = comm_error([&] { without_timeout(*part, fail_on_last); });
-    const std::string search = comm_error([&] {
+    const std::string work = error_text<CommError>([&] { without_timeout(*part, fail_on_last); });
+    const std::string search = error_text<CommError>([&] {
       (void)find_executable_batch_size(
           [&](int64_t size) {
             fail_on_last();

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
 #include <optional>
 #include <set>
 
@@ -51,8 +52,13 @@ struct HalfPorted {
     optimizer->step();
     optimizer->zero_grad();
   }
-  void train() {
-    for (auto& batch : *loader) train_on(batch.data, batch.target);
+  // With `after` each step, which is given how many there were.
+  void train(const std::function<void(int steps)>& after = [](int) {}) {
+    int steps = 0;
+    for (auto& batch : *loader) {
+      train_on(batch.data, batch.target);
+      after(++steps);
+    }
   }
   // As no gradient tells of.
   void change_bias(double by) {

@@ -1,9 +1,13 @@
 // Ranks that hold different parameters learn of it.
 #include "multiproc/strategy/replicas.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <functional>
 #include <thread>
+#include <tuple>
 
 #include "multiproc/state_folder.h"
 
@@ -13,16 +17,25 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+// The process of rank 0. Collective.
+pid_t first_process(Accelerator& accelerator) {
+  const at::Tensor own = at::full({1}, int64_t{getpid()}, at::kLong);
+  return static_cast<pid_t>(accelerator.gather(own)[0].item<int64_t>());
+}
+
+// Blocks until the process has ended and the test, which asks how, has seen it.
+void wait_for_end(pid_t process) {
+  while (kill(process, 0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 // A change on one rank alone, which no gradient tells of.
 TEST_F(Replicas, ParametersThatDifferAreFoundAtTheEndOfThePass) {
   spawn(2, [](const Rank& rank) {
     HalfPorted half;
     half.train();
-    int batches = 0;
-    for (auto& batch : *half.loader) {
-      half.train_on(batch.data, batch.target);
-      if (++batches == 2 && rank.rank == 1) half.change_bias(0.01);
-    }
+    half.train([&](int steps) {
+      if (steps == 2 && rank.rank == 1) half.change_bias(0.01);
+    });
     half.accelerator.wait_for_everyone();  // the first at the end learns of it here
   });
   expect_one_error_on_all(
@@ -35,14 +48,13 @@ TEST_F(Replicas, ParametersThatDifferAreFoundAtTheEndOfThePass) {
 TEST_F(Replicas, ParametersThatDifferAreFoundAlsoWhereRankZeroHasLeft) {
   spawn(2, [](const Rank& rank) {
     HalfPorted half;
+    const pid_t first = first_process(half.accelerator);
     half.train();
-    int batches = 0;
-    for (auto& batch : *half.loader) {
-      half.train_on(batch.data, batch.target);
-      if (++batches < 4 || rank.rank == 0) continue;
+    half.train([&](int steps) {
+      if (steps < 4 || rank.rank == 0) return;
       half.change_bias(0.01);
-      std::this_thread::sleep_for(std::chrono::seconds(2));
-    }
+      wait_for_end(first);
+    });
   });
   EXPECT_EQ(exit_code_of(0), 0);
   EXPECT_EQ(exit_code_of(1), kExitUsageError);
@@ -52,9 +64,10 @@ TEST_F(Replicas, ParametersThatDifferAreFoundAlsoWhereRankZeroHasLeft) {
 TEST_F(Replicas, WhatCannotBeComparedBecauseRankZeroHasLeftIsToldOnce) {
   spawn(2, [](const Rank& rank) {
     HalfPorted half;
+    const pid_t first = first_process(half.accelerator);
     half.train();
     if (rank.rank == 0) return;
-    std::this_thread::sleep_for(std::chrono::seconds(2));
+    wait_for_end(first);
     for (int pass = 0; pass < 2; ++pass) {
       for (auto& batch : *half.loader) (void)half.net->forward(batch.data);
     }
@@ -226,6 +239,27 @@ TEST_F(Replicas, ModelsThatFollowEachOtherAreNotTakenForOne) {
       fold.train();  // throws if its model is compared with that of an earlier fold
       fold.accelerator.free_memory();
       fold.prepare();
+    }
+  });
+}
+
+// The next pass of that rank would be shuffled otherwise than that of the others.
+TEST_F(Replicas, APassOverAPreparedLoaderThatOneRankMadeAloneIsToldOf) {
+  run(2, [](const Rank& rank) {
+    for (const bool is_alone : {false, true}) {
+      HalfPorted half;
+      half.train();
+      if (rank.rank == 0 || !is_alone) {
+        for (const auto& batch : *half.loader) std::ignore = batch;
+      }
+      testing::internal::CaptureStderr();
+      half.train();
+      half.train();
+      const std::string text = testing::internal::GetCapturedStderr();
+      const size_t told = text.find("make passes over prepared loaders on all ranks");
+      const bool is_told = told != std::string::npos;
+      EXPECT_EQ(half.accelerator.reduce(is_told ? 1 : 0), is_alone ? 1 : 0) << text;
+      EXPECT_TRUE(!is_told || text.find("was epoch") < told) << text;
     }
   });
 }

@@ -12,6 +12,8 @@ struct UnownedParameters : Replicas {};
 
 constexpr const char* kNoModel =
     "no prepared model holds this parameter, so nobody averages its gradients";
+constexpr const char* kNotAveraged =
+    "accelerator.backward(loss) has not averaged it since the last step";
 
 TEST_F(UnownedParameters, AnOptimizerWhoseModelWasForgottenIsRefusedAtItsFirstStep) {
   spawn(2, [](const Rank& rank) {
@@ -129,9 +131,7 @@ TEST_F(UnownedParameters, GradientsThatARankAssignsAreRefusedAtTheFirstStep) {
     half.optimizer->step();
     half.accelerator.wait_for_everyone();
   });
-  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "),
-                                   HasSubstr("accelerator.backward(loss) has not run since the "
-                                             "last step"),
+  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "), HasSubstr(kNotAveraged),
                                    HasSubstr("at   step")));
   run(2, [](const Rank&) {  // alike on all ranks
     HalfPorted half;
@@ -143,6 +143,91 @@ TEST_F(UnownedParameters, GradientsThatARankAssignsAreRefusedAtTheFirstStep) {
       half.train();
     }
   });
+}
+
+TEST_F(UnownedParameters, ALossIsRefusedWhereNothingWasPreparedThatItCouldTrain) {
+  spawn(2, [](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    torch::manual_seed(3);
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto loader = accelerator.prepare(data_loader(replica_samples(), {.batch_size = 2}));
+    for (auto& batch : loader) {
+      sgd.zero_grad();
+      accelerator.backward(loss_of(net->forward(batch.data), batch.target));
+      sgd.step();
+    }
+  });
+  expect_one_error_on_all(2, AllOf(HasSubstr("no model was prepared"), HasSubstr("at   backward"),
+                                   HasSubstr("give the model and its optimizer to prepare()")));
+  run(1, [](const Rank&) {  // there is nobody to average with
+    Accelerator accelerator(on_cpu());
+    accelerator.backward(std::make_shared<Mlp>()->forward(own_input(0)).sum());
+  });
+}
+
+// What a loop writes to standard error.
+template <class Loop>
+std::string told_by(Loop loop) {
+  testing::internal::CaptureStderr();
+  loop();
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST_F(UnownedParameters, ASecondModelThatWasNotPreparedIsToldOfOnce) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    auto other = std::make_shared<Mlp>();
+    torch::optim::SGD other_sgd(other->parameters(), 0.1);
+    const std::string text = told_by([&] {
+      for (int step = 0; step < 4; ++step) {
+        half.accelerator.backward((*half.model)(own_input(0)).sum() +
+                                  other->forward(own_input(rank.rank)).sum());
+        other_sgd.step();
+        other_sgd.zero_grad();
+      }
+    });
+    const std::string wanted = "losses train " + std::to_string(other->parameters().size()) +
+                               " parameters that no prepared model or optimizer holds";
+    const size_t first = text.find(wanted);
+    EXPECT_EQ(first != std::string::npos, rank.rank == 0) << text;
+    EXPECT_EQ(text.find("that no prepared model", first + wanted.size()), std::string::npos)
+        << text;
+  });
+}
+
+TEST_F(UnownedParameters, InputsThatNeedAGradientAreNotTakenForParameters) {
+  run(2, [](const Rank& rank) {
+    HalfPorted half;
+    auto kept = own_input(rank.rank).requires_grad_();
+    const std::string text = told_by([&] {
+      for (int step = 0; step < 4; ++step) {
+        auto fresh = (own_input(rank.rank) * (step + 1)).requires_grad_();
+        half.accelerator.backward(((*half.model)(fresh) + (*half.model)(kept)).sum());
+      }
+    });
+    EXPECT_EQ(text, "");
+  });
+}
+
+// As those of a discriminator, of which the pass of the generator knows nothing.
+TEST_F(UnownedParameters, GradientsThatStayedOnTheirRankAreRefusedThoughAPassOfAnotherModelCame) {
+  spawn(2, [](const Rank& rank) {
+    Accelerator accelerator(on_cpu());
+    torch::manual_seed(3);
+    auto net = std::make_shared<Mlp>();
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [other, model, optimizer] = accelerator.prepare(std::make_shared<Mlp>(), net, sgd);
+    {
+      const auto alone = accelerator.no_sync(model);
+      accelerator.backward(model(own_input(rank.rank)).sum());
+    }
+    accelerator.backward(other(own_input(rank.rank)).sum());
+    optimizer.step();
+    accelerator.wait_for_everyone();
+  });
+  expect_one_error_on_all(2, AllOf(HasSubstr("the gradient of parameter "), HasSubstr(kNotAveraged),
+                                   HasSubstr("at   step")));
 }
 
 }  // namespace

@@ -112,6 +112,24 @@ TEST_P(AccumulationMisuseOn, RefusesOneMicroBatchInsideAnother) {
   });
 }
 
+// One counter would end the window of the second model with every second micro-batch of the first.
+TEST_P(AccumulationMisuseOn, RefusesWindowsOfTwoModelsThatTakeTurns) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(accumulating({.steps = 2}));
+    auto [critic, generator] = accelerator.prepare(fresh_net(), fresh_net());
+    { const auto micro_batch = accelerator.accumulate(critic); }
+    EXPECT_THAT(usage_error([&, &generator = generator] {
+                  const auto micro_batch = accelerator.accumulate(generator);
+                }),
+                AllOf(HasSubstr("in the open window of another"), HasSubstr("at   accumulate"),
+                      HasSubstr("name all of them in one accumulate(generator, critic)")));
+    { const auto micro_batch = accelerator.accumulate(critic); }  // the window itself goes on
+    EXPECT_TRUE(accelerator.sync_gradients());
+    for (int i = 0; i < 2; ++i) const auto micro_batch = accelerator.accumulate(generator);
+    EXPECT_TRUE(accelerator.sync_gradients());
+  });
+}
+
 TEST_P(AccumulationMisuseOn, RefusesGradientsThatWereSetToZeroBehindTheWindow) {
   run_ranks([](const Rank&) {
     PreparedMlp mlp(accumulating({.steps = 3}));

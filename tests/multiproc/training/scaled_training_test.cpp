@@ -129,6 +129,20 @@ TEST_P(ScaledTrainingOn, WeightedLossesOfAWindowStayInTheRangeOfFp16) {
   });
 }
 
+TEST_P(ScaledTrainingOn, AStepBeforeTheFirstLossDoesNothing) {
+  run_ranks([](const Rank&) {
+    PreparedMlp mlp(in_fp16()), other(in_fp16());
+    const StepData data = data_of_step(0, kRows);
+    mlp.optimizer.step();
+    EXPECT_FALSE(mlp.accelerator.optimizer_step_was_skipped());
+    for (PreparedMlp* each : {&mlp, &other}) {
+      each->backward(data);
+      each->optimizer.step();
+    }
+    EXPECT_EQ(mlp.values(), other.values());
+  });
+}
+
 TEST_P(ScaledTrainingOn, RefusesASecondStepWithTheSameGradients) {
   run_ranks([](const Rank&) {
     PreparedMlp mlp(in_fp16());

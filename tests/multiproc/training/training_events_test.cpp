@@ -211,6 +211,19 @@ struct HeldSamples {
   }
 };
 
+TEST_F(TrainingEvents, CallsAreNamedAsTheUserMadeThem) {
+  run(2, [](const Rank& rank) {
+    Accelerator accelerator(cpu_options());
+    EventStream::Reader reader(comm::events_of(accelerator.communicator()));
+    const auto told = [&] { return texts_of(reader, {EventKind::kSpanBegin}); };
+    { const auto turn = accelerator.main_process_first(); }
+    EXPECT_THAT(told(), Contains(rank.rank == 0 ? "main_process_first: letting the other ranks in"
+                                                : "the ranks that go first"));
+    synchronize_rng_states(accelerator, {"torch"});
+    EXPECT_THAT(told(), Contains("synchronize_rng_states"));
+  });
+}
+
 TEST_F(TrainingEvents, WaitingForABatchOfRankZeroIsOnTheBoardAndInTheStream) {
   run(2, [](const Rank& rank) {
     AcceleratorOptions options = cpu_options();

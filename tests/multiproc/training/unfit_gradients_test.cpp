@@ -17,16 +17,18 @@ AcceleratorOptions in_flat_fp16() {
 struct UnscaledPasses : Ranks {};
 
 // From the three outputs of an Mlp to one.
-torch::nn::Linear fresh_critic() {
+torch::nn::Linear fresh_critic(bool trains) {
   torch::manual_seed(11);
   torch::nn::Linear critic(3, 1);
   critic->to(test_device());
+  for (at::Tensor& parameter : critic->parameters()) parameter.set_requires_grad(trains);
   return critic;
 }
 
 // A GAN, one of whose losses was not ported.
 struct Gan {
-  explicit Gan(const AcceleratorOptions& options) : accelerator(options) {}
+  explicit Gan(const AcceleratorOptions& options, bool critic_trains = true)
+      : accelerator(options), critic_net(fresh_critic(critic_trains)) {}
 
   void losses(bool ported) {
     const at::Tensor fake = generator(ones({2, 6}));
@@ -47,7 +49,7 @@ struct Gan {
 
   Accelerator accelerator;
   std::shared_ptr<Mlp> net = fresh_net();
-  torch::nn::Linear critic_net = fresh_critic();
+  torch::nn::Linear critic_net;
   torch::optim::SGD sgd{net->parameters(), 0.1};
   torch::optim::SGD critic_sgd{critic_net->parameters(), 0.1};
   PreparedModel<Mlp> generator = accelerator.prepare(net);
@@ -73,6 +75,19 @@ TEST_F(UnscaledPasses, AreNotStepped) {
       gan.of_generator.zero_grad();
       gan.train(/*ported=*/true);
     }
+  });
+}
+
+// As where one half of a model is trained first.
+TEST_F(UnscaledPasses, OfParametersThatWereFrozenWhenPreparedAreNotSteppedEither) {
+  run(1, [](const Rank&) {
+    Gan gan(in_fp16(1024), /*critic_trains=*/false);
+    for (at::Tensor& parameter : gan.critic_net->parameters()) parameter.set_requires_grad(true);
+    EXPECT_THAT(usage_error([&] { gan.train(/*ported=*/false); }),
+                HasSubstr("bypassed accelerator.backward(loss)"));
+    gan.of_critic.zero_grad();
+    gan.of_generator.zero_grad();
+    gan.train(/*ported=*/true);
   });
 }
 

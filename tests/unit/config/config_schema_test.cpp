@@ -4,7 +4,7 @@
 #include <set>
 
 #include "accelerate/errors.h"
-#include "config/nearest_name.h"
+#include "base/nearest_name.h"
 #include "config/schema.h"
 #include "config/value.h"
 #include "launch/plan/launch_plan.h"

@@ -8,6 +8,7 @@
 #include <limits>
 #include <ostream>
 #include <random>
+#include <set>
 
 namespace accelerate {
 namespace {
@@ -175,6 +176,53 @@ INSTANTIATE_TEST_SUITE_P(OfEveryRule, RefusedField, testing::ValuesIn(kBadFields
                            return info.param.schedule + "_" + info.param.field + "_" +
                                   std::to_string(info.index);
                          });
+
+// What tells two kinds of schedules apart in their states.
+std::set<std::string> entries_of(const StateDict& state) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : state.entries()) names.insert(name);
+  return names;
+}
+
+TEST(ScheduleState, OfAnotherScheduleIsRefused) {
+  int pairs = 0;
+  for (const auto& [saved_kind, make_saved] : makers()) {
+    const StateDict state = Course(make_saved).scheduler.state_dict();
+    for (const auto& [kind, make] : makers()) {
+      Course course(make);
+      const StateDict before = course.scheduler.state_dict();
+      if (entries_of(before) == entries_of(state)) continue;
+      if (saved_kind.starts_with(kind) || kind.starts_with(saved_kind)) continue;  // one_cycle
+      ++pairs;
+      EXPECT_THROW(course.scheduler.load_state_dict(state), CheckpointError)
+          << "a state of " << saved_kind << " taken by " << kind;
+      EXPECT_EQ(course.scheduler.state_dict(), before);
+    }
+  }
+  EXPECT_GT(pairs, 200);
+}
+
+TEST(ScheduleState, OfAnotherScheduleInsideAScheduleIsRefused) {
+  const StateDict state = Course([] {
+                            return chained_scheduler({step_lr({.step_size = 2, .gamma = 0.1})});
+                          }).scheduler.state_dict();
+  Course course([] { return chained_scheduler({exponential_lr({.gamma = 0.9})}); });
+  try {
+    course.scheduler.load_state_dict(state);
+    FAIL() << "no error";
+  } catch (const CheckpointError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("the saved schedule has the entry 'step_size': it is of another kind"));
+  }
+}
+
+TEST(ScheduleState, MayHoldWhatOtherVersionsOfTorchNote) {
+  Course course([] { return step_lr({.step_size = 2}); });
+  StateDict state = course.scheduler.state_dict();
+  state.set("verbose", false);
+  state.set("_noted_by_another_version", 1.0);
+  course.scheduler.load_state_dict(state);
+}
 
 TEST(ScheduleState, SaysWhatMakesNoSense) {
   Course course([] { return step_lr({.step_size = 2}); });

@@ -24,6 +24,7 @@ class LoneGatherer final : public residency::ShardGatherer {
       const residency::UnitLayout layout(numels, world_size);
       at::Tensor row = at::zeros({layout.whole_numel()}, at::kDouble);
       for (size_t i = 0; i < numels.size(); ++i) {
+        if (unit.parameters[i].is_meta()) continue;
         row.narrow(0, layout.begin(i), numels[i]).copy_(unit.parameters[i].detach().reshape({-1}));
       }
       rows_.push_back(std::move(row));

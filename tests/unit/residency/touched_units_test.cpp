@@ -343,6 +343,27 @@ TEST(TouchedUnits, AGatherThatFailsThrowsInTheOperationAndMayBeRepeated) {
   EXPECT_TRUE(net->forward(input()).equal(chain(2)->forward(input())));
 }
 
+// A model that was never whole anywhere: each rank writes what it keeps.
+TEST(TouchedUnits, ParametersWithoutMemoryGetTheirValuesByPieces) {
+  Chain plain = chain(2);
+  std::vector<residency::UnitParameters> units(1);
+  at::Tensor weight = torch::empty({8, 8}, at::TensorOptions(at::kMeta)).requires_grad_();
+  units[0] = {.name = "u", .parameters = {weight}, .names = {"weight"}};
+  EXPECT_THAT(refusal_of([&] { LoneUnits(units, {}, 0, 1); }), HasSubstr("has no memory"));
+  auto gatherer = std::make_shared<LoneGatherer>(units, 0, 1);
+  residency::TouchedUnits kept(units, 0, 1, gatherer, {.device = at::kCPU});
+  EXPECT_EQ(weight.device(), at::kCPU);
+  {
+    const torch::NoGradGuard no_grad;
+    kept.piece(0, 0).copy_(plain->links[0]->weight.reshape({-1}));
+  }
+  kept.shards_changed();
+  const at::Tensor y = torch::nn::functional::linear(input(), weight);
+  EXPECT_TRUE(y.equal(torch::nn::functional::linear(input(), plain->links[0]->weight)));
+  y.sum().backward();
+  EXPECT_EQ(weight.grad().device(), at::kCPU);
+}
+
 TEST(TouchedUnits, ThatCannotBeAreRefusedBeforeAnythingChanges) {
   const at::Tensor dense = torch::ones({4});
   const auto refusal = [&](std::vector<at::Tensor> parameters) {
@@ -374,6 +395,24 @@ TEST(TouchedUnits, ManyThreadsTouchAtOnce) {
   }
   for (auto& thread : threads) thread.join();
   EXPECT_THAT(right, ElementsAre(50, 50, 50, 50));
+}
+
+TEST(TouchedUnits, SeveralForwardPassesBeforeOneBackwardPassAreThoseOfPlainParameters) {
+  Chain net = chain(3);
+  LoneUnits lone(*net);
+  Chain plain = chain(3);
+  const auto gradient = [](Chain& of) {
+    const at::Tensor first = of->forward(input());
+    of->order = {1, 1, 0};  // and one unit twice, another not at all
+    const at::Tensor second = of->forward(input() * 2);
+    (first * second).sum().backward();
+    of->order.clear();
+    return of->links[1]->weight.grad();
+  };
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_TRUE(gradient(net).equal(gradient(plain)));
+    lone.units.release_all();
+  }
 }
 
 TEST(TouchedUnits, GradientsOfGradientsOfInputsAreThoseOfPlainParameters) {

@@ -1,4 +1,4 @@
-#include "core/rank_streams.h"
+#include "core/process/rank_streams.h"
 
 #include <ATen/core/Generator.h>
 

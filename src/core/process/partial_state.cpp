@@ -5,8 +5,8 @@
 #include "accelerate/detail/stamped.h"
 #include "base/bar_screen.h"
 #include "comm/groups/activity.h"
-#include "core/gloo_threads.h"
-#include "core/rank_process.h"
+#include "core/process/gloo_threads.h"
+#include "core/process/rank_process.h"
 
 namespace accelerate {
 

@@ -39,7 +39,9 @@ ProcessesFirst::~ProcessesFirst() {
 }
 
 void ProcessesFirst::end() {
-  if (std::exchange(others_wait_, false)) communicator_.barrier();
+  if (!std::exchange(others_wait_, false)) return;
+  const comm::Activity activity(communicator_, "main_process_first: letting the other ranks in");
+  communicator_.barrier();
 }
 
 ProcessesFirst main_process_first(const ProcessState& state, Communicator& communicator) {

@@ -1,4 +1,4 @@
-#include "core/stack_frames.h"
+#include "core/process/stack_frames.h"
 
 #include <c10/util/Logging.h>
 

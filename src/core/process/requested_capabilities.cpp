@@ -1,4 +1,4 @@
-#include "core/requested_capabilities.h"
+#include "core/process/requested_capabilities.h"
 
 #include <string>
 

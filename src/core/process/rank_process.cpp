@@ -1,9 +1,9 @@
-#include "core/rank_process.h"
+#include "core/process/rank_process.h"
 
 #include <ATen/Parallel.h>
 
 #include "base/thread_share.h"
-#include "core/stack_frames.h"
+#include "core/process/stack_frames.h"
 
 namespace accelerate {
 

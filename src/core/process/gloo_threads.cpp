@@ -1,4 +1,4 @@
-#include "core/gloo_threads.h"
+#include "core/process/gloo_threads.h"
 
 #include <cxxabi.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <typeinfo>
+#include <vector>
 
 #include "accelerate/run.h"
 #include "comm/groups/communicator_impl.h"
@@ -18,10 +19,20 @@ namespace accelerate {
 namespace {
 
 std::mutex ranks_mutex;
-std::weak_ptr<Communicator>& latest_ranks() {
-  static std::weak_ptr<Communicator> ranks;
+// The latest last. Never destroyed: such a thread may fail while the process ends.
+std::vector<std::weak_ptr<Communicator>>& known_ranks() {
+  static auto& ranks = *new std::vector<std::weak_ptr<Communicator>>;
   return ranks;
 }
+
+std::shared_ptr<Communicator> latest_ranks() {
+  const std::lock_guard lock(ranks_mutex);
+  for (auto known = known_ranks().rbegin(); known != known_ranks().rend(); ++known) {
+    if (auto ranks = known->lock()) return ranks;
+  }
+  return nullptr;
+}
+
 std::terminate_handler handler_before = nullptr;
 
 bool is_of_gloo() {
@@ -45,12 +56,7 @@ std::string text_of_current_exception() {
   if (is_of_gloo() && !is_main_thread) {
     // Another thread of Gloo, while the first one reports.
     while (is_reported.test_and_set()) pause();
-    std::shared_ptr<Communicator> ranks;
-    {
-      const std::lock_guard lock(ranks_mutex);
-      ranks = latest_ranks().lock();
-    }
-    if (ranks) {
+    if (const auto ranks = latest_ranks()) {
       const std::string cause = text_of_current_exception();
       // The stack of this thread holds locks of Gloo: nothing that waits for it can be undone.
       _exit(detail::report_uncaught(comm::impl_of(*ranks).failure_on_other_thread(cause)));
@@ -65,7 +71,8 @@ std::string text_of_current_exception() {
 void report_failures_of_gloo(const std::shared_ptr<Communicator>& ranks) {
   if (ranks->world_size() == 1) return;
   const std::lock_guard lock(ranks_mutex);
-  latest_ranks() = ranks;
+  std::erase_if(known_ranks(), [](const auto& known) { return known.expired(); });
+  known_ranks().push_back(ranks);
   static const bool is_set = [] {
     handler_before = std::set_terminate(on_terminate);
     return true;

@@ -1,9 +1,9 @@
-#include "config/nearest_name.h"
+#include "base/nearest_name.h"
 
 #include <algorithm>
 #include <numeric>
 
-namespace accelerate::config {
+namespace accelerate {
 namespace {
 
 // Insertions, deletions and replacements that turn one word into the other.
@@ -41,4 +41,4 @@ std::string nearest_name(std::string_view word, const std::vector<std::string>& 
   return nearest;
 }
 
-}  // namespace accelerate::config
+}  // namespace accelerate
