@@ -26,33 +26,28 @@ std::vector<std::string> all_strategies() {
 
 TEST_F(ZeroState, IsResumedOnAnyNumberOfRanksByAnyStrategy) {
   const std::vector<std::string> strategies = all_strategies();
+  const ZeroRecipe recipe{.optimizer = "rmsprop"};
   for (const int ranks : {1, 2, 3}) {
     run(ranks, [&](const Rank& rank) {
       for (const std::string& strategy : strategies) {
-        for (const char* optimizer : {"adam", "rmsprop"}) {
-          const ZeroRecipe recipe{.optimizer = optimizer};
-          ZeroLoop loop(zero_or_ddp(strategy), recipe);
-          const std::string name = strategy + "_" + optimizer + std::to_string(rank.world_size);
-          loop.train(0, 3).accelerator.save_state(folder / name);
-        }
+        ZeroLoop loop(zero_or_ddp(strategy), recipe);
+        loop.train(0, 3).accelerator.save_state(folder /
+                                                (strategy + std::to_string(rank.world_size)));
       }
     });
   }
   for (const int ranks : {1, 2, 4}) {
     run(ranks, [&](const Rank&) {
-      for (const char* optimizer : {"adam", "rmsprop"}) {
-        const ZeroRecipe recipe{.optimizer = optimizer};
-        ZeroLoop whole(zero_or_ddp("ddp"), recipe);
-        const std::vector<double> expected = whole.train(0, 6).values();
-        for (const std::string& saved_by : strategies) {
-          for (const std::string& strategy : strategies) {
-            for (const char* saved_on : {"1", "2", "3"}) {
-              ZeroLoop loop(zero_or_ddp(strategy), recipe);
-              loop.accelerator.load_state(folder / (saved_by + "_" + optimizer + saved_on));
-              EXPECT_EQ(loop.optimizer->step_count(), 3);
-              EXPECT_TRUE(near(loop.train(3, 6).values(), expected))
-                  << saved_by << " on " << saved_on << " to " << strategy << ", " << optimizer;
-            }
+      ZeroLoop whole(zero_or_ddp("ddp"), recipe);
+      const std::vector<double> expected = whole.train(0, 6).values();
+      for (const std::string& saved_by : strategies) {
+        for (const std::string& strategy : strategies) {
+          for (const char* saved_on : {"1", "2", "3"}) {
+            ZeroLoop loop(zero_or_ddp(strategy), recipe);
+            loop.accelerator.load_state(folder / (saved_by + saved_on));
+            EXPECT_EQ(loop.optimizer->step_count(), 3);
+            EXPECT_TRUE(near(loop.train(3, 6).values(), expected))
+                << saved_by << " on " << saved_on << " to " << strategy;
           }
         }
       }
