@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "install/strategies/sharded_parameters_strategy.h"
+#include "install/consumer/strategies/sharded_parameters_strategy.h"
 #include "multiproc/accumulation.h"
 #include "multiproc/state_folder.h"
 

@@ -1,7 +1,7 @@
 // Scaled losses where ranks hold parts of parameters, or of the state of their optimizer.
 #include <limits>
 
-#include "install/strategies/sharded_optimizer_strategy.h"
+#include "install/consumer/strategies/sharded_optimizer_strategy.h"
 #include "multiproc/strategy/piece_training.h"
 
 namespace accelerate::test {

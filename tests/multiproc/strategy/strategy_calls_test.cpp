@@ -1,5 +1,5 @@
 // Strategies of users: which of their calls come when.
-#include "install/strategies/averaging_strategy.h"
+#include "install/consumer/strategies/averaging_strategy.h"
 #include "multiproc/state_folder.h"
 #include "multiproc/strategy/own_strategy.h"
 #include "support/error_of.h"

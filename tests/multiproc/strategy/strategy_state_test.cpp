@@ -1,8 +1,8 @@
 // What strategies keep for the training, over saving and loading and when objects go.
 #include <torch/torch.h>
 
-#include "install/strategies/averaging_strategy.h"
-#include "install/strategies/sharded_optimizer_strategy.h"
+#include "install/consumer/strategies/averaging_strategy.h"
+#include "install/consumer/strategies/sharded_optimizer_strategy.h"
 #include "multiproc/accumulation.h"
 #include "multiproc/state_folder.h"
 #include "multiproc/state_nodes.h"

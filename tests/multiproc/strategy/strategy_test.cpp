@@ -1,6 +1,6 @@
 // Strategies of users, and that training goes by them.
-#include "install/strategies/averaging_strategy.h"
-#include "install/strategies/sharded_optimizer_strategy.h"
+#include "install/consumer/strategies/averaging_strategy.h"
+#include "install/consumer/strategies/sharded_optimizer_strategy.h"
 #include "multiproc/state_folder.h"
 #include "multiproc/strategy/join_training.h"
 #include "multiproc/strategy/own_strategy.h"
