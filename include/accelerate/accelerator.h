@@ -117,14 +117,16 @@ class ACCELERATE_EXPORT Accelerator {
   // weighted, see BackwardOptions) and scaled under fp16. {.only = model} writes gradients only
   // there. Use it instead of loss.backward(). Collective. Throws CommError if a peer is lost,
   // UsageError if parameters took no part in the loss and the strategy was not told to expect it,
-  // or outside of accumulate() where windows have several micro-batches.
+  // outside of accumulate() where windows have several micro-batches, or on several ranks of DDP if
+  // nothing was prepared that the loss could train (DdpOptions::check_replicas switches that off).
   void backward(const at::Tensor& loss, const BackwardOptions& options = {});
 
   // One micro-batch of a window of gradient_accumulation.steps: while the result lives, backward()
   // sends nothing, and optimizers and schedulers do nothing, unless it is the last one of its
   // window. Without models it means all prepared ones. The windows of all models are counted
   // together, so name models that are trained by one micro-batch in one call. All ranks must call
-  // it alike. Not collective. Throws UsageError inside another one.
+  // it alike. Not collective. Throws UsageError inside another one, and in the window of other
+  // models.
   template <class... Modules>
   Accumulation accumulate(const PreparedModel<Modules>&... models) {
     return begin_micro_batch({models.strategy()...});

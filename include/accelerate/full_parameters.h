@@ -13,7 +13,8 @@ struct FullParametersOptions {
   // What is written to parameters while they are whole is kept. Writing without it is a UsageError
   // where they live in shards.
   bool write_back = false;
-  // With write_back: the rank whose values count. Unset: all ranks write the same.
+  // With write_back: the rank whose values count, which keeps a copy of the parameters that it does
+  // not have in shards while the scope lives. Unset: all ranks write the same.
   std::optional<int> from_rank{};
 };
 
@@ -36,7 +37,7 @@ class [[nodiscard]] ACCELERATE_EXPORT FullParameters {
   FullParameters& operator=(FullParameters&&) = delete;
 
   // Ends the scope and keeps what was written. Collective where there is a from_rank. The
-  // destructor ends it too, but exchanges nothing: what only `from_rank` has written is lost then.
+  // destructor ends it too, but exchanges nothing: with a from_rank, what was written is lost then.
   void end() {
     if (const auto held = std::exchange(held_, nullptr)) held->end();
   }

@@ -135,7 +135,7 @@ class ACCELERATE_EXPORT ModelStrategy {
   // collective.
   virtual ModelLayout layout() const { return {}; }
   // Has all parameters whole until the result is destroyed; see FullParameters. What is in pieces
-  // is taken from options.from_rank when it ends, the rest is not its business. Collective. Null
+  // is taken from options.from_rank when it ends; the caller sees to the rest. Collective. Null
   // where nothing is in pieces.
   virtual std::unique_ptr<FullParameters::Held> hold_full(
       const FullParametersOptions& /*options*/) {
@@ -287,7 +287,8 @@ class ACCELERATE_EXPORT Strategy {
   virtual void at_end_of_pass(const char* /*where*/) {}
   // Throws UsageError on all ranks alike if their state is not fit to be saved. Collective.
   virtual void before_save(const char* /*where*/) {}
-  // What before_save() was called for is done or has failed. Not collective.
+  // What before_save() was called for is done or has failed. By the same thread. Must not throw. Not
+  // collective.
   virtual void after_save() {}
   // Whether forward passes take over the buffers of one rank. If not, save_state() keeps those of
   // every rank.

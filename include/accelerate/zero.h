@@ -57,7 +57,7 @@ struct ZeroUnits {
 //    prepared model holds are not sharded: every rank updates them.
 //  - In stage 2 the .grad() of a parameter is a row of the elements that this rank keeps, from a
 //    reduced pass to zero_grad().
-//  - In stage 3 parameters have no memory but while an operation uses them or a view of them: the
+//  - In stage 3 parameters have memory only while an operation uses them or a view of them: the
 //    ranks gather them then, so all ranks must do the same, evaluation included. Writing to a
 //    parameter is a UsageError. free_memory(), or the end of the accelerator and of its models,
 //    leaves the module without values: save_model() before.

@@ -114,8 +114,11 @@ GradientMarks Accelerator::Impl::unscaled_gradients() const {
 // Other strategies may give the graph other tensors than those that the user knows.
 bool Accelerator::Impl::compares_plain_ddp() const {
   if (state.world_size() == 1 || strategy->name() != "ddp" || options.flat) return false;
-  const auto* named = std::get_if<DdpOptions>(&options.strategy);
-  return (named != nullptr ? *named : options.ddp).check_replicas;
+  if (const auto* ddp = std::get_if<DdpOptions>(&options.strategy)) return ddp->check_replicas;
+  if (const auto* fsdp = std::get_if<FsdpOptions>(&options.strategy)) {
+    return fsdp->ddp.check_replicas;
+  }
+  return options.ddp.check_replicas;
 }
 
 void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
@@ -127,7 +130,8 @@ void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
                       .where = "backward",
                       .hint = "give the model and its optimizer to prepare(), and call what it "
                               "returns; for a pass that is meant to stay on this rank, call "
-                              "loss.backward()"});
+                              "loss.backward(); {.ddp = {.check_replicas = false}} switches this "
+                              "check off"});
   }
   if (!state.is_main_process() || strays.is_done()) return;
   if (device::ReplayActions::current() != nullptr) return;

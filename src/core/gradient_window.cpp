@@ -33,6 +33,15 @@ void GradientWindow::require_same_window(const std::vector<const void*>& models)
                             "a window that a loop has left open"});
 }
 
+// A later micro-batch may name any model that an earlier one has named.
+void GradientWindow::extend_window(const std::vector<const void*>& models) {
+  if (models.empty()) {  // that is all of them
+    models_.clear();
+  } else if (!models_.empty()) {
+    models_.insert(models_.end(), models.begin(), models.end());
+  }
+}
+
 void GradientWindow::begin_micro_batch(bool last_of_loader,
                                        const std::vector<const void*>& models) {
   if (in_micro_batch_) {
@@ -47,6 +56,7 @@ void GradientWindow::begin_micro_batch(bool last_of_loader,
     models_ = models;
   } else {
     require_same_window(models);
+    extend_window(models);
     held_.restore();
   }
   in_micro_batch_ = true;

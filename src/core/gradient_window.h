@@ -74,6 +74,7 @@ class GradientWindow {
 
  private:
   void require_same_window(const std::vector<const void*>& models) const;
+  void extend_window(const std::vector<const void*>& models);
   void scale_gradients(double factor) const;
 
   detail::AccumulationWindow counter_;

@@ -73,7 +73,14 @@ void require_whole_models(Communicator& ranks, const PreparedModels& models) {
 class AfterSave {
  public:
   explicit AfterSave(Strategy& strategy) : strategy_(strategy) {}
-  ~AfterSave() { strategy_.after_save(); }
+  // A strategy of the user's may throw all the same: the outcome of the save counts, not this.
+  ~AfterSave() {
+    try {
+      strategy_.after_save();
+    } catch (const std::exception& error) {
+      log(LogLevel::kError, std::string("after_save() of the strategy failed: ") + error.what());
+    }
+  }
   AfterSave(const AfterSave&) = delete;
   AfterSave& operator=(const AfterSave&) = delete;
 

@@ -31,8 +31,8 @@ class StepDoubts {
   void add(const at::Tensor& is_step, GradientStage stage, int64_t pass) {
     doubts_.push_back({.is_step = device::HostCopy(is_step), .stage = stage, .pass = pass});
   }
-  // Takes out those that are to be read, where `pass` is the latest: the stage that the first of
-  // them has which has found a step.
+  // Takes out those that are to be read, where `pass` is the latest. Returns the stage of the first
+  // one that has found a step.
   std::optional<GradientStage> read(Wait wait, int64_t pass) {
     std::optional<GradientStage> found;
     std::erase_if(doubts_, [&](const Doubt& doubt) {

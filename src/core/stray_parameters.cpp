@@ -13,10 +13,13 @@ namespace {
 
 std::string stray_text(size_t count, const at::Tensor& example) {
   std::ostringstream text;
-  text << "losses train " << (count == 1 ? "a parameter" : std::to_string(count) + " parameters")
-       << " that no prepared model or optimizer holds (the first has the shape " << example.sizes()
-       << "): the gradients are not averaged over the ranks, each of which then trains a different "
-          "model; give the model and its optimizer to prepare()";
+  text << "losses have gradients for "
+       << (count == 1 ? "a tensor" : std::to_string(count) + " tensors")
+       << " that no prepared model or optimizer holds and whose values change (the first has the "
+          "shape "
+       << example.sizes()
+       << "); if these are parameters, their gradients are not averaged over the ranks, each of "
+          "which then trains a different model: give the model and its optimizer to prepare()";
   return text.str();
 }
 
@@ -35,7 +38,7 @@ void StrayParameters::look(const at::Tensor& loss, const std::vector<at::Tensor>
     ++count;
     const double sum = leaf.detach().sum(at::kDouble).item<double>();
     const auto known = known_.find(leaf.unsafeGetTensorImpl());
-    // The address may be that of another tensor by now.
+    // A tensor that is gone was not seen with its values.
     const bool was_seen = known != known_.end() && !known->second.tensor.expired();
     const double before = was_seen ? known->second.sum : sum;
     if (before < sum || sum < before) first_changed = leaf;
@@ -44,6 +47,7 @@ void StrayParameters::look(const at::Tensor& loss, const std::vector<at::Tensor>
         Known{.tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(leaf.getIntrusivePtr()),
               .sum = sum});
   }
+  if (is_done()) known_.clear();
   if (!first_changed.defined()) return;
   looks_left_ = 0;
   known_.clear();

@@ -112,7 +112,7 @@ class WindowPart final : public checkpoint::StatePart {
       set_gradients(model, {});
       ExchangeMemory* memory = model.strategy->exchange_memory();
       if (memory == nullptr) continue;
-      // It may fail on one rank, also where it is no collective.
+      // It may fail on one rank, even where it is not collective.
       together([&] { memory->restore(exchange_state(i)); });
     }
   }

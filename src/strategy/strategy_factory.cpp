@@ -46,7 +46,7 @@ struct StrategyMaker {
   std::unique_ptr<Strategy> operator()(const ZeroOptions& options) const {
     require_usable_zero(options);
     if (flat) {
-      refuse_strategy("AcceleratorOptions::flat beside ZeroOptions",
+      refuse_strategy("AcceleratorOptions::flat beside sharding",
                       "leave one of the two out: shards of flat parameters do not exist yet");
     }
     if (context.ranks->world_size() == 1) return std::make_unique<SingleStrategy>();

@@ -81,8 +81,8 @@ std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options
     case FsdpSharding::kHybridShardZero2:
       break;
   }
-  refuse_zero("shards inside of a node and replicas across nodes are not there yet", kSharding,
-              "use kFullShard, kShardGradOp or kNoShard");
+  refuse_zero("hybrid sharding (shards inside a node, replicas across nodes) is not supported yet",
+              kSharding, "use kFullShard, kShardGradOp or kNoShard");
 }
 
 std::vector<comm::Fact> facts_of(const ZeroOptions& options) {

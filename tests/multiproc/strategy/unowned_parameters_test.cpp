@@ -187,8 +187,8 @@ TEST_F(UnownedParameters, ASecondModelThatWasNotPreparedIsToldOfOnce) {
         other_sgd.zero_grad();
       }
     });
-    const std::string wanted = "losses train " + std::to_string(other->parameters().size()) +
-                               " parameters that no prepared model or optimizer holds";
+    const std::string wanted = "gradients for " + std::to_string(other->parameters().size()) +
+                               " tensors that no prepared model or optimizer holds";
     const size_t first = text.find(wanted);
     EXPECT_EQ(first != std::string::npos, rank.rank == 0) << text;
     EXPECT_EQ(text.find("that no prepared model", first + wanted.size()), std::string::npos)

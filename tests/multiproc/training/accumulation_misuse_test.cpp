@@ -130,6 +130,24 @@ TEST_P(AccumulationMisuseOn, RefusesWindowsOfTwoModelsThatTakeTurns) {
   });
 }
 
+TEST_P(AccumulationMisuseOn, AWindowIsThatOfAllModelsThatItHasNamed) {
+  run_ranks([](const Rank&) {
+    Accelerator accelerator(accumulating({.steps = 4}));
+    auto [critic, generator, other] = accelerator.prepare(fresh_net(), fresh_net(), fresh_net());
+    { const auto micro_batch = accelerator.accumulate(critic); }
+    { const auto micro_batch = accelerator.accumulate(critic, generator); }
+    { const auto micro_batch = accelerator.accumulate(generator); }
+    EXPECT_THAT(
+        usage_error([&, &other = other] { const auto micro_batch = accelerator.accumulate(other); }),
+        HasSubstr("in the open window of another"));
+    { const auto micro_batch = accelerator.accumulate(generator); }
+    EXPECT_TRUE(accelerator.sync_gradients());
+    { const auto micro_batch = accelerator.accumulate(); }
+    const auto micro_batch = accelerator.accumulate(other);
+    EXPECT_FALSE(accelerator.sync_gradients());
+  });
+}
+
 TEST_P(AccumulationMisuseOn, RefusesGradientsThatWereSetToZeroBehindTheWindow) {
   run_ranks([](const Rank&) {
     PreparedMlp mlp(accumulating({.steps = 3}));

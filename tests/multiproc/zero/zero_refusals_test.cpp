@@ -27,7 +27,7 @@ TEST_F(ZeroRefusals, OfOptionsNameThem) {
       AcceleratorOptions flat = on_cpu();
       flat.flat = FlatOptions{};
       EXPECT_THAT(refusal_of(ZeroOptions{.stage = 1}, flat),
-                  HasSubstr("AcceleratorOptions::flat beside ZeroOptions"));
+                  HasSubstr("AcceleratorOptions::flat beside sharding"));
       EXPECT_THAT(refusal_of(ZeroOptions{.stage = 1}, on_cpu({.bucket_cap_mb = 3})),
                   HasSubstr("options of DDP beside a strategy that is named"));
     });
@@ -47,7 +47,7 @@ TEST_F(ZeroRefusals, OfNamesOfFsdpNameThem) {
     for (const FsdpSharding hybrid :
          {FsdpSharding::kHybridShard, FsdpSharding::kHybridShardZero2}) {
       EXPECT_THAT(refusal_of(FsdpOptions{.sharding_strategy = hybrid}),
-                  AllOf(HasSubstr("replicas across nodes are not there yet"),
+                  AllOf(HasSubstr("hybrid sharding"),
                         HasSubstr("FsdpOptions::sharding_strategy")));
     }
     for (const auto& [sharding, reshards] : {std::pair{FsdpSharding::kFullShard, false},
