@@ -289,8 +289,10 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
     if (options.async) saver_.prepare();
   });
   const AfterSave after(*training.strategy);
-  checkpoint::agree(*ranks_, [&] { training.strategy->before_save("save_state"); },
-                    {.keep_own = true});
+  const bool with_gradients = saves_gradients(training, options.gradients);
+  checkpoint::agree(
+      *ranks_, [&] { training.strategy->before_save("save_state", with_gradients); },
+      {.keep_own = true});
   if (training.strategy_is_users) {
     require_equal_optimizers(*ranks_, training.optimizers, optimizers_elsewhere(),
                              training.strategy->name());

@@ -51,7 +51,7 @@ class WindowPart final : public checkpoint::StatePart {
   WindowPart(const TrainingState& training, const ProcessState& state,
              std::optional<bool> with_gradients)
       : training_(training), rank_(state.rank()), world_size_(state.world_size()) {
-    with_gradients_ = with_gradients.value_or(!training.window->sync_gradients());
+    with_gradients_ = saves_gradients(training, with_gradients);
     // Where every forward pass takes over those of rank 0, nobody uses the others.
     const bool uses_own = training.window->steps() > 1 || !training.strategy->shares_buffers();
     with_buffers_ =
@@ -315,6 +315,10 @@ class WindowPart final : public checkpoint::StatePart {
 };
 
 }  // namespace
+
+bool saves_gradients(const TrainingState& training, std::optional<bool> wanted) {
+  return wanted.value_or(!training.window->sync_gradients());
+}
 
 std::unique_ptr<checkpoint::StatePart> window_part(const TrainingState& training,
                                                    const ProcessState& state,

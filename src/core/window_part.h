@@ -22,4 +22,7 @@ std::unique_ptr<checkpoint::StatePart> window_part(const TrainingState& training
                                                    const ProcessState& state,
                                                    std::optional<bool> with_gradients);
 
+// Whether gradients are saved where the caller of save_state() wants `wanted`.
+bool saves_gradients(const TrainingState& training, std::optional<bool> wanted);
+
 }  // namespace accelerate

@@ -138,7 +138,7 @@ void DdpStrategy::at_end_of_pass(const char* where) {
   if (options_.check_replicas) replicas_.at_end_of_pass(where);
 }
 
-void DdpStrategy::before_save(const char* where) {
+void DdpStrategy::before_save(const char* where, bool /*with_gradients*/) {
   replicas_.require_same_replicas(where);
   if (options_.check_replicas) replicas_.loose().require_same(where);
 }

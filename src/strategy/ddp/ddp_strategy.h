@@ -36,7 +36,7 @@ class DdpStrategy final : public Strategy {
 
   void require_sound(const char* where) override;
   void at_end_of_pass(const char* where) override;
-  void before_save(const char* where) override;
+  void before_save(const char* where, bool with_gradients) override;
   bool shares_buffers() const override { return options_.broadcast_buffers; }
 
   void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,

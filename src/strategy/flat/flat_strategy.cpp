@@ -193,7 +193,7 @@ void FlatStrategy::join_uneven_inputs(
                             "AcceleratorOptions::flat out"});
 }
 
-void FlatStrategy::before_save(const char* where) {
+void FlatStrategy::before_save(const char* where, bool /*with_gradients*/) {
   settle_clips();
   size_t index = 0;
   for (const auto& model : live(*models_)) model->require_fit_to_save(index++, where);

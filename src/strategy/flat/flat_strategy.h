@@ -38,7 +38,7 @@ class FlatStrategy final : public Strategy {
 
   void require_sound(const char* where) override;
   void at_end_of_pass(const char* where) override;
-  void before_save(const char* where) override;
+  void before_save(const char* where, bool with_gradients) override;
   // Throws UsageError.
   void join_uneven_inputs(const std::function<void()>& body, const JoinOptions& options,
                           const std::vector<std::shared_ptr<ModelStrategy>>& models,

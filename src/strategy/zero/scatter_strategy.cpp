@@ -201,9 +201,12 @@ void ScatterStrategy::at_end_of_pass(const char* where) {
   if (options_.ddp.check_replicas) loose_.at_end_of_pass(where);
 }
 
-void ScatterStrategy::before_save(const char* where) {
+void ScatterStrategy::before_save(const char* where, bool with_gradients) {
   size_t index = 0;
-  for (const auto& model : live(*models_)) model->prepare_save(index++, where);
+  for (const auto& model : live(*models_)) {
+    model->require_fit_to_save(index++, where);
+    if (with_gradients) model->make_gradients_whole();
+  }
   if (options_.ddp.check_replicas) loose_.require_same(where);
 }
 

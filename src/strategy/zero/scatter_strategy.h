@@ -30,7 +30,7 @@ class ScatterStrategy final : public Strategy {
   void before_zero_grad(const std::vector<at::Tensor>& parameters) override;
   void require_sound(const char* where) override;
   void at_end_of_pass(const char* where) override;
-  void before_save(const char* where) override;
+  void before_save(const char* where, bool with_gradients) override;
   void after_save() override;
   bool shares_buffers() const override { return options_.ddp.broadcast_buffers; }
 

@@ -176,8 +176,11 @@ void ScatteredModel::before_zero_grad(const std::vector<at::Tensor>& parameters)
   if (std::ranges::all_of(parameters_, is_dropped)) local_.forget();
 }
 
-void ScatteredModel::prepare_save(size_t index, const char* where) {
-  ranks_->guard("save_state", [&] { scatter_->make_whole(); });
+void ScatteredModel::make_gradients_whole() {
+  ranks_->guard("save_state", [this] { scatter_->make_whole(); });
+}
+
+void ScatteredModel::require_fit_to_save(size_t index, const char* where) {
   // What is in shards has no other copy to compare with.
   if (!options_.check_replicas || !averages() || units_) return;
   require_same_replica(*ranks_, *module_, index, true, where);

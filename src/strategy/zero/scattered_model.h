@@ -60,8 +60,10 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
   // The gradients of `parameters`, which may belong to other models, are about to be dropped.
   void before_zero_grad(const std::vector<at::Tensor>& parameters);
   // Throws UsageError on all ranks alike if this model, number `index`, is not fit to be saved.
+  // Collective.
+  void require_fit_to_save(size_t index, const char* where);
   // Gradients are whole until end_save(). Collective.
-  void prepare_save(size_t index, const char* where);
+  void make_gradients_whole();
   void end_save() {
     if (scatter_) scatter_->make_pieces();
   }

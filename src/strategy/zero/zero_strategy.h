@@ -29,7 +29,9 @@ class ZeroStrategy final : public Strategy {
   }
   void require_sound(const char* where) override { replicas_.require_sound(where); }
   void at_end_of_pass(const char* where) override { replicas_.at_end_of_pass(where); }
-  void before_save(const char* where) override { replicas_.before_save(where); }
+  void before_save(const char* where, bool with_gradients) override {
+    replicas_.before_save(where, with_gradients);
+  }
   bool shares_buffers() const override { return replicas_.shares_buffers(); }
 
  private:

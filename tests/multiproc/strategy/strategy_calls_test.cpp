@@ -110,7 +110,9 @@ class NotedStrategy final : public Strategy {
   }
   void require_sound(const char* where) override { note(std::string("sound: ") + where); }
   void at_end_of_pass(const char* where) override { note(where); }
-  void before_save(const char* where) override { note(std::string("save: ") + where); }
+  void before_save(const char* where, bool with_gradients) override {
+    note(std::string("save: ") + where + (with_gradients ? " with gradients" : ""));
+  }
   void after_save() override { note("saved"); }
   bool shares_buffers() const override { return true; }
 
@@ -272,6 +274,9 @@ TEST_F(OwnStrategy, KeepsWhatItsExchangeHasLearntInCheckpoints) {
         .gradient_order = {3, 1, 2, 0}, .follows_order = true, .own = {{"rank", rank.rank}}};
     noted.accelerator.save_state(folder / "state");
     EXPECT_THAT(noted.notes->take(), ElementsAre("sound: save_state", "save: save_state", "saved"));
+    noted.accelerator.save_state(folder / "more", {.gradients = true});
+    EXPECT_THAT(noted.notes->take(),
+                ElementsAre("sound: save_state", "save: save_state with gradients", "saved"));
     noted.accelerator.load_state(folder / "state");
     EXPECT_THAT(noted.notes->restored.gradient_order, ElementsAre(3, 1, 2, 0));
     EXPECT_TRUE(noted.notes->restored.follows_order);

@@ -108,7 +108,7 @@ class StateNoting final : public Strategy {
       const OptimizerPreparation& preparation) override {
     return std::make_unique<MortalOptimizer>(preparation.optimizer, notes_);
   }
-  void before_save(const char* where) override {
+  void before_save(const char* where, bool /*with_gradients*/) override {
     notes_->emplace_back(where);
     if (rank_ == 1) throw UsageError({.what = "rank 1 alone is not fit", .where = where});
   }
