@@ -20,6 +20,7 @@ std::vector<Way> ways() {
   std::vector<Way> all = {{"DDP", on_cpu()}, {"flat float32", on_cpu()}, {"flat bf16", on_cpu()}};
   all[1].options.flat = FlatOptions{.dtype = at::kFloat};
   all[2].options.flat = FlatOptions{};
+  all[2].options.mixed_precision = "bf16";
   for (const int stage : zero_stages()) {
     all.push_back({"stage " + std::to_string(stage), zero(stage)});
   }
