@@ -50,6 +50,16 @@ void require_usable_zero(const ZeroOptions& options) {
     refuse_zero(std::string("parameters cannot be ") + c10::toString(*type),
                 "ZeroOptions::units.param_dtype", "kBFloat16, kHalf or kFloat");
   }
+  const auto& reduced = options.reduce_dtype;
+  if (reduced && *reduced != at::kBFloat16 && *reduced != at::kHalf && *reduced != at::kFloat) {
+    refuse_zero(std::string("gradients cannot be reduced as ") + c10::toString(*reduced),
+                "ZeroOptions::reduce_dtype", "kBFloat16, kHalf or kFloat");
+  }
+  if (reduced && options.stage == 1) {
+    refuse_zero("reduce_dtype is of stages 2 and 3, and this is stage 1",
+                "ZeroOptions::reduce_dtype",
+                "set ddp.comm_hook to one that compresses to this type, or set stage to 2");
+  }
   if (!options.units.modules.empty() && options.units.min_num_params > 0) {
     refuse_zero("units by name and units by size", "ZeroOptions::units",
                 "leave one of the two out");
@@ -72,11 +82,15 @@ std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options
   const FsdpSharding sharding = sharding_of(options);
   switch (sharding) {
     case FsdpSharding::kNoShard:
+      if (options.reduce_dtype) {
+        refuse_zero("reduce_dtype without shards", "FsdpOptions::reduce_dtype",
+                    "set ddp.comm_hook to one that compresses to this type");
+      }
       return options.ddp;
     case FsdpSharding::kShardGradOp:
-      return ZeroOptions{.stage = 2, .ddp = options.ddp};
+      return ZeroOptions{.stage = 2, .reduce_dtype = options.reduce_dtype, .ddp = options.ddp};
     case FsdpSharding::kFullShard:
-      return ZeroOptions{.stage = 3, .ddp = options.ddp};
+      return ZeroOptions{.stage = 3, .reduce_dtype = options.reduce_dtype, .ddp = options.ddp};
     case FsdpSharding::kHybridShard:
     case FsdpSharding::kHybridShardZero2:
       break;
@@ -89,6 +103,8 @@ std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
   const ZeroUnits& units = options.units;
   return {
       {"ZeroOptions::stage", std::to_string(options.stage)},
+      {"ZeroOptions::reduce_dtype",
+       options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "unset"},
       {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
       {"ZeroOptions::units.modules", comm::to_fields(units.modules)},
       {"ZeroOptions::units.min_num_params", std::to_string(units.min_num_params)},
