@@ -185,9 +185,9 @@ void Accelerator::write_model(const torch::nn::Module& module, const ModelStrate
         },
         {.retell = checkpoint::throw_of_checkpoint});
     const checkpoint::PieceTable table(texts, kWhere);
-    checkpoint::agree(
-        ranks, [&] { impl_->strategy->before_save(kWhere, /*with_gradients=*/false); },
-        {.keep_own = true});
+    checkpoint::agree(ranks,
+                      [&] { impl_->strategy->before_save(kWhere, /*with_gradients=*/false); },
+                      {.keep_own = true});
     const bool writes = impl_->keeper->is_writer();
     if (table.empty()) {
       const auto write = [&] {
