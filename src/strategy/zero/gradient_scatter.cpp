@@ -219,7 +219,11 @@ void GradientScatter::send(size_t bucket) {
   }
   if (on_taken_) on_taken_(bucket);
   parts_[bucket] = at::empty({present.part_numel}, options);
-  exchange.work = ranks_->reduce_scatter_into_async(parts_[bucket], exchange.all, ReduceOp::kMean);
+  // In float16 the sum may leave the range of the mean.
+  const bool divides_first = exchange.all.scalar_type() == at::kHalf;
+  if (divides_first) exchange.all.div_(ranks_->world_size());
+  exchange.work = ranks_->reduce_scatter_into_async(
+      parts_[bucket], exchange.all, divides_first ? ReduceOp::kSum : ReduceOp::kMean);
   under_way_.push_back(std::move(exchange));
 }
 
