@@ -13,6 +13,8 @@
 #include "accelerate/log.h"
 #include "comm/agreement.h"
 #include "comm/groups/activity.h"
+#include "compat/share_names.h"
+#include "compat/touched.h"
 #include "core/accelerator_impl.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"
@@ -84,6 +86,31 @@ bool has_embeddings(const torch::nn::Module& module) {
   });
 }
 
+// The strategy that has put shares into its groups updates and exchanges them; nobody else would.
+void require_no_shares(const torch::optim::Optimizer& optimizer) {
+  for (const at::Tensor& parameter : parameters_of(optimizer)) {
+    const auto name = compat::parameter_of_share(parameter);
+    if (!name) continue;
+    throw UsageError({.what = "this optimizer was prepared before for a sharded model: it holds "
+                              "this rank's share of '" +
+                              *name + "' in place of the parameter",
+                      .where = "prepare",
+                      .hint = "make a new optimizer of the parameters of the module"});
+  }
+}
+
+void require_no_pieces(const torch::nn::Module& module) {
+  for (const auto& item : module.named_parameters()) {
+    if (compat::touched_storage(item.value()) == nullptr) continue;
+    throw UsageError({.what = "'" + item.key() +
+                              "' is in pieces on several ranks already: the module was prepared "
+                              "before",
+                      .where = "prepare",
+                      .hint = "go on with what prepare() returned, or build the module anew and "
+                              "load a checkpoint"});
+  }
+}
+
 }  // namespace
 
 // Whether the inputs are of the type of the parameters is seen in the forward pass alone, where
@@ -120,6 +147,7 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   }
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "prepare");
+    require_no_pieces(*module);
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_on_forward([checks = impl_->checks, streams = impl_->streams,
                               state = impl_->state, optimizers = impl_->optimizers,
@@ -154,6 +182,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
   if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "prepare");
+    comm::together(*impl_->communicator, [&] { require_no_shares(*optimizer); });
     auto strategy = impl_->strategy->prepare_optimizer(
         {.optimizer = *optimizer,
          .models = strategies_with_any_of(impl_->models, parameters_of(*optimizer))});

@@ -25,13 +25,15 @@ bool same_tensors(const std::vector<at::Tensor>& one, const std::vector<at::Tens
 
 }  // namespace
 
-OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& own, Parameters parameters, Step step,
-                                   std::function<void()> settle)
+OptimizerAdapter::OptimizerAdapter(torch::optim::Optimizer& own, Groups groups, Step step,
+                                   std::function<void()> settle,
+                                   std::function<void(const char*)> require_whole)
     : Optimizer(own.param_groups(), own.defaults().clone()),
       own_(own),
-      parameters_(std::move(parameters)),
+      groups_(std::move(groups)),
       step_(std::move(step)),
-      settle_(std::move(settle)) {
+      settle_(std::move(settle)),
+      require_whole_(std::move(require_whole)) {
   take_groups();
 }
 
@@ -52,8 +54,7 @@ void OptimizerAdapter::require_same_groups() const {
 void OptimizerAdapter::take_groups() {
   param_groups_.clear();
   known_.clear();
-  const std::vector<at::Tensor> all = parameters_();
-  auto next = all.begin();
+  const std::vector<std::vector<at::Tensor>> groups = groups_();
   for (const auto& group : std::as_const(own_).param_groups()) {
     if (!can_merge_options(group.options())) {
       throw UsageError(
@@ -63,9 +64,7 @@ void OptimizerAdapter::take_groups() {
            .hint = "call step() of the prepared optimizer, or give its options one of the types of "
                    "torch::optim"});
     }
-    const auto first =
-        std::exchange(next, next + static_cast<std::ptrdiff_t>(group.params().size()));
-    const std::vector<at::Tensor> parameters(first, next);
+    const std::vector<at::Tensor>& parameters = groups[param_groups_.size()];
     param_groups_.push_back(group);
     param_groups_.back().params() = parameters;
     known_.push_back(
@@ -102,6 +101,7 @@ void OptimizerAdapter::agree() {
 }
 
 void OptimizerAdapter::save(torch::serialize::OutputArchive& archive) const {
+  require_whole_("torch::save");
   // libtorch's save() is const, and what was changed here is to be saved.
   settle();
   const_cast<OptimizerAdapter*>(this)->agree();
@@ -109,6 +109,7 @@ void OptimizerAdapter::save(torch::serialize::OutputArchive& archive) const {
 }
 
 void OptimizerAdapter::load(torch::serialize::InputArchive& archive) {
+  require_whole_("torch::load");
   settle();
   require_same_groups();
   own_.load(archive);

@@ -17,13 +17,14 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
  public:
   using Step = std::function<at::Tensor(LossClosure closure)>;
 
-  // The user's parameters, of all groups of `own` in their order; those may hold others.
-  using Parameters = std::function<std::vector<at::Tensor>()>;
+  // The user's parameters, by the groups of `own`, which may hold others, and more or fewer.
+  using Groups = std::function<std::vector<std::vector<at::Tensor>>()>;
 
   // Throws UsageError for options of a type whose fields are not known.
-  // `settle` waits for updates whose end is not known yet.
-  OptimizerAdapter(torch::optim::Optimizer& own, Parameters parameters, Step step,
-                   std::function<void()> settle);
+  // `settle` waits for updates whose end is not known yet. `require_whole` throws at the place that
+  // it is given where `own` keeps a part of the state only.
+  OptimizerAdapter(torch::optim::Optimizer& own, Groups groups, Step step,
+                   std::function<void()> settle, std::function<void(const char*)> require_whole);
 
   at::Tensor step(LossClosure closure = nullptr) override { return step_(std::move(closure)); }
   void save(torch::serialize::OutputArchive& archive) const override;
@@ -50,9 +51,10 @@ class OptimizerAdapter final : public torch::optim::Optimizer {
   void take_options();
 
   torch::optim::Optimizer& own_;
-  Parameters parameters_;
+  Groups groups_;
   Step step_;
   std::function<void()> settle_;
+  std::function<void(const char*)> require_whole_;
   std::vector<Group> known_;
 };
 

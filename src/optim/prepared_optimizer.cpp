@@ -92,6 +92,30 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
     step->ended(was_skipped);
   }
 
+  // The user's parameters by their groups.
+  std::vector<std::vector<at::Tensor>> groups_of_user() const {
+    const std::vector<at::Tensor> all = strategy->parameters();
+    const auto layout = strategy->layout();
+    std::vector<std::vector<at::Tensor>> groups;
+    size_t next = 0;
+    for (const auto& group : optimizer->param_groups()) {
+      const size_t count = layout ? layout->group_sizes.at(groups.size()) : group.params().size();
+      std::vector<at::Tensor>& own = groups.emplace_back();
+      for (const size_t end = next + count; next < end; ++next) own.push_back(all.at(next));
+    }
+    return groups;
+  }
+
+  void require_whole_state(const char* where) const {
+    if (!strategy->layout()) return;
+    stamped([&] {
+      throw UsageError({.what = "the state of this optimizer is cut between the ranks, and this "
+                                "rank has pieces of it",
+                        .where = where,
+                        .hint = "save_state() and load_state() keep all of it"});
+    });
+  }
+
   void agree_groups() const {
     if (adapter) stamped([&] { adapter->agree(); });
   }
@@ -161,8 +185,9 @@ PreparedOptimizer::operator torch::optim::Optimizer&() const& {
     };
     impl_->stamped([&] {
       impl_->adapter = std::make_unique<OptimizerAdapter>(
-          *impl_->optimizer, [impl = impl_.get()] { return impl->strategy->parameters(); }, step,
-          [impl = impl_.get()] { impl->host->settle(); });
+          *impl_->optimizer, [impl = impl_.get()] { return impl->groups_of_user(); }, step,
+          [impl = impl_.get()] { impl->host->settle(); },
+          [impl = impl_.get()](const char* where) { impl->require_whole_state(where); });
     });
   }
   impl_->agree_groups();

@@ -28,7 +28,8 @@ std::map<std::string, std::string> decode_values(const std::string& text) {
 
 std::optional<FirstValue> FirstValues::put(WatchStore& store, const std::string& key,
                                            const std::string& value) {
-  constexpr size_t kMostRemembered = 16;
+  // As far behind may another rank be: hosts run ahead where collectives only queue on a device.
+  constexpr size_t kMostRemembered = 64;
   const std::string stored = store.put_first(key, std::to_string(rank_) + " " + value);
   if (rank_ == 0) {
     remembered_.emplace_back(key, stored);

@@ -31,6 +31,7 @@ class TouchedUnits::Keeper final : public compat::TouchKeeper,
   void note_cast(compat::TouchedStorage& storage, const at::Tensor& source,
                  at::Tensor& result) override;
 
+  void require_closed(const char* what) const;
   void shards_changed();
   void gradient_done(size_t unit);
   void release_all();

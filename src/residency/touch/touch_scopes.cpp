@@ -44,6 +44,11 @@ void TouchedUnits::Keeper::require_no_scope(const char* what) const {
                     .hint = "end the scope first"});
 }
 
+void TouchedUnits::Keeper::require_closed(const char* what) const {
+  const std::lock_guard lock(mutex_);
+  require_no_scope(what);
+}
+
 void TouchedUnits::Keeper::shards_changed() {
   const std::lock_guard lock(mutex_);
   require_no_scope("shards change");
@@ -97,6 +102,7 @@ void TouchedUnits::Keeper::end_scope(const std::vector<size_t>& units, const Who
         gatherer_->broadcast(units_[number].unit->row(), *options.from_rank);
       }
       units_[number].unit->take_over_row();
+      units_[number].unit->bump_versions();  // what another rank has written is a write here too
     }
     if (options.write_back) ++version_;
   } catch (...) {

@@ -64,7 +64,7 @@ void TouchUnit::require_in_place(const char* where) const {
                               "the module",
                       .where = where,
                       .hint = "move, cast and torch::load the module before prepare(); "
-                              "load_state() and load_checkpoint_in_model() may come later"});
+                              "load_state() may come later"});
   }
 }
 

@@ -95,6 +95,7 @@ void TouchedUnits::require_in_place(const char* where) const {
 }
 
 void TouchedUnits::shards_changed() { keeper_->shards_changed(); }
+void TouchedUnits::require_no_scope(const char* what) const { keeper_->require_closed(what); }
 void TouchedUnits::gradient_done(size_t unit) { keeper_->gradient_done(unit); }
 void TouchedUnits::release_all() { keeper_->release_all(); }
 

@@ -97,6 +97,8 @@ class TouchedUnits {
   // After each change of shards: nothing is whole any more, and graphs of passes before are
   // refused. Throws UsageError if a scope is open.
   void shards_changed();
+  // Throws UsageError if a scope is open; `what` is what must wait for its end.
+  void require_no_scope(const char* what) const;
   // The gradient of a unit is where it belongs: the unit goes, unless something holds it.
   void gradient_done(size_t unit);
   // The end of a pass: all go that nothing holds.

@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <utility>
 
@@ -34,7 +35,9 @@ GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
       is_idle_(plan_->buckets().size(), true),
       pieces_(parameters_.size(),
               c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>())),
+      had_piece_(parameters_.size()),
       wholes_(parameters_.size()),
+      versions_(parameters_.size()),
       aside_(parameters_.size()),
       reached_(parameters_.size()),
       parts_(plan_->buckets().size()),
@@ -52,13 +55,19 @@ GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
 // By memory: what sets gradients to zero may make another tensor of it.
 bool GradientScatter::is_piece(size_t parameter) const {
   const at::Tensor& gradient = parameters_[parameter].grad();
-  return gradient.defined() && gradient.has_storage() && !pieces_[parameter].expired() &&
-         gradient.storage().unsafeGetStorageImpl() == pieces_[parameter]._unsafe_get_target();
+  if (!gradient.defined() || !gradient.has_storage()) return false;
+  if (!pieces_[parameter].expired() &&
+      gradient.storage().unsafeGetStorageImpl() == pieces_[parameter]._unsafe_get_target()) {
+    return true;
+  }
+  return had_piece_[parameter] && gradient.dim() == 1 &&
+         gradient.numel() == plan_->part(parameter, ranks_->rank()).numel();
 }
 
 void GradientScatter::place_piece(size_t parameter, at::Tensor piece) {
   pieces_[parameter] =
       c10::weak_intrusive_ptr<c10::StorageImpl>(piece.storage().getWeakStorageImpl());
+  had_piece_[parameter] = true;
   parameters_[parameter].mutable_grad() = std::move(piece);
 }
 
@@ -68,10 +77,11 @@ at::TensorOptions GradientScatter::options_of(size_t bucket) const {
 }
 
 void GradientScatter::set_aside() {
-  make_pieces();  // where a save has failed
+  make_pieces();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (is_piece(i)) aside_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
     pieces_[i].reset();
+    had_piece_[i] = false;
   }
 }
 
@@ -83,6 +93,11 @@ void GradientScatter::give_back(size_t parameter) {
   if (!gradient.defined()) {
     return place_piece(parameter, std::move(piece));
   }
+  add_piece(parameter, gradient, piece);
+}
+
+void GradientScatter::add_piece(size_t parameter, at::Tensor& gradient,
+                                const at::Tensor& piece) const {
   const ElementRange own = plan_->part(parameter, ranks_->rank());
   if (own.numel() == 0) return;
   at::Tensor row = gradient.detach().reshape({-1});
@@ -92,17 +107,57 @@ void GradientScatter::give_back(size_t parameter) {
 
 void GradientScatter::begin_local() { set_aside(); }
 
+void GradientScatter::widen_gradients() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto type = types_[plan_->bucket_of(i)];
+    at::Tensor& gradient = parameters_[i].mutable_grad();
+    if (!type || !gradient.defined() || gradient.scalar_type() == *type || is_piece(i)) continue;
+    gradient = gradient.detach().to(*type);
+  }
+}
+
 void GradientScatter::finish_local() {
   const at::NoGradGuard no_grad;
+  widen_gradients();
   for (size_t i = 0; i < parameters_.size(); ++i) give_back(i);
+}
+
+void GradientScatter::spread(size_t parameter) {
+  at::Tensor whole =
+      at::zeros(parameters_[parameter].sizes(), options_of(plan_->bucket_of(parameter)));
+  add_piece(parameter, whole, aside_[parameter]);
+  wholes_[parameter] = whole;
+  versions_[parameter] = whole._version();
+  parameters_[parameter].mutable_grad() = std::move(whole);
+}
+
+void GradientScatter::spread_pieces() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!is_piece(i)) continue;
+    aside_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
+    had_piece_[i] = false;
+    spread(i);
+  }
 }
 
 void GradientScatter::make_whole() {
   const at::NoGradGuard no_grad;
+  make_pieces();
+  const size_t count = parameters_.size();
   std::vector<bool> here;
-  for (size_t i = 0; i < parameters_.size(); ++i) here.push_back(is_piece(i));
-  const std::vector<bool> sharded = anywhere(here);
+  for (size_t i = 0; i < count; ++i) here.push_back(is_piece(i));
+  for (size_t i = 0; i < count; ++i) here.push_back(parameters_[i].grad().defined() && !here[i]);
+  const std::vector<bool> flags_everywhere = anywhere(here);
   set_aside();
+  // Beside gradients of one rank alone a piece counts as what this rank adds to their mean.
+  std::vector<bool> sharded(count);
+  for (size_t i = 0; i < count; ++i) {
+    const bool is_mixed = flags_everywhere[i] && flags_everywhere[count + i];
+    sharded[i] = flags_everywhere[i] && !is_mixed;
+    if (is_mixed && aside_[i].defined()) spread(i);
+  }
   for (size_t number = 0; number < plan_->buckets().size(); ++number) {
     const ShardPlan::Bucket& bucket = plan_->buckets()[number];
     const auto is_sharded = [&](size_t i) { return sharded[i]; };
@@ -119,6 +174,7 @@ void GradientScatter::make_whole() {
       at::Tensor whole = at::empty(parameters_[i].sizes(), own.options());
       whole.copy_(all.narrow(0, plan_->begin(i), whole.numel()).view(whole.sizes()));
       wholes_[i] = whole;
+      versions_[i] = whole._version();
       parameters_[i].mutable_grad() = std::move(whole);
     }
   }
@@ -129,8 +185,10 @@ void GradientScatter::make_pieces() {
     at::Tensor whole = std::exchange(wholes_[i], at::Tensor());
     at::Tensor piece = std::exchange(aside_[i], at::Tensor());
     at::Tensor& gradient = parameters_[i].mutable_grad();
-    if (!whole.defined() || !piece.defined() || !gradient.is_same(whole)) continue;
-    place_piece(i, std::move(piece));
+    if (!whole.defined() || !gradient.is_same(whole)) continue;
+    if (versions_[i] != whole._version()) continue;
+    gradient.reset();
+    if (piece.defined()) place_piece(i, std::move(piece));
   }
 }
 
@@ -151,8 +209,9 @@ void GradientScatter::send(size_t bucket) {
   Exchange exchange{.bucket = bucket,
                     .all = at::zeros({present.part_numel * ranks_->world_size()}, options)};
   for (const size_t i : present.parameters) {
-    at::Tensor gradient = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
-    if (!gradient.defined()) continue;
+    if (!parameters_[i].grad().defined()) continue;
+    require_shape_of_gradient(i);
+    const at::Tensor gradient = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
     reached_[i] = true;
     exchange.all.narrow(0, plan_->begin(i), parameters_[i].numel())
         .view(parameters_[i].sizes())
@@ -208,8 +267,10 @@ bool GradientScatter::finish() {
       give_back(i);
       continue;
     }
-    at::Tensor piece = parts_[plan_->bucket_of(i)].narrow(0, plan_->begin_in_part(i, rank),
-                                                          plan_->part(i, rank).numel());
+    // No view for autograd, which zero_grad() of libtorch's optimizers could not detach.
+    at::Tensor piece = parts_[plan_->bucket_of(i)]
+                           .narrow(0, plan_->begin_in_part(i, rank), plan_->part(i, rank).numel())
+                           .variable_data();
     const at::Tensor before = std::exchange(aside_[i], at::Tensor());
     if (before.defined()) piece.add_(before);
     place_piece(i, std::move(piece));
@@ -217,6 +278,19 @@ bool GradientScatter::finish() {
   std::ranges::fill(parts_, at::Tensor());
   if (end.late) refuse_late(*end.late);
   return true;
+}
+
+// Other shapes would be spread over that of the parameter.
+void GradientScatter::require_shape_of_gradient(size_t parameter) const {
+  const at::Tensor& gradient = parameters_[parameter].grad();
+  if (gradient.sizes() == parameters_[parameter].sizes()) return;
+  std::ostringstream shape;
+  shape << gradient.sizes();
+  throw UsageError(
+      {.what = "'" + plan_->name(parameter) + "' has a gradient of another shape: " + shape.str(),
+       .where = "backward",
+       .hint = "assign gradients of the shape that the parameter has, or rows of the "
+               "elements that this rank keeps of it"});
 }
 
 void GradientScatter::refuse_late(size_t parameter) const {

@@ -46,6 +46,9 @@ class GradientScatter {
   // whole, so that their mean over the ranks is what they were. Not collective.
   void begin_local();
   void finish_local();
+  // Gives gradients of this rank alone the type in which they are reduced: of several passes a sum
+  // in half precision would lose what is small beside it. After each local pass.
+  void widen_gradients();
   // Before a pass that is reduced, with what is there already, and after it; parameters that have a
   // gradient on any rank have one on all from then on. finish() returns false, and nothing is
   // exchanged, if the pass reached no parameter: on all ranks alike. See ArrivalOrder::arm() for
@@ -54,13 +57,22 @@ class GradientScatter {
   void begin(bool overlaps);
   bool finish();
 
-  // Puts the pieces of all ranks together in every .grad(), and back again: for checkpoints, which
-  // keep gradients as DDP has them. make_whole() is collective.
+  // Puts the pieces of all ranks together in every .grad(): for checkpoints, which keep gradients
+  // as DDP has them. Collective.
   void make_whole();
+  // Pieces become whole, as begin_local() has them: for passes that were not begun here. Not
+  // collective.
+  void spread_pieces();
+  // What either has made whole is a piece again, unless something was added to it.
   void make_pieces();
 
-  // Whether the .grad() of a parameter is a piece.
+  // Whether the .grad() of a parameter is a piece: the one that was left there, or a row of as many
+  // elements that the program has put in its place.
   bool is_piece(size_t parameter) const;
+  // The gradient of a parameter is about to be dropped: what comes in its place is no piece.
+  void forget_piece(size_t parameter) { had_piece_[parameter] = false; }
+  // The same of all: others are loaded.
+  void forget_pieces() { had_piece_.assign(had_piece_.size(), false); }
 
   size_t overlapped() const { return order_.overlapped(); }
 
@@ -75,10 +87,15 @@ class GradientScatter {
   void place_piece(size_t parameter, at::Tensor piece);
   void set_aside();
   void give_back(size_t parameter);
+  // Makes the gradient of a parameter of its piece in aside_.
+  void spread(size_t parameter);
+  // Adds a piece to its place in a whole gradient.
+  void add_piece(size_t parameter, at::Tensor& gradient, const at::Tensor& piece) const;
   void send(size_t bucket);
   void receive_first();
   // Which flags are set on any rank. Collective.
   std::vector<bool> anywhere(const std::vector<bool>& here) const;
+  void require_shape_of_gradient(size_t parameter) const;
   void refuse_late(size_t parameter) const;
 
   std::vector<at::Tensor> parameters_;
@@ -90,7 +107,9 @@ class GradientScatter {
   std::vector<bool> is_idle_;                         // by bucket: no parameter needs a gradient
   // By parameter: the memory of the latest piece, which is not kept alive.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> pieces_;
+  std::vector<bool> had_piece_;     // by parameter: and what is there now takes its place
   std::vector<at::Tensor> wholes_;  // by parameter: made of its piece in aside_
+  std::vector<int64_t> versions_;   // of these, when they were made
   // Of the pass that runs:
   std::vector<at::Tensor> aside_;  // by parameter: pieces of before
   std::vector<bool> reached_;      // by parameter, on this rank

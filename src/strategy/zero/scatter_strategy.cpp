@@ -90,14 +90,13 @@ at::ScalarType type_of_norms(at::TensorList parameters) {
 ScatterStrategy::ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options)
     : ranks_(std::move(ranks)), options_(options), loose_(ranks_) {}
 
-std::vector<std::shared_ptr<ScatteredModel>> ScatterStrategy::live(Models& models) {
+// Changes nothing: loops over loaders ask it too, and may have threads of their own.
+std::vector<std::shared_ptr<ScatteredModel>> ScatterStrategy::live(const Models& models) {
   std::vector<std::shared_ptr<ScatteredModel>> all;
-  std::erase_if(models, [&](const auto& weak) {
+  for (const auto& weak : models) {
     auto model = weak.lock();
-    if (!model || model->is_released()) return true;
-    all.push_back(std::move(model));
-    return false;
-  });
+    if (model && !model->is_released()) all.push_back(std::move(model));
+  }
   return all;
 }
 
@@ -140,6 +139,7 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
                                                 plan, gathered, ranks_, options_.ddp);
   if (options_.reduce_dtype) model->send_gradients_as(*options_.reduce_dtype);
   planned_->add(model, std::move(plan), std::move(gathered.units));
+  std::erase_if(*models_, [](const auto& weak) { return weak.expired(); });
   models_->push_back(model);
   return model;
 }
@@ -162,6 +162,7 @@ std::unique_ptr<OptimizerStrategy> ScatterStrategy::prepare_optimizer(
 
 void ScatterStrategy::before_backward(const BackwardCall& call) {
   for (const auto& model : live(*models_)) model->set_alone(call.models.size() == 1);
+  planned_->note_pass(call.models, ranks_->rank() == 0);
 }
 
 // As the norm of a list of gradients is the norm of their norms, so is that over the ranks.
@@ -193,6 +194,7 @@ at::Tensor ScatterStrategy::grad_norm(at::TensorList parameters, const ClipNormO
 
 void ScatterStrategy::before_zero_grad(const std::vector<at::Tensor>& parameters) {
   for (const auto& model : live(*models_)) model->before_zero_grad(parameters);
+  planned_->note_dropped(parameters);
 }
 
 void ScatterStrategy::require_sound(const char* where) {

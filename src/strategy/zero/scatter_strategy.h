@@ -37,8 +37,8 @@ class ScatterStrategy final : public Strategy {
  private:
   using Models = std::vector<std::weak_ptr<ScatteredModel>>;
 
-  // Those that are neither gone nor released.
-  static std::vector<std::shared_ptr<ScatteredModel>> live(Models& models);
+  // Those that are neither gone nor released, in the order of their preparation.
+  static std::vector<std::shared_ptr<ScatteredModel>> live(const Models& models);
 
   std::shared_ptr<Communicator> ranks_;
   ZeroOptions options_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "accelerate/detail/stamped.h"
@@ -61,12 +62,27 @@ ScatteredModel::ScatteredModel(std::shared_ptr<torch::nn::Module> module,
 
 void ScatteredModel::require_usable(const char* where) const {
   if (is_released()) refuse_model(kModelReleased, where);
-  if (in_backward_) refuse_model(kModelPassFailed, where);
+  if (!in_backward_) return;
+  if (!units_) refuse_model(kModelPassFailed, where);
+  throw UsageError({.what = kModelPassFailed,
+                    .where = where,
+                    .hint = "build the module anew, load a checkpoint and prepare it again, on all "
+                            "ranks"});
+}
+
+// In stage 3 before anything is gathered: what a recording gathers has no values until it is
+// replayed.
+void ScatteredModel::refuse_recording(const char* where) {
+  if (device::ReplayActions::current() == nullptr) return;
+  throw UsageError({.what = "a step whose gradients are sharded cannot be recorded as a graph",
+                    .where = where,
+                    .hint = "train without capture, or with DDP"});
 }
 
 void ScatteredModel::before_forward() {
   detail::stamped(*ranks_, [this] {
     require_usable("forward");
+    if (units_) refuse_recording("forward");
     require_no_local_pass("forward");
     if (units_) units_->require_in_place("forward");
     scatter_->hold_hooks(!device::KeptGradients::active());
@@ -77,29 +93,27 @@ void ScatteredModel::before_forward() {
 void ScatteredModel::before_backward(const at::Tensor& /*loss*/) {
   require_usable("backward");
   frozen_.require_frozen();
-  if (device::ReplayActions::current() != nullptr) {
-    throw UsageError({.what = "a step whose gradients are sharded cannot be recorded as a graph",
-                      .where = "backward",
-                      .hint = "train without capture, or with DDP"});
-  }
+  refuse_recording("backward");
   const bool is_asked_for = std::exchange(sync_next_, false);
   reduces_ = averages() || is_asked_for;
   in_backward_ = true;
   if (reduces_) {
     scatter_->begin(is_alone_);
-  } else {
+  } else if (gradient_sync() != GradientSync::kLocal) {  // there are no pieces then
     scatter_->begin_local();
   }
 }
 
 void ScatteredModel::after_backward() {
+  const bool stays_here = gradient_sync() == GradientSync::kLocal;
   if (!reduces_) {
-    scatter_->finish_local();
+    stays_here ? scatter_->widen_gradients() : scatter_->finish_local();
   } else if (scatter_->finish()) {
     ++reduced_passes_;
     local_.forget();  // what was there before the pass has been averaged with it
     if (gatherer_) gatherer_->compare_order("backward");  // before an update by it
   }
+  if (stays_here) scatter_->spread_pieces();
   if (units_) units_->release_all();
   in_backward_ = false;
 }
@@ -123,6 +137,7 @@ std::unique_ptr<FullParameters::Held> ScatteredModel::hold_full(
 }
 
 void ScatteredModel::masters_changed() {
+  if (scatter_) scatter_->forget_pieces();
   if (units_) units_->shards_changed();
 }
 
@@ -140,9 +155,17 @@ ModelLayout ScatteredModel::layout() const {
 }
 
 void ScatteredModel::set_gradient_sync(GradientSync sync) {
+  const bool was_local = gradient_sync() == GradientSync::kLocal;
   // Passes that bypassed the accelerator up to here were meant to stay on this rank.
-  if (gradient_sync() == GradientSync::kLocal) local_.accept();
+  if (was_local) local_.accept();
   ModelStrategy::set_gradient_sync(sync);
+  if (!scatter_) return;
+  // Such passes add to gradients of the shape of their parameters.
+  if (sync == GradientSync::kLocal) {
+    scatter_->spread_pieces();
+  } else if (was_local) {
+    scatter_->make_pieces();
+  }
 }
 
 void ScatteredModel::require_no_local_pass(const char* where) const {
@@ -168,12 +191,17 @@ bool ScatteredModel::has_piece(const at::Tensor& parameter) const {
 }
 
 void ScatteredModel::before_zero_grad(const std::vector<at::Tensor>& parameters) {
+  if (!scatter_) return;
+  for (const at::Tensor& dropped : parameters) {
+    if (const auto number = plan_->find(dropped)) scatter_->forget_piece(*number);
+  }
   if (!local_.any()) return;
-  const auto is_dropped = [&](const at::Tensor& own) {
-    return std::ranges::any_of(parameters,
-                               [&](const at::Tensor& dropped) { return dropped.is_same(own); });
+  std::unordered_set<const void*> gone;
+  for (const at::Tensor& dropped : parameters) gone.insert(dropped.unsafeGetTensorImpl());
+  const auto is_left = [&](const at::Tensor& own) {
+    return own.grad().defined() && !gone.contains(own.unsafeGetTensorImpl());
   };
-  if (std::ranges::all_of(parameters_, is_dropped)) local_.forget();
+  if (std::ranges::none_of(parameters_, is_left)) local_.forget();
 }
 
 void ScatteredModel::make_gradients_whole() {

@@ -79,6 +79,7 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
  private:
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
+  static void refuse_recording(const char* where);
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Tensor> parameters_;

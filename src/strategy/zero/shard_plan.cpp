@@ -1,6 +1,9 @@
 #include "strategy/zero/shard_plan.h"
 
 #include <algorithm>
+#include <functional>
+
+#include "accelerate/errors.h"
 
 namespace accelerate {
 namespace {
@@ -10,6 +13,32 @@ constexpr int64_t kShardAlignment = 64;
 
 int64_t aligned(int64_t numel) {
   return (numel + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+}
+
+// What two parameters have in common would be updated in the shards of both, of which the last one
+// counts.
+void require_own_memory(const TrainableParameters& parameters) {
+  struct Place {
+    const char* begin;
+    const char* end;
+    size_t parameter;
+  };
+  std::vector<Place> places;
+  for (size_t i = 0; i < parameters.tensors.size(); ++i) {
+    const at::Tensor& tensor = parameters.tensors[i];
+    if (tensor.is_meta() || tensor.numel() == 0 || !tensor.is_contiguous()) continue;
+    const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+    places.push_back({.begin = begin, .end = begin + tensor.nbytes(), .parameter = i});
+  }
+  std::ranges::sort(places, {}, &Place::begin);
+  for (size_t i = 1; i < places.size(); ++i) {
+    if (places[i].begin >= places[i - 1].end) continue;
+    throw UsageError({.what = "'" + parameters.names[places[i - 1].parameter] + "' and '" +
+                              parameters.names[places[i].parameter] +
+                              "' are two parameters in the same memory",
+                      .where = "prepare",
+                      .hint = "register one tensor under both names to tie them"});
+  }
 }
 
 // A bucket that may get more parameters.
@@ -24,6 +53,7 @@ struct OpenBucket {
 ShardPlan::ShardPlan(const TrainableParameters& parameters, int world_size, int64_t bucket_bytes,
                      const std::vector<std::vector<size_t>>& given)
     : world_size_(world_size), places_(parameters.tensors.size()) {
+  require_own_memory(parameters);
   for (const std::vector<size_t>& members : given) {
     buckets_.emplace_back();
     for (const size_t i : members) place(i, parameters, buckets_.size() - 1);

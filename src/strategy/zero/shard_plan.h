@@ -38,7 +38,7 @@ class ShardPlan {
   };
 
   // All ranks give parameters that are alike. Parameters `given[i]` are those of bucket i, in that
-  // order; the rest follows.
+  // order; the rest follows. Throws UsageError where two parameters have memory in common.
   ShardPlan(const TrainableParameters& parameters, int world_size, int64_t bucket_bytes,
             const std::vector<std::vector<size_t>>& given = {});
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "accelerate/errors.h"
+#include "compat/share_names.h"
 #include "device/replay_actions.h"
 #include "strategy/zero/shard_state.h"
 
@@ -29,6 +30,7 @@ at::Tensor elements_of(const at::Tensor& tensor, const ElementRange& range) {
 at::Tensor gradient_part(const at::Tensor& parameter, const std::string& name,
                          const ElementRange& range) {
   const at::Tensor& gradient = parameter.grad();
+  const bool is_row = gradient.dim() == 1 && gradient.numel() == range.numel();
   if (gradient.layout() != c10::kStrided) {
     throw UsageError(
         {.what = "'" + name + "' has a sparse gradient, and its update is sharded",
@@ -36,34 +38,19 @@ at::Tensor gradient_part(const at::Tensor& parameter, const std::string& name,
          .hint = "make the embedding with sparse = true before prepare(), or without"});
   }
   if (gradient.sizes() == parameter.sizes()) return elements_of(gradient, range);
-  return gradient.detach();
+  if (is_row) return gradient.detach();
+  throw UsageError({.what = "'" + name +
+                            "' has a gradient that is neither of its shape nor a row "
+                            "of the elements that this rank keeps",
+                    .where = "step",
+                    .hint = "assign gradients of the shape that the parameter has"});
 }
 
 }  // namespace
 
-void PlannedModels::add(const std::shared_ptr<ModelStrategy>& model,
-                        std::shared_ptr<const ShardPlan> plan,
-                        std::shared_ptr<residency::TouchedUnits> units) {
-  std::erase_if(models_, [](const PlannedModel& planned) { return planned.is_gone(); });
-  models_.push_back({.model = model, .plan = std::move(plan), .units = std::move(units)});
-}
-
-std::optional<PlannedModels::Found> PlannedModels::find(const at::Tensor& parameter) const {
-  for (const PlannedModel& planned : models_) {
-    if (planned.is_gone()) continue;
-    if (const auto number = planned.plan->find(parameter)) {
-      return Found{.model = planned.model.lock(),
-                   .plan = planned.plan,
-                   .units = planned.units,
-                   .parameter = *number};
-    }
-  }
-  return std::nullopt;
-}
-
 ShardedOptimizer::ShardedOptimizer(torch::optim::Optimizer& optimizer,
                                    std::shared_ptr<Communicator> ranks,
-                                   std::shared_ptr<const PlannedModels> models, Check before_update)
+                                   std::shared_ptr<PlannedModels> models, Check before_update)
     : OptimizerStrategy(optimizer),
       ranks_(std::move(ranks)),
       models_(std::move(models)),
@@ -107,6 +94,7 @@ ShardedOptimizer::ShardedOptimizer(torch::optim::Optimizer& optimizer,
     optimizer.param_groups()[i].params() = std::move(held[i]);
   }
   if (state) load_shards_of_state(optimizer, *state, shards);
+  models_->note_step();
 }
 
 size_t ShardedOptimizer::shard(const PlannedModels::Found& found, const at::Tensor& parameter) {
@@ -124,6 +112,7 @@ size_t ShardedOptimizer::shard(const PlannedModels::Found& found, const at::Tens
     sharded.is_touched = true;
     if (sharded.own.numel() > 0) {
       sharded.shard = found.units->piece(bucket, static_cast<size_t>(place));
+      compat::name_share(sharded.shard, found.plan->name(found.parameter));
     }
     if (std::ranges::find(units_, found.units) == units_.end()) units_.push_back(found.units);
     return number;
@@ -132,6 +121,7 @@ size_t ShardedOptimizer::shard(const PlannedModels::Found& found, const at::Tens
     sharded.shard = at::empty({sharded.own.numel()}, parameter.options());
     place(sharded);
     sharded.shard.set_requires_grad(true);
+    compat::name_share(sharded.shard, found.plan->name(found.parameter));
   }
   auto share = std::ranges::find_if(shares_, [&](const Share& known) {
     return known.plan == found.plan && known.bucket == bucket;
@@ -185,13 +175,20 @@ void ShardedOptimizer::require_known_members() const {
 void ShardedOptimizer::require_synchronised() const {
   for (const Sharded& sharded : sharded_) {
     const auto found = models_->find(sharded.parameter);
-    if (!found) {
+    if (!found || found->plan != sharded.plan) {  // or it was cut anew
       throw UsageError({.what = "a model of this optimizer was released by free_memory(), or a "
                                 "backward pass of it failed",
                         .where = "step",
                         .hint = "prepare the model again, and a new optimizer"});
     }
-    if (found->model->gradient_sync() != GradientSync::kLocal) continue;
+    if (found->model->gradient_sync() != GradientSync::kLocal) {
+      if (!found->holds_local || !sharded.parameter.grad().defined()) continue;
+      throw UsageError(
+          {.what = "the gradients are those of this rank alone: no backward pass has "
+                   "averaged them since the one inside of no_sync()",
+           .where = "optimizer.step()",
+           .hint = "call accelerator.backward(loss) outside of no_sync() before step()"});
+    }
     throw UsageError({.what = "an update inside of no_sync() or LocalSgd: each rank updates its "
                               "share of the parameters alone, by gradients of all ranks",
                       .where = "step",
@@ -207,7 +204,9 @@ void ShardedOptimizer::before_step() {
   }
   require_known_members();
   require_synchronised();
+  for (const auto& units : units_) units->require_no_scope("an update");
   before_update_(parameters());
+  models_->note_step();
   for (const Sharded& sharded : sharded_) {
     if (!sharded.shard.defined()) continue;
     place(sharded);

@@ -12,42 +12,10 @@
 #include "accelerate/communicator.h"
 #include "accelerate/strategy.h"
 #include "residency/touch/touched_units.h"
+#include "strategy/zero/planned_models.h"
 #include "strategy/zero/shard_plan.h"
 
 namespace accelerate {
-
-// A model under a strategy that shards, and how it is cut. Where parameters live in shards, unit i
-// has the parameters of bucket i, in their order; buckets that follow have whole ones.
-struct PlannedModel {
-  std::weak_ptr<ModelStrategy> model;
-  std::shared_ptr<const ShardPlan> plan;
-  std::shared_ptr<residency::TouchedUnits> units;  // null: all parameters are whole
-
-  // Its parameters may be gone.
-  bool is_gone() const {
-    const auto held = model.lock();
-    return !held || !held->usable();
-  }
-};
-
-// Those of one strategy, shared with its optimizers.
-class PlannedModels {
- public:
-  void add(const std::shared_ptr<ModelStrategy>& model, std::shared_ptr<const ShardPlan> plan,
-           std::shared_ptr<residency::TouchedUnits> units = nullptr);
-
-  struct Found {
-    std::shared_ptr<ModelStrategy> model;
-    std::shared_ptr<const ShardPlan> plan;
-    std::shared_ptr<residency::TouchedUnits> units;
-    size_t parameter = 0;
-  };
-  // Where a parameter belongs; nothing where it is not sharded.
-  std::optional<Found> find(const at::Tensor& parameter) const;
-
- private:
-  std::vector<PlannedModel> models_;
-};
 
 // Puts shards into the groups in place of the user's parameters: rows of the elements that this
 // rank keeps, in the memory of the parameter where that is contiguous. Parameters of which it keeps
@@ -61,7 +29,7 @@ class ShardedOptimizer final : public OptimizerStrategy {
   // `before_update` may throw where gradients are not fit for an update of these parameters. Throws
   // UsageError if the optimizer cannot be sharded.
   ShardedOptimizer(torch::optim::Optimizer& optimizer, std::shared_ptr<Communicator> ranks,
-                   std::shared_ptr<const PlannedModels> models, Check before_update);
+                   std::shared_ptr<PlannedModels> models, Check before_update);
 
   std::vector<at::Tensor> parameters() const override;
   void before_step() override;
@@ -102,7 +70,7 @@ class ShardedOptimizer final : public OptimizerStrategy {
   void receive(Exchange& exchange) const;
 
   std::shared_ptr<Communicator> ranks_;
-  std::shared_ptr<const PlannedModels> models_;
+  std::shared_ptr<PlannedModels> models_;
   Check before_update_;
   std::vector<Group> groups_;
   std::vector<Sharded> sharded_;

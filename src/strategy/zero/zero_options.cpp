@@ -106,6 +106,8 @@ std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
       {"ZeroOptions::reduce_dtype",
        options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "unset"},
       {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
+      {"ZeroOptions::ddp.broadcast_buffers", options.ddp.broadcast_buffers ? "true" : "false"},
+      {"ZeroOptions::ddp.check_replicas", options.ddp.check_replicas ? "true" : "false"},
       {"ZeroOptions::units.modules", comm::to_fields(units.modules)},
       {"ZeroOptions::units.min_num_params", std::to_string(units.min_num_params)},
       {"ZeroOptions::units.param_dtype",

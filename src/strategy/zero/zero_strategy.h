@@ -23,9 +23,13 @@ class ZeroStrategy final : public Strategy {
   std::unique_ptr<OptimizerStrategy> prepare_optimizer(
       const OptimizerPreparation& preparation) override;
 
-  void before_backward(const BackwardCall& call) override { replicas_.before_backward(call); }
+  void before_backward(const BackwardCall& call) override {
+    replicas_.before_backward(call);
+    planned_->note_pass(call.models, ranks_->rank() == 0);
+  }
   void before_zero_grad(const std::vector<at::Tensor>& parameters) override {
     replicas_.before_zero_grad(parameters);
+    planned_->note_dropped(parameters);
   }
   void require_sound(const char* where) override { replicas_.require_sound(where); }
   void at_end_of_pass(const char* where) override { replicas_.at_end_of_pass(where); }

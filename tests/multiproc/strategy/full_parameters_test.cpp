@@ -1,5 +1,5 @@
-// What a rank writes to parameters while all are whole: by every strategy, kept by end() on all ranks
-// and lost on all without it.
+// What a rank writes to parameters while all are whole: by every strategy, kept by end() on all
+// ranks and lost on all without it.
 #include "multiproc/prepared_mlp.h"
 #include "multiproc/zero/zero_training.h"
 
@@ -27,6 +27,10 @@ std::vector<Way> ways() {
   AcceleratorOptions some_whole = zero(3);
   some_whole.strategy = ZeroOptions{.stage = 3, .units = {.persistence_threshold = 10}};
   all.push_back({"stage 3, some whole", some_whole});
+  AcceleratorOptions in_bf16 = zero(3);
+  in_bf16.strategy = ZeroOptions{.stage = 3, .units = {.param_dtype = at::kBFloat16}};
+  in_bf16.mixed_precision = "bf16";
+  all.push_back({"stage 3, bf16", in_bf16});
   return all;
 }
 
@@ -40,8 +44,8 @@ struct Training {
     const int rank = accelerator.process_index();
     for (int step = first; step < last; ++step) {
       const StepData data = data_of_step(step, 2 * kRows);
-      accelerator.backward(loss_of(model(rows_of(data.input, rank)).to(at::kFloat),
-                                   rows_of(data.target, rank)));
+      accelerator.backward(
+          loss_of(model(rows_of(data.input, rank)).to(at::kFloat), rows_of(data.target, rank)));
       optimizer.step();
       optimizer.zero_grad();
     }

@@ -215,6 +215,55 @@ TEST_F(ZeroInUnits, OfOneProcessIsTrainedAsAlone) {
   });
 }
 
+// Sums of many micro-batches would lose what is small beside them.
+TEST_F(ZeroInUnits, InHalfPrecisionAddUpMicroBatchesInTheTypeOfTheirMasters) {
+  run(2, [](const Rank& rank) {
+    for (const at::ScalarType half : {at::kBFloat16, at::kHalf}) {
+      const auto train = [&](AcceleratorOptions options) {
+        options.mixed_precision = half == at::kHalf ? MixedPrecision::kFp16 : MixedPrecision::kBf16;
+        options.grad_scaler.init_scale = 1024;
+        options.gradient_accumulation.steps = 8;
+        Accelerator accelerator(options);
+        torch::manual_seed(4);
+        auto net = std::make_shared<Mlp>(50);
+        auto [model, optimizer] =
+            accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.5));
+        for (int number = 0; number < 16; ++number) {
+          const auto window = accelerator.accumulate(model);
+          const StepData data = data_of_step(number, 2 * kRows);
+          accelerator.backward(loss_of(model(rows_of(data.input, rank.rank)).to(at::kFloat),
+                                       rows_of(data.target, rank.rank)));
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+        std::vector<at::Tensor> masters;
+        for (const auto& item : accelerator.get_state_dict(model)) masters.push_back(item.value());
+        return flat(masters);
+      };
+      AcceleratorOptions flat_masters = on_cpu();
+      flat_masters.flat = FlatOptions{.dtype = half};
+      const std::vector<double> expected = train(flat_masters);
+      const std::vector<double> masters = train(with_units({.param_dtype = half}));
+      if (rank.rank == 0) EXPECT_TRUE(near(masters, expected, 1e-7)) << half;
+    }
+  });
+}
+
+TEST_F(ZeroInUnits, AreWholeInInferenceMode) {
+  run(2, [](const Rank&) {
+    ZeroLoop loop(zero(3, with_unused()));
+    ZeroLoop usual(replicated());
+    for (int round = 0; round < 3; ++round) {
+      loop.train(2 * round, 2 * round + 2);
+      usual.train(2 * round, 2 * round + 2);
+      const c10::InferenceMode inference;
+      const at::Tensor input = data_of_step(9, 3).input;
+      EXPECT_TRUE((*loop.model)(input).equal((*usual.model)(input)));
+    }
+    EXPECT_EQ(loop.values(), usual.values());
+  });
+}
+
 // The layers are of one size: what is gathered fits.
 TEST_F(ZeroInUnits, TouchedInAnotherOrderOnARankIsToldOnAll) {
   struct TwoWays : torch::nn::Module {
