@@ -125,7 +125,9 @@ struct LoadReport {
 
 // Loads a checkpoint into a model: a .safetensors file, an archive of torch.save() (.bin, .pt,
 // .pth), an index (.json), or a folder with pytorch_model.bin, else model.safetensors, else one
-// *.index.json. Parameters keep their identity: optimizers that hold them go on. Tied parameters of
+// *.index.json. A folder with none of these may be one that a sharded run of Python has left:
+// FSDP's (torch.distributed.checkpoint, .distcp files) or DeepSpeed's, of which the float32 weights
+// are loaded. Parameters keep their identity: optimizers that hold them go on. Tied parameters of
 // which the file holds one are loaded, and not missing.
 //
 // Files are mapped and read tensor by tensor, one file at a time: beside the model no more than one
@@ -165,9 +167,15 @@ struct MergeWeightsOptions {
   std::optional<ShardSize> max_shard_size{};
   // Replace a model that is in the target.
   bool overwrite = false;
-  // Remove the files of the source once the new ones are durable. Not those of a state directory.
+  // Remove the files of the source once the new ones are durable. Not those of a state directory,
+  // nor those of DeepSpeed, which hold the state of its optimizer too.
   bool remove_source = false;
   bool follow_links = false;  // as in LoadModelOptions, for the source
+  // The checkpoint of DeepSpeed to read, whatever else is in the folder. Empty: the latest, where
+  // the folder holds nothing else.
+  std::string deepspeed_tag{};
+  // Leave out parameters that DeepSpeed did not train.
+  bool exclude_frozen_parameters = false;
 };
 
 struct MergeWeightsReport {
@@ -177,19 +185,25 @@ struct MergeWeightsReport {
   uint64_t files = 0;  // with tensors
   // Keys of the metadata to which the files gave different values: they are left out.
   std::vector<std::string> differing_metadata{};
+  std::vector<std::string> left_out{};  // names of what the source has and what is not a tensor
 };
 
 // Writes a model in safetensors files as one file, or in shards of another size: what the command
 // `accelerate merge-weights` does. `source` is a file, an index, a folder with one of these, or a
 // directory of save_state(), of which the first model is taken; where a manifest says that files
-// hold pieces of a tensor, they are joined. `target` is a file if it ends in .safetensors,
-// else a folder, which is created if needed.
+// hold pieces of a tensor, they are joined. It may also be a folder that a sharded run of Python
+// has left: FSDP's (torch.distributed.checkpoint: a model, or the state of an optimizer with its
+// groups as JSON in the metadata "param_groups") or DeepSpeed's, of which it takes the float32
+// weights as zero_to_fp32.py does. `target` is a file if it ends in .safetensors, else a folder,
+// which is created if needed.
 //
-// Tensors are the same byte for byte; aliases and metadata are kept. A few megabytes are in memory
-// at a time. Durable when it returns; complete or not at all, as with save_model(). Not collective.
+// Tensors are the same byte for byte (buffers of DeepSpeed become float32); aliases and metadata
+// are kept. A few megabytes are in memory at a time. Durable when it returns; complete or not at
+// all, as with save_model(). Not collective.
 //
 // Throws UsageError if the target is in the folder of the source, holds a model and `overwrite` is
-// not set, or is a state directory; CheckpointError if the source is damaged, incomplete or unsafe
+// not set, or is a state directory, or if an option for DeepSpeed is given for another source;
+// CheckpointError if the source is damaged, incomplete or unsafe
 // (as with load_checkpoint_in_model()), or if writing fails. Source and target are then as they
 // were.
 ACCELERATE_EXPORT MergeWeightsReport merge_weights(const std::filesystem::path& source,

@@ -290,9 +290,8 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
   });
   const AfterSave after(*training.strategy);
   const bool with_gradients = saves_gradients(training, options.gradients);
-  checkpoint::agree(
-      *ranks_, [&] { training.strategy->before_save("save_state", with_gradients); },
-      {.keep_own = true});
+  checkpoint::agree(*ranks_, [&] { training.strategy->before_save("save_state", with_gradients); },
+                    {.keep_own = true});
   if (training.strategy_is_users) {
     require_equal_optimizers(*ranks_, training.optimizers, optimizers_elsewhere(),
                              training.strategy->name());
@@ -339,6 +338,7 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
                                                   const std::filesystem::path& directory) {
   std::vector<std::shared_ptr<torch::nn::Module>> models;
   for (const auto& entry : training.models) models.push_back(entry.module);
+  checkpoint::ParameterNames names = checkpoint::names_of_parameters(models);
   for (const auto& [number, hook] : load_hooks_->hooks) hook(models, directory);
   const bool all_are_here = models.size() == training.models.size();
 
@@ -363,7 +363,8 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
                                           {.state = state_of, .loaded = when_loaded}));
   parts.push_back(checkpoint::schedulers_part(training.schedulers));
   parts.push_back(checkpoint::optimizers_part(training.optimizers, training.schedulers,
-                                              optimizers_elsewhere(), state_.rank()));
+                                              optimizers_elsewhere(), state_.rank(),
+                                              std::move(names)));
   parts.push_back(checkpoint::scaler_part(training.scaler));
   parts.push_back(checkpoint::loaders_part(training.loaders));
   parts.push_back(iteration_of_project());

@@ -75,6 +75,57 @@ NUMPY = pickle(
 )
 PROTOCOL_4 = b"\x80\x04\x95" + struct.pack("<Q", 12) + b"}\x94(\x8c\1s\x94\x8f(K\1K\2\x90u."
 
+
+def record(module, name, state=None):
+    """An instance of a class, with its state if it has one."""
+    return f"c{module}\n{name}\n".encode() + b")\x81" + (b"" if state is None else state + b"b")
+
+
+def pairs(entries):
+    return b"}(" + b"".join(text(key) + value for key, value in entries.items()) + b"u"
+
+
+def dcp_size(*sizes):
+    return b"ctorch\nSize\n(" + b"".join(b"K" + bytes([size]) for size in sizes) + b"t\x85R"
+
+
+DCP = "torch.distributed.checkpoint.metadata"
+DCP_CHUNK = record(DCP, "ChunkStorageMetadata", pairs({"offsets": dcp_size(2, 0), "sizes": dcp_size(2, 3)}))
+DCP_LAYOUT = b"ctorch.serialization\n_get_layout\n" + text("torch.strided") + b"\x85R"
+DCP_FORMAT = f"c{DCP}\n_MEM_FORMAT_ENCODING\n".encode() + b"K\0\x85R"
+DCP_TENSOR = record(
+    DCP,
+    "TensorStorageMetadata",
+    pairs(
+        {
+            "properties": record(
+                DCP, "TensorProperties", b"(ctorch\nfloat32\n" + DCP_LAYOUT + b"\x89" + DCP_FORMAT + b"\x89t"
+            ),
+            "size": dcp_size(4, 3),
+            "chunks": b"](" + DCP_CHUNK + b"e",
+        }
+    ),
+)
+DCP_PLACE = record(
+    "torch.distributed.checkpoint.filesystem",
+    "_StorageInfo",
+    pairs({"relative_path": text("__0_0.distcp"), "offset": b"K\0", "length": b"M\x10\x04"}),
+)
+DCP_CHUNK_INDEX = record(DCP, "MetadataIndex", pairs({"fqn": text("model.w"), "index": b"K\0", "offset": dcp_size(2, 0)}))
+DCP_VALUE_INDEX = record(DCP, "MetadataIndex", pairs({"fqn": text("lr"), "index": b"N"}))
+DCP_METADATA = record(
+    DCP,
+    "Metadata",
+    pairs(
+        {
+            "state_dict_metadata": pairs({"model.w": DCP_TENSOR, "lr": record(DCP, "BytesStorageMetadata")}),
+            "planner_data": pairs({"model.w": text("model") + text("w") + b"\x86", "lr": b"K\1\x85"}),
+            "storage_data": b"}(" + DCP_CHUNK_INDEX + DCP_PLACE + DCP_VALUE_INDEX + DCP_PLACE + b"u",
+            "storage_meta": record(DCP, "StorageMeta", pairs({"save_id": text("1")})),
+        }
+    ),
+)
+
 # Of the fuzzed bytes of csv and token, the first choose how to read the rest: see csv_fuzz.cpp and token_fuzz.cpp.
 SEEDS = {
     "idx": [
@@ -133,6 +184,12 @@ SEEDS = {
         pickle(b"cos\nsystem\n" + text("true") + b"\x85R"),
     ],
 }
+
+SEEDS["dcp_metadata"] = [
+    pickle(DCP_METADATA),
+    pickle(record(DCP, "Metadata", pairs({"state_dict_metadata": b"}", "storage_data": b"}"}))),
+    pickle(DCP_TENSOR),
+]
 
 # Of a manifest the first byte chooses how to read the rest, see manifest_fuzz.cpp; the checksum at its end is put there
 # by the fuzz target.

@@ -5,8 +5,9 @@ namespace accelerate::test {
 namespace {
 
 [[maybe_unused]] const int kUntested = list_recordings(
-    fixtures_folder(), {"accelerate_state", "ddp_training.json", "hf_models", "lr_schedules.json",
-                        "optimizers.json", "safetensors_bad", "safetensors_valid", "tokenizers"});
+    fixtures_folder(),
+    {"accelerate_state", "dcp_fsdp2", "ddp_training.json", "deepspeed_checkpoints", "hf_models",
+     "lr_schedules.json", "optimizers.json", "safetensors_bad", "safetensors_valid", "tokenizers"});
 
 }  // namespace
 }  // namespace accelerate::test

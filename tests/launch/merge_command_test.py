@@ -4,6 +4,7 @@
 import json
 import struct
 import unittest
+from pathlib import Path
 
 from config_program import ProgramTest
 
@@ -102,12 +103,14 @@ class MergeWeights(ProgramTest):
         self.assertIn("only safetensors files can be written", pickles.stderr)
         distributed = self.folder / "dcp"
         distributed.mkdir()
-        (distributed / ".metadata").write_bytes(b"")
-        (distributed / "__0_0.distcp").write_bytes(b"")
+        (distributed / ".metadata").write_bytes(b"not a pickle")
         refused = self.merge("dcp", "merged")
-        self.assertEqual(refused.returncode, 2)
-        self.assertIn("Python's accelerate merge-weights", refused.stderr)
-        self.assertIn("(.distcp files", self.merge("--help").stdout)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("it does not begin like a pickle", refused.stderr)
+        self.assertIn(".metadata", refused.stderr)
+        frozen = self.merge("model", "merged", "--exclude_frozen_parameters")
+        self.assertEqual(frozen.returncode, 2)
+        self.assertIn("only a checkpoint of DeepSpeed", frozen.stderr)
         missing = self.merge("nowhere", "merged")
         self.assertEqual(missing.returncode, 2)
         self.assertIn("nowhere", missing.stderr)
@@ -116,6 +119,36 @@ class MergeWeights(ProgramTest):
         self.assertEqual(damaged.returncode, 1)
         self.assertIn(self.second.name, damaged.stderr)
         self.assertFalse((self.folder / "merged").exists())
+
+    def test_what_sharded_runs_of_python_leave_is_merged(self):
+        fixtures = Path(__file__).resolve().parent.parent / "fixtures"
+        run = fixtures / "dcp_fsdp2"
+        result = self.merge(run / "pytorch_model_fsdp_0", "fsdp")
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        expected = tensors_of(run / "expected_model.safetensors")
+        self.assertEqual(tensors_of(self.folder / "fsdp" / "model.safetensors"), expected)
+        self.assertEqual(self.merge(run / "optimizer_0", "optimizer.safetensors").returncode, 0)
+        self.assertEqual(
+            tensors_of(self.folder / "optimizer.safetensors"), tensors_of(run / "expected_optimizer.safetensors")
+        )
+        for stage in ("stage1", "stage2", "stage3"):
+            run = fixtures / "deepspeed_checkpoints" / stage
+            tag = (run / "latest").read_text().strip()
+            for name, flags in ((stage, ()), (stage + "_tag", ("--tag", tag, "--max_shard_size", "1KB"))):
+                result = self.merge(run, name, *flags)
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                merged = {}
+                for file in (self.folder / name).glob("*.safetensors"):
+                    merged.update(tensors_of(file))
+                self.assertEqual(merged, tensors_of(run / "expected_model.safetensors"))
+        kept = self.merge(run, "gone", "--remove_checkpoint_dir")
+        self.assertEqual(kept.returncode, 2)
+        self.assertIn("hold the state of the optimizer too", kept.stderr)
+
+    def test_help_names_all_kinds_of_sources(self):
+        text = self.merge("--help").stdout
+        for part in (".distcp", "pytorch_model_fsdp_0", "DeepSpeed", "--tag", "--exclude_frozen_parameters"):
+            self.assertIn(part, text)
 
     def test_links_are_followed_only_if_asked(self):
         blob = self.folder / "blob"

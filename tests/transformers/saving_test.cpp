@@ -4,6 +4,8 @@
 #include <accelerate/transformers/auto_model.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "golden/reference_data.h"
 #include "transformers/checkpoints.h"
 #include "transformers/encoder_models.h"
+#include "unit/files/dcp_files.h"
 
 namespace accelerate::test {
 namespace {
@@ -229,6 +232,36 @@ TEST(SavePretrained, WritesRecordedModelsAsTheyWere) {
     ++models;
   }
   EXPECT_GT(models, 0);
+}
+
+// As the folder of a trainer in Python has it that saves shards alone: config.json beside
+// .metadata.
+TEST(FromPretrained, TakesTheShardsThatFsdpOfPythonHasLeft) {
+  const CheckpointFolder folder;
+  const auto model = random_model(ModelTask::kCausalLm, generating_gpt2());
+  save_pretrained(*model, folder.path());
+  DcpFiles shards;
+  for (const auto& item : load_state_dict(folder.path() / "model.safetensors")) {
+    const at::Tensor& tensor = item.value();
+    const int64_t half = (tensor.size(0) + 1) / 2;
+    const std::vector<uint64_t> shape(tensor.sizes().begin(), tensor.sizes().end());
+    shards.tensors.push_back({"model." + item.key(), py::kFloat, shape, {}});
+    shards.paths["model." + item.key()] = {"model", item.key()};
+    for (const int rank : {0, 1}) {
+      const at::Tensor part =
+          tensor.slice(0, rank * half, std::min(tensor.size(0), (rank + 1) * half)).contiguous();
+      std::vector<uint64_t> start(shape.size());
+      start[0] = static_cast<uint64_t>(rank * half);
+      shards.add_chunk(start, {part.sizes().begin(), part.sizes().end()},
+                       {static_cast<const char*>(part.data_ptr()), part.nbytes()}, rank);
+    }
+  }
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  shards.write(folder.path());
+  const auto loaded = transformers::AutoModelForCausalLM::from_pretrained(folder.text());
+  for (const auto& item : loaded->named_parameters()) {
+    EXPECT_TRUE(torch::equal(item.value(), model->named_parameters()[item.key()])) << item.key();
+  }
 }
 
 }  // namespace

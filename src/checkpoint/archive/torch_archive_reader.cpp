@@ -175,6 +175,10 @@ class ValueBuilder {
                      PickleIndex /*index*/) const {
     refuse("a storage without a tensor");
   }
+  TorchValue convert(const PickleBox<files::PickleRecord>& /*record*/,
+                     PickleIndex /*index*/) const {
+    refuse("an object of a class of Python's");
+  }
   TorchValue convert(const PickleBox<files::PickleGlobal>& /*global*/,
                      PickleIndex /*index*/) const {
     refuse("a class or a function is not a value");

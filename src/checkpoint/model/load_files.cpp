@@ -6,6 +6,7 @@
 #include "checkpoint/model/load_source.h"
 #include "files/durable/system_calls.h"
 #include "files/manifest/checkpoint_names.h"
+#include "files/merge/merge_source.h"
 #include "files/safetensors/model_folder.h"
 #include "files/safetensors/shard_index.h"
 
@@ -48,6 +49,9 @@ CheckpointFiles files_of_folder(const fs::path& folder, files::Links links) {
   if (indices.empty() && fs::exists(folder / files::model_pieces_file(0), error)) {
     refuse_files(folder, "the model in this folder is in pieces",
                  "put them together with `accelerate merge-weights`, or use load_state()");
+  }
+  if (indices.empty() && files::holds_foreign_shards(folder)) {
+    return {.files = {folder}, .links = links};
   }
   if (indices.empty()) {
     refuse_files(folder,

@@ -27,10 +27,11 @@ files::Links links_of(bool follow_links) {
 // nothing. Archives are read as a whole, so of several one at a time is open.
 class OpenFiles {
  public:
-  explicit OpenFiles(const std::vector<fs::path>& files) : files_(files), open_(files.size()) {}
+  explicit OpenFiles(const CheckpointFiles& found)
+      : files_(found.files), links_(found.links), open_(files_.size()) {}
 
   TensorSource& open(size_t file) {
-    if (!open_[file]) open_[file] = checkpoint::open_tensor_source(files_[file]);
+    if (!open_[file]) open_[file] = checkpoint::open_tensor_source(files_[file], links_);
     return *open_[file];
   }
   void end_check(size_t file) {
@@ -40,6 +41,7 @@ class OpenFiles {
 
  private:
   const std::vector<fs::path>& files_;
+  const files::Links links_;
   std::vector<std::unique_ptr<TensorSource>> open_;
 };
 
@@ -49,7 +51,7 @@ LoadReport load_checkpoint_in_model(torch::nn::Module& module, const fs::path& c
                                     const LoadModelOptions& options) {
   const CheckpointFiles found =
       checkpoint::find_checkpoint_files(checkpoint, links_of(options.follow_links));
-  OpenFiles files(found.files);
+  OpenFiles files(found);
   LoadPlan plan(get_state_dict(module), options);
   for (size_t file = 0; file < found.files.size(); ++file) {
     plan.add(files.open(file), file, found);
@@ -96,7 +98,7 @@ ModelStateDict load_state_dict(const fs::path& checkpoint, const LoadStateDictOp
       checkpoint::find_checkpoint_files(checkpoint, links_of(options.follow_links));
   ModelStateDict state;
   for (size_t file = 0; file < found.files.size(); ++file) {
-    const auto source = checkpoint::open_tensor_source(found.files[file]);
+    const auto source = checkpoint::open_tensor_source(found.files[file], found.links);
     const auto add = [&](const std::string& name, const std::string& stored) {
       const auto placed = found.placed.find(name);
       if (placed != found.placed.end() && placed->second != file) return;

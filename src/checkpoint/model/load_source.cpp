@@ -17,6 +17,7 @@
 #include "base/message_text.h"
 #include "base/unique_fd.h"
 #include "checkpoint/model/mapped_safetensors.h"
+#include "checkpoint/model/pieced_source.h"
 #include "files/durable/system_calls.h"
 
 namespace accelerate::checkpoint {
@@ -177,6 +178,13 @@ NamedTensors tensors_of_archive(const std::filesystem::path& path) {
   return tensors;
 }
 
+std::unique_ptr<TensorSource> open_folder(const std::filesystem::path& folder, files::Links links) {
+  auto source = std::make_unique<PiecedSource>(folder, links);
+  if (!source->param_groups()) return source;
+  refuse_source(folder, "the folder holds the state of an optimizer, not a model",
+                "name the folder of the model, pytorch_model_fsdp_0");
+}
+
 }  // namespace
 
 void TensorSource::read(const std::string& name, std::span<std::byte> bytes) const {
@@ -187,7 +195,9 @@ void TensorSource::read(const std::string& name, std::span<std::byte> bytes) con
   std::memmove(bytes.data(), plain.data_ptr(), bytes.size());
 }
 
-std::unique_ptr<TensorSource> open_tensor_source(const std::filesystem::path& file) {
+std::unique_ptr<TensorSource> open_tensor_source(const std::filesystem::path& file,
+                                                 files::Links links) {
+  if (files::leads_to_directory(file)) return open_folder(file, links);
   if (file.extension() == ".safetensors") return std::make_unique<SafetensorsSource>(file);
   return std::make_unique<TensorsSource>(tensors_of_archive(file));
 }

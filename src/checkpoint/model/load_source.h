@@ -48,17 +48,20 @@ struct CheckpointFiles {
   std::vector<std::filesystem::path> files{};
   // What an index says: tensor -> position in `files`. Empty without an index.
   std::map<std::string, size_t> placed{};
+  files::Links links = files::Links::kInside;  // of files in a folder that is among `files`
 };
 
 // What `checkpoint` stands for, as load_checkpoint_in_model() says. Throws CheckpointError if it
 // stands for nothing.
 CheckpointFiles find_checkpoint_files(const std::filesystem::path& checkpoint, files::Links links);
 
-// Opens a .safetensors file, or an archive of torch.save() for every other extension. All of it is
-// checked, so that reading a tensor cannot fail any more. Throws CheckpointError if the file is
-// damaged, holds something else than named tensors, types that torch does not have, or a model of
-// another framework.
-std::unique_ptr<TensorSource> open_tensor_source(const std::filesystem::path& file);
+// Opens a .safetensors file, a folder that a sharded run of Python has left, or an archive of
+// torch.save() for every other extension. All of it is checked, so that reading a tensor cannot
+// fail any more. Throws CheckpointError if the file is damaged, holds something else than named
+// tensors, types that torch does not have, a model of another framework, or the state of an
+// optimizer.
+std::unique_ptr<TensorSource> open_tensor_source(const std::filesystem::path& file,
+                                                 files::Links links = files::Links::kInside);
 
 // Tensors in memory, as if a file held them. `tensors` must outlive the source.
 std::unique_ptr<TensorSource> tensor_source_of(const NamedTensors& tensors);

@@ -15,7 +15,9 @@
 #include "checkpoint/name_list.h"
 #include "checkpoint/state/model_pieces.h"
 #include "checkpoint/state/state_parts.h"
+#include "files/dcp/dcp_folder.h"
 #include "files/manifest/checkpoint_names.h"
+#include "files/merge/merge_source.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -166,7 +168,9 @@ class LoadedModels final : public StatePart {
         check_cut(pieces.model(i), std::move(own), pieces.absent_file(), name, reader);
         continue;
       }
-      const std::filesystem::path file = reader.file(saved[i]);
+      const std::filesystem::path file = is_folder(reader, saved[i])
+                                             ? std::filesystem::path(reader.where(saved[i]))
+                                             : reader.file(saved[i]);
       std::unique_ptr<TensorSource> source = open_tensor_source(file);
       if (own.is_whole()) {
         files_.emplace_back(std::move(own.tensors), std::move(source), file.string())
@@ -185,7 +189,7 @@ class LoadedModels final : public StatePart {
   }
 
  private:
-  // The file of each model; empty for those in pieces.
+  // The file or the folder of each model; empty for those in pieces.
   static std::vector<std::string> saved_models(const StateReader& reader) {
     std::set<size_t> in_pieces;
     if (const auto found = reader.facts().find(kInPieces); found != reader.facts().end()) {
@@ -203,10 +207,23 @@ class LoadedModels final : public StatePart {
         saved.push_back(safe);
       } else if (!is_safe && reader.has(archive)) {
         saved.push_back(archive);
+      } else if (const std::string folder = foreign_folder(number); is_folder(reader, folder)) {
+        saved.push_back(folder);
+      } else if (const std::string tag = deepspeed_tag(number); is_folder(reader, tag)) {
+        saved.push_back(tag);
       } else {
         return saved;
       }
     }
+  }
+
+  // What sharded runs of Python have in place of a file.
+  static std::string foreign_folder(size_t number) { return files::dcp_model_folder(number); }
+  static std::string deepspeed_tag(size_t number) {
+    return numbered_file(kArchiveStem, number, "");
+  }
+  static bool is_folder(const StateReader& reader, const std::string& name) {
+    return !reader.is_ours() && files::holds_foreign_shards(reader.where(name));
   }
 
   // What this rank needs of tensors that are in pieces, in the checkpoint or here.

@@ -10,6 +10,7 @@
 #include "accelerate/optimizer_state.h"
 #include "checkpoint/state/optimizer_pieces.h"
 #include "checkpoint/state/state_parts.h"
+#include "files/dcp/dcp_folder.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -49,8 +50,11 @@ std::optional<int64_t> steps_done(const TorchValue& state) {
 class OptimizersPart final : public StatePart {
  public:
   OptimizersPart(std::vector<PreparedOptimizer> optimizers, std::vector<Scheduler> schedulers,
-                 const OptimizersElsewhere& elsewhere, int rank)
-      : optimizers_(std::move(optimizers)), schedulers_(std::move(schedulers)), rank_(rank) {
+                 const OptimizersElsewhere& elsewhere, int rank, ParameterNames names)
+      : optimizers_(std::move(optimizers)),
+        schedulers_(std::move(schedulers)),
+        rank_(rank),
+        names_(std::move(names)) {
     for (size_t i = 0; i < optimizers_.size(); ++i) {
       if (!elsewhere.contains(&optimizers_[i].optimizer())) with_files_.push_back(i);
     }
@@ -80,19 +84,23 @@ class OptimizersPart final : public StatePart {
   }
 
   void check(StateReader& reader) override {
-    const size_t saved = reader.count(kOptimizerStem, kOptimizerExtension);
+    const size_t saved = saved_optimizers(reader);
     reader.require_count("optimizers", saved, with_files_.size());
     if (const auto found = reader.facts().find(kSteps); found != reader.facts().end()) {
       const auto steps = found->get<std::vector<int64_t>>();
       for (size_t i = 0; i < steps.size() && i < optimizers_.size(); ++i) steps_[i] = steps[i];
     }
     for (size_t i = 0; i < with_files_.size() && i < saved; ++i) {
-      const std::string name = numbered_file(kOptimizerStem, i, kOptimizerExtension);
-      TorchValue state = read_state(i, name, reader);
-      check_optimizer_state(optimizers_[with_files_[i]].optimizer(), state, reader.where(name));
+      const std::string name = is_dcp(reader, i)
+                                   ? files::dcp_optimizer_folder(i)
+                                   : numbered_file(kOptimizerStem, i, kOptimizerExtension);
+      TorchValue saved_state = saved_state_of(i, name, reader);
+      // Before it is cut: a rank may have no part of any parameter.
       if (!reader.is_ours()) {
-        if (const auto steps = steps_done(state)) steps_[with_files_[i]] = *steps;
+        if (const auto steps = steps_done(saved_state)) steps_[with_files_[i]] = *steps;
       }
+      TorchValue state = state_for_groups(i, std::move(saved_state), name, reader);
+      check_optimizer_state(optimizers_[with_files_[i]].optimizer(), state, reader.where(name));
       states_.emplace_back(reader.where(name), std::move(state));
     }
   }
@@ -106,11 +114,34 @@ class OptimizersPart final : public StatePart {
   }
 
  private:
-  // What the file of that number holds, as the groups of its optimizer see it.
-  TorchValue read_state(size_t file, const std::string& name, const StateReader& reader) const {
+  // FSDP in Python leaves a folder in place of a file.
+  static bool is_dcp(const StateReader& reader, size_t number) {
+    const std::string file = numbered_file(kOptimizerStem, number, kOptimizerExtension);
+    return !reader.is_ours() && !reader.has(file) &&
+           files::is_dcp_folder(reader.where(files::dcp_optimizer_folder(number)));
+  }
+
+  static size_t saved_optimizers(const StateReader& reader) {
+    const size_t files = reader.count(kOptimizerStem, kOptimizerExtension);
+    size_t folders = 0;
+    while (files == 0 && is_dcp(reader, folders)) ++folders;
+    return files + folders;
+  }
+
+  // What the file of that number, or the folder, holds.
+  TorchValue saved_state_of(size_t file, const std::string& name, const StateReader& reader) const {
+    if (!is_dcp(reader, file)) return reader.archive(name);
     const PreparedOptimizer& prepared = optimizers_[with_files_[file]];
     const auto layout = prepared.strategy().layout();
-    TorchValue state = reader.archive(name);
+    const OptimizerLayout whole = layout ? *layout : whole_layout(prepared.optimizer());
+    return read_dcp_optimizer(reader.where(name), prepared.parameters(), whole.group_sizes, names_);
+  }
+
+  // The same as the groups of its optimizer see it.
+  TorchValue state_for_groups(size_t file, TorchValue state, const std::string& name,
+                              const StateReader& reader) const {
+    const PreparedOptimizer& prepared = optimizers_[with_files_[file]];
+    const auto layout = prepared.strategy().layout();
     if (!layout && !has_pieces(reader)) return state;
     return SavedOptimizerState(std::move(state), file, reader)
         .state_for({prepared.optimizer(), prepared.parameters(),
@@ -134,6 +165,7 @@ class OptimizersPart final : public StatePart {
   std::vector<PreparedOptimizer> optimizers_;
   std::vector<Scheduler> schedulers_;
   int rank_;
+  ParameterNames names_;
   std::vector<size_t> with_files_;  // which of them have a file, in the order of the files
   std::vector<std::pair<std::string, TorchValue>> states_;  // file, contents
   std::map<size_t, int64_t> steps_;  // by the number of the optimizer, where they are known
@@ -143,9 +175,10 @@ class OptimizersPart final : public StatePart {
 
 std::unique_ptr<StatePart> optimizers_part(std::vector<PreparedOptimizer> optimizers,
                                            std::vector<Scheduler> schedulers,
-                                           const OptimizersElsewhere& elsewhere, int rank) {
+                                           const OptimizersElsewhere& elsewhere, int rank,
+                                           ParameterNames names) {
   return std::make_unique<OptimizersPart>(std::move(optimizers), std::move(schedulers), elsewhere,
-                                          rank);
+                                          rank, std::move(names));
 }
 
 }  // namespace accelerate::checkpoint

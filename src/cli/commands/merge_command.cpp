@@ -1,37 +1,37 @@
 #include "cli/commands/merge_command.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "accelerate/errors.h"
 #include "base/printable_text.h"
 #include "cli/help/help_formatter.h"
 #include "cli/help/usage.h"
 #include "cli/reports/text_table.h"
-#include "files/durable/system_calls.h"
 #include "files/merge/merge_weights.h"
 #include "files/size_text.h"
 
 namespace accelerate::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kMergeFooter =
     R"(SOURCE is a .safetensors file, the index of several, or a folder with them, including one that
-save_state wrote. TARGET is a folder, or a file that ends in .safetensors. Tensors are copied byte
-for byte; the target is written completely or not at all. It must not be inside a source folder, but
-may be next to a single source file. Folders of torch.distributed.checkpoint (.distcp files, as FSDP
-in Python writes them) are refused: convert them with Python's accelerate merge-weights.
+save_state wrote. It may also be what a sharded run of Python has left: a folder of
+torch.distributed.checkpoint (.metadata and .distcp files; those of FSDP are pytorch_model_fsdp_0
+and, for the state of an optimizer, optimizer_0), or a folder in which DeepSpeed has saved (ZeRO
+stages 1 to 3), whose float32 weights are taken as zero_to_fp32.py does.
+
+TARGET is a folder, or a file that ends in .safetensors. Tensors are copied byte for byte (buffers
+of DeepSpeed become float32), a few megabytes at a time; the target is written completely or not at
+all. It must not be inside a source folder, but may be next to a single source file.
 
 Examples:
   accelerate merge-weights runs/a/model merged
   accelerate merge-weights runs/a/checkpoints/checkpoint_7 model.safetensors
+  accelerate merge-weights python_run/checkpoint_0/pytorch_model_fsdp_0 merged
+  accelerate merge-weights deepspeed_run merged --tag global_step500
   accelerate merge-weights whole/model.safetensors shards --max_shard_size 2GB
 )";
 
@@ -39,25 +39,13 @@ struct MergeFlags {
   std::string source;
   std::string target;
   std::string max_shard_size;
+  std::string tag;
+  bool exclude_frozen_parameters = false;
   bool overwrite = false;
   bool follow_links = false;
   bool remove_checkpoint_dir = false;
   bool unsafe_serialization = false;
 };
-
-// What torch.distributed.checkpoint writes has no safetensors in it.
-void refuse_torch_distributed(const fs::path& source) {
-  if (!files::leads_to_directory(source)) return;
-  const std::vector<std::string> names = files::entry_names(source);
-  const bool is_one = std::find(names.begin(), names.end(), ".metadata") != names.end() &&
-                      std::any_of(names.begin(), names.end(), [](const std::string& name) {
-                        return name.ends_with(".distcp");
-                      });
-  if (!is_one) return;
-  throw UsageError({.what = "a checkpoint of torch.distributed.checkpoint (.distcp) cannot be read",
-                    .where = source.string(),
-                    .hint = "merge it with Python's accelerate merge-weights first"});
-}
 
 int run_merge(const MergeFlags& options) {
   if (options.unsafe_serialization) {
@@ -66,11 +54,12 @@ int run_merge(const MergeFlags& options) {
                       .hint = "leave the flag out; torch and transformers read safetensors too"});
   }
   require_something_at(options.source, "name a .safetensors file, an index, or a folder with them");
-  refuse_torch_distributed(options.source);
   files::MergeOptions merge{
       .overwrite = options.overwrite,
       .remove_source = options.remove_checkpoint_dir,
-      .links = options.follow_links ? files::Links::kFollowed : files::Links::kInside};
+      .links = options.follow_links ? files::Links::kFollowed : files::Links::kInside,
+      .deepspeed_tag = options.tag,
+      .exclude_frozen_parameters = options.exclude_frozen_parameters};
   if (!options.max_shard_size.empty()) {
     merge.max_shard_bytes = files::parse_shard_size(options.max_shard_size);
   }
@@ -80,6 +69,12 @@ int run_merge(const MergeFlags& options) {
                  "accelerate merge-weights: the files differ in the metadata '%s', which is left "
                  "out\n",
                  printable_text(key).c_str());
+  }
+  if (!report.left_out.empty()) {
+    const size_t count = report.left_out.size() - 1;
+    std::fprintf(stderr, "accelerate merge-weights: '%s'%s not a tensor and left out\n",
+                 printable_text(report.left_out.front()).c_str(),
+                 count == 0 ? " is" : (" and " + std::to_string(count) + " more are").c_str());
   }
   if (!report.too_large.empty()) {
     const size_t count = report.too_large_tensors - 1;
@@ -116,6 +111,12 @@ Command setup_merge(CLI::App& app) {
       ->add_option("--max_shard_size", options->max_shard_size,
                    "Write files of at most this size, such as 2GB or 2GiB [one file]")
       ->type_name("SIZE");
+  command
+      ->add_option("--tag,-t", options->tag,
+                   "Of DeepSpeed: the checkpoint to read [the one that the file latest names]")
+      ->type_name("TAG");
+  command->add_flag("--exclude_frozen_parameters", options->exclude_frozen_parameters,
+                    "Of DeepSpeed: leave out parameters that were not trained");
   command->add_flag("--overwrite", options->overwrite, "Replace a model that is in the target");
   command->add_flag("--follow_links", options->follow_links,
                     "Follow links to files, as in the cache of the Hugging Face hub");

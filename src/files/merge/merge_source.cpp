@@ -8,12 +8,14 @@
 
 #include "accelerate/errors.h"
 #include "base/message_text.h"
+#include "files/dcp/dcp_folder.h"
+#include "files/deepspeed/zero_files.h"
+#include "files/deepspeed/zero_model.h"
 #include "files/durable/system_calls.h"
 #include "files/manifest/checkpoint_directory.h"
 #include "files/manifest/checkpoint_names.h"
 #include "files/manifest/manifest_file.h"
 #include "files/manifest/verification.h"
-#include "files/merge/tensor_pieces.h"
 #include "files/safetensors/mapped_checkpoint.h"
 #include "files/safetensors/safetensors_header.h"
 
@@ -23,7 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kSafetensorsSuffix = ".safetensors";
-constexpr uint64_t kCopyBytes = uint64_t{4} << 20;
+constexpr std::string_view kSingleFile = "model.safetensors";
+constexpr std::string_view kIndexSuffix = ".index.json";
 
 [[noreturn]] void refuse_source(const fs::path& path, const std::string& what,
                                 const std::string& hint) {
@@ -48,11 +51,14 @@ std::vector<uint64_t> sizes_of(const std::vector<int64_t>& shape) {
 // Fills a source.
 class MergeSource::Reader {
  public:
-  Reader(MergeSource& source, Links links) : source_(source), links_(links) {}
+  Reader(MergeSource& source, const MergeSourceOptions& options)
+      : source_(source), model_(source.model_), options_(options), links_(options.links) {}
 
   void read(const fs::path& path) {
     std::error_code error;
     if (fs::is_directory(path, error)) {
+      if (read_foreign(path)) return;
+      require_no_options(path);
       read_folder(path);
     } else if (!fs::exists(path, error)) {
       refuse_source(path, "there is no such model", "check the path");
@@ -61,21 +67,58 @@ class MergeSource::Reader {
     } else {
       read_file(path);
     }
-    source_.folder_ = fs::canonical(source_.folder_);
+    require_no_options(path);
+    model_.folder = fs::canonical(model_.folder);
     finish();
   }
 
  private:
+  // Whether the folder is read as one of the formats that Python has for sharded runs.
+  bool read_foreign(const fs::path& folder) {
+    if (options_.deepspeed_tag.empty() && holds_own_model(folder)) return false;
+    if (options_.deepspeed_tag.empty() && !holds_foreign_shards(folder)) return false;
+    const fs::path of_state = folder / dcp_model_folder(0);
+    const bool is_distributed = is_dcp_folder(folder) || is_dcp_folder(of_state);
+    if (is_distributed && options_.deepspeed_tag.empty()) {
+      require_no_options(folder);
+      source_.kind_ = Kind::kDistributed;
+      model_ = read_dcp_folder(is_dcp_folder(folder) ? folder : of_state, links_).model;
+      return true;
+    }
+    source_.kind_ = Kind::kDeepspeed;
+    model_ = read_deepspeed_folder(folder,
+                                   {.tag = options_.deepspeed_tag,
+                                    .exclude_frozen_parameters = options_.exclude_frozen_parameters,
+                                    .links = links_});
+    return true;
+  }
+
+  static bool holds_own_model(const fs::path& folder) {
+    if (entry_kind(folder / kManifestName) != EntryKind::kMissing) return true;
+    const std::vector<std::string> names = entry_names(folder);
+    return std::ranges::any_of(names, [](const std::string& name) {
+      return name == kSingleFile || name.ends_with(kIndexSuffix);
+    });
+  }
+
+  void require_no_options(const fs::path& path) const {
+    if (!options_.exclude_frozen_parameters) return;
+    throw UsageError({.what = "only a checkpoint of DeepSpeed says which parameters are frozen",
+                      .where = path.string(),
+                      .hint = "leave out exclude_frozen_parameters, or name the tag of a "
+                              "checkpoint of DeepSpeed"});
+  }
+
   void read_folder(const fs::path& folder) {
     if (entry_kind(folder / kManifestName) != EntryKind::kMissing) return read_state(folder);
     std::error_code error;
-    const std::string single = "model" + std::string(kSafetensorsSuffix);
+    const std::string single(kSingleFile);
     if (fs::is_regular_file(folder / single, error)) {
       check_model_file(folder, single, folder, links_);
       return read_file(folder / single);
     }
     std::vector<std::string> indices = entry_names(folder);
-    std::erase_if(indices, [](const std::string& name) { return !name.ends_with(".index.json"); });
+    std::erase_if(indices, [](const std::string& name) { return !name.ends_with(kIndexSuffix); });
     if (indices.size() == 1) {
       check_model_file(folder, indices.front(), folder, links_);
       return read_index(folder / indices.front());
@@ -89,21 +132,21 @@ class MergeSource::Reader {
   }
 
   void read_file(const fs::path& path) {
-    source_.folder_ = folder_or_here(path);
+    model_.folder = folder_or_here(path);
     add_file(path);
     add_tensors();
   }
 
   void read_index(const fs::path& path) {
-    source_.folder_ = folder_or_here(path);
-    source_.paths_.push_back(path);
+    model_.folder = folder_or_here(path);
+    model_.paths.push_back(path);
     const ShardIndex index = read_shard_index(path, links_);
     std::set<std::string> names;
     for (const auto& [tensor, file] : index.weight_map) names.insert(file);
     std::map<std::string, size_t> numbers;
     for (const std::string& name : names) {
       numbers.emplace(name, numbers.size());
-      add_file(source_.folder_ / name);
+      add_file(model_.folder / name);
     }
     for (const auto& [tensor, file] : index.weight_map) {
       placed_.emplace(tensor, numbers.at(file));
@@ -113,8 +156,8 @@ class MergeSource::Reader {
 
   void read_state(const fs::path& folder) {
     const CheckpointDirectory state(folder);
-    source_.is_state_ = true;
-    source_.folder_ = state.path();
+    source_.kind_ = Kind::kState;
+    model_.folder = state.path();
     Manifest model;
     for (const FileRecord& file : state.manifest().files) {
       if (file.name.ends_with(kSafetensorsSuffix) &&
@@ -164,8 +207,8 @@ class MergeSource::Reader {
     headers_.push_back(parse_safetensors_header(mapped->bytes(), path.string()));
     aliases_.push_back(aliases_of(headers_.back()));
     if (are_pieces_) name_aliases(aliases_.back());
-    source_.mappings_.push_back(mapped);
-    source_.paths_.push_back(path);
+    model_.mappings.push_back(mapped);
+    model_.paths.push_back(path);
   }
 
   void add_tensors() {
@@ -187,7 +230,7 @@ class MergeSource::Reader {
     for (const auto& [name, file] : placed_) {
       if (find_entry(headers_[file], name) || aliases_[file].contains(name)) continue;
       refuse_source(
-          source_.mappings_[file]->path(),
+          model_.mappings[file]->path(),
           "the index places tensor " + in_quotes(name) + " in this file, but it is not there",
           "the files are of different models: save or download it again");
     }
@@ -212,12 +255,12 @@ class MergeSource::Reader {
   }
 
   void add_entry(const SafetensorsEntry& entry, const std::string& name, size_t file) {
-    const fs::path& path = source_.mappings_[file]->path();
+    const fs::path& path = model_.mappings[file]->path();
     TensorPiece piece{.file = file,
                       .offset = headers_[file].data_begin + entry.begin,
                       .shape = entry.shape,
                       .start = std::vector<uint64_t>(entry.shape.size())};
-    MergeTensor tensor{.name = name, .dtype = entry.dtype, .shape = entry.shape};
+    PiecedTensor tensor{.name = name, .dtype = entry.dtype, .shape = entry.shape};
     const auto shard = shards_.find(std::pair(file, entry.name));
     if (shard != shards_.end()) {
       tensor.shape = sizes_of(shard->second.global_shape);
@@ -227,9 +270,9 @@ class MergeSource::Reader {
                       "use another checkpoint");
       }
     }
-    const auto [place, is_new] = positions_.emplace(name, source_.tensors_.size());
-    if (is_new) source_.tensors_.push_back(tensor);
-    MergeTensor& whole = source_.tensors_[place->second];
+    const auto [place, is_new] = positions_.emplace(name, model_.tensors.size());
+    if (is_new) model_.tensors.push_back(tensor);
+    PiecedTensor& whole = model_.tensors[place->second];
     if (!is_new && shard == shards_.end()) {
       refuse_source(path, "tensor " + in_quotes(entry.name) + " is in another file too",
                     "remove one of them from the index");
@@ -247,28 +290,24 @@ class MergeSource::Reader {
   }
 
   void finish() {
-    for (const MergeTensor& tensor : source_.tensors_) {
-      const std::string problem = tiling_problem(tensor);
-      if (problem.empty()) continue;
-      refuse_source(source_.folder_,
-                    "tensor " + in_quotes(tensor.name) + " is not whole: " + problem,
-                    "use another checkpoint");
-    }
+    require_whole_tensors(model_);
     for (size_t file = 0; file < headers_.size(); ++file) {
       for (const auto& [alias, name] : aliases_[file]) {
-        if (!positions_.contains(alias)) source_.aliases_.emplace(alias, name);
+        if (!positions_.contains(alias)) model_.aliases.emplace(alias, name);
       }
       for (const auto& [key, value] : headers_[file].metadata) {
         if (aliases_[file].contains(key) || (are_pieces_ && model_piece_name(key))) continue;
-        const auto [other, is_new] = source_.metadata_.emplace(key, value);
+        const auto [other, is_new] = model_.metadata.emplace(key, value);
         if (!is_new && other->second != value) differing_.insert(key);
       }
     }
-    for (const std::string& key : differing_) source_.metadata_.erase(key);
+    for (const std::string& key : differing_) model_.metadata.erase(key);
     source_.differing_.assign(differing_.begin(), differing_.end());
   }
 
   MergeSource& source_;
+  PiecedModel& model_;
+  const MergeSourceOptions& options_;
   Links links_;
   std::vector<SafetensorsHeader> headers_;
   std::vector<std::map<std::string, std::string>> aliases_;  // of each file
@@ -279,17 +318,13 @@ class MergeSource::Reader {
   bool are_pieces_ = false;  // the files hold pieces of models by rank
 };
 
-MergeSource::MergeSource(const fs::path& source, Links links) { Reader(*this, links).read(source); }
+bool holds_foreign_shards(const fs::path& folder) {
+  return is_dcp_folder(folder) || is_dcp_folder(folder / dcp_model_folder(0)) ||
+         is_deepspeed_folder(folder);
+}
 
-void MergeSource::write(const MergeTensor& tensor, ByteSink& sink) const {
-  for_each_run(tensor, [&](size_t file, uint64_t offset, uint64_t bytes) {
-    const MappedFile& mapped = *mappings_[file];
-    for (uint64_t done = 0; done < bytes; done += kCopyBytes) {
-      const uint64_t size = std::min(kCopyBytes, bytes - done);
-      sink.write(mapped.bytes().subspan(offset + done, size));
-      mapped.forget(offset + done, size);
-    }
-  });
+MergeSource::MergeSource(const fs::path& source, const MergeSourceOptions& options) {
+  Reader(*this, options).read(source);
 }
 
 }  // namespace accelerate::files

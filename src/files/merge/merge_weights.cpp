@@ -77,8 +77,8 @@ void check_apart(const Target& target, const fs::path& folder) {
 void check_target(const Target& target, const MergeSource& source, const MergeOptions& options,
                   const fs::path& source_path) {
   const fs::path named = resolved(source_path);
-  const bool is_one_file = entry_kind(named) == EntryKind::kFile &&
-                           named.string().ends_with(kSafetensorsFiles.suffix) && !source.is_state();
+  const bool is_one_file =
+      entry_kind(named) == EntryKind::kFile && named.string().ends_with(kSafetensorsFiles.suffix);
   is_one_file ? check_beside(target, named) : check_apart(target, source.folder());
   if (entry_kind(target.folder) == EntryKind::kFile) {
     misuse(target.folder, "this is a file", "name a folder, or a file that ends in .safetensors");
@@ -98,11 +98,22 @@ void check_target(const Target& target, const MergeSource& source, const MergeOp
   }
 }
 
+void check_removable(const MergeSource& source, const fs::path& path) {
+  if (source.kind() == MergeSource::Kind::kState) {
+    misuse(path, "the files of a state directory cannot be removed one by one",
+           "remove the directory yourself");
+  }
+  if (source.kind() == MergeSource::Kind::kDeepspeed) {
+    misuse(path, "the files of DeepSpeed hold the state of the optimizer too, which is not merged",
+           "remove the folder yourself");
+  }
+}
+
 // One file of the result.
 class ShardWriter {
  public:
   explicit ShardWriter(const MergeSource& source) : source_(source) {
-    for (const MergeTensor& tensor : source.tensors()) tensors_.emplace(tensor.name, &tensor);
+    for (const PiecedTensor& tensor : source.tensors()) tensors_.emplace(tensor.name, &tensor);
     for (const auto& [alias, name] : source.aliases()) aliases_[name].push_back(alias);
   }
 
@@ -110,7 +121,7 @@ class ShardWriter {
     std::vector<SafetensorsEntry> entries;
     std::map<std::string, std::string> metadata = source_.metadata();
     for (const std::string& name : names) {
-      const MergeTensor& tensor = *tensors_.at(name);
+      const PiecedTensor& tensor = *tensors_.at(name);
       entries.push_back({.name = name, .dtype = tensor.dtype, .shape = tensor.shape});
       const auto aliases = aliases_.find(name);
       if (aliases == aliases_.end()) continue;
@@ -126,13 +137,13 @@ class ShardWriter {
 
  private:
   const MergeSource& source_;
-  std::map<std::string, const MergeTensor*> tensors_;
+  std::map<std::string, const PiecedTensor*> tensors_;
   std::map<std::string, std::vector<std::string>> aliases_;  // by the name of their tensor
 };
 
 ShardPlan plan_of(const MergeSource& source, const MergeOptions& options) {
   std::vector<ShardedTensor> tensors;
-  for (const MergeTensor& tensor : source.tensors()) {
+  for (const PiecedTensor& tensor : source.tensors()) {
     tensors.push_back(
         {.name = tensor.name, .bytes = tensor_bytes(tensor.dtype, tensor.shape).value_or(0)});
   }
@@ -163,12 +174,12 @@ void remove_files(const std::vector<fs::path>& paths) {
 MergeReport merge_safetensors(const fs::path& source_path, const fs::path& target_path,
                               const MergeOptions& options) {
   const Target target = target_of(target_path, options);
-  const MergeSource source(source_path, options.links);
+  const MergeSource source(source_path,
+                           {.links = options.links,
+                            .deepspeed_tag = options.deepspeed_tag,
+                            .exclude_frozen_parameters = options.exclude_frozen_parameters});
   check_target(target, source, options, source_path);
-  if (options.remove_source && source.is_state()) {
-    misuse(source_path, "the files of a state directory cannot be removed one by one",
-           "remove the directory yourself");
-  }
+  if (options.remove_source) check_removable(source, source_path);
   ShardPlan plan = plan_of(source, options);
   if (!target.file.empty()) plan.shards.front().file = target.file;
 
@@ -192,7 +203,8 @@ MergeReport merge_safetensors(const fs::path& source_path, const fs::path& targe
                      .tensors = source.tensors().size(),
                      .bytes = plan.total_size,
                      .files = plan.shards.size(),
-                     .differing_metadata = source.differing_metadata()};
+                     .differing_metadata = source.differing_metadata(),
+                     .left_out = source.left_out()};
   if (plan.too_large) {
     report.too_large = plan.too_large->name;
     report.too_large_bytes = plan.too_large->bytes;

@@ -39,12 +39,15 @@ std::string archive_folder(const ZipReader& zip) {
 
 }  // namespace
 
-PickleArchive::PickleArchive(std::span<const std::byte> file, const std::string& where)
+PickleArchive::PickleArchive(std::span<const std::byte> file, const std::string& where,
+                             const PickleArchiveOptions& options)
     : where_(where), zip_(checked_beginning(file, where), where), folder_(archive_folder(zip_)) {
   check_kind();
-  for (const ZipEntry& entry : zip_.entries()) zip_.check_crc(entry);
+  for (const ZipEntry& entry : zip_.entries()) {
+    if (options.check_data || !entry.name.starts_with(folder_ + "data/")) zip_.check_crc(entry);
+  }
   check_byte_order();
-  document_ = read_pickle(zip_.bytes(entry("data.pkl")), where_);
+  document_ = read_pickle(zip_.bytes(entry("data.pkl")), where_, options.classes);
   check_storages();
 }
 
@@ -91,6 +94,10 @@ void PickleArchive::check_storages() const {
 
 std::span<const std::byte> PickleArchive::bytes(const PickleStorage& storage) const {
   return zip_.bytes(entry("data/" + storage.key));
+}
+
+void PickleArchive::check(const PickleStorage& storage) const {
+  zip_.check_crc(entry("data/" + storage.key));
 }
 
 }  // namespace accelerate::files

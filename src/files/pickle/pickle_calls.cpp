@@ -32,6 +32,9 @@ constexpr std::array kKnownNames{
     KnownName{"torch._utils", "_rebuild_tensor_v2", Callable::kRebuildTensorV2},
     KnownName{"torch._utils", "_rebuild_tensor_v3", Callable::kRebuildTensorV3},
     KnownName{"torch._utils", "_rebuild_parameter", Callable::kRebuildParameter},
+    KnownName{"torch._tensor", "_rebuild_from_type_v2", Callable::kRebuildFromType},
+    KnownName{"torch", "Tensor", Callable::kTensorClass},
+    KnownName{"torch.nn.parameter", "Parameter", Callable::kTensorClass},
     KnownName{"numpy", "dtype", Callable::kNumpyType},
     KnownName{"numpy", "ndarray", Callable::kNumpyArrayClass},
     KnownName{"numpy._core.multiarray", "_reconstruct", Callable::kNumpyReconstruct},
@@ -97,12 +100,18 @@ PickleValue PickleCalls::find_global(std::string_view module, std::string_view n
   const bool is_untyped =
       name == "UntypedStorage" && (module == "torch" || module == "torch.storage");
   if (is_untyped) return global(Callable::kStorage, find_pickle_dtype("uint8")->name);
+  const auto other = std::ranges::find(classes_, PickleClass{.module = module, .name = name});
+  if (other != classes_.end()) {
+    return std::make_unique<PickleGlobal>(
+        PickleGlobal{.callable = Callable::kRecord, .type = &*other});
+  }
   throw CheckpointError(
       {.what = "the archive holds a '" + shown(module) + "." + shown(name) +
                "', which is not among the types that are read; nothing of the file was executed",
        .where = where_,
-       .hint = "save tensors, numbers, texts, lists, tuples and dicts alone, as state_dict() "
-               "returns them"});
+       .hint = classes_.empty() ? "save tensors, numbers, texts, lists, tuples and dicts alone, as "
+                                  "state_dict() returns them"
+                                : "save without it, or put the checkpoint together in Python"});
 }
 
 const std::vector<PickleIndex>& PickleCalls::tuple(PickleIndex index, size_t least,
@@ -198,6 +207,11 @@ PickleIndex PickleCalls::call(PickleIndex callable, PickleIndex arguments) {
         refuse("a parameter is not made of a tensor");
       }
       return given[0];
+    case Callable::kRebuildFromType:
+      expect(4, 4);
+      return tensor_with_attributes(given);
+    case Callable::kRecord:
+      return record(*global, arguments);
     case Callable::kNumpyType:
       expect(3, 3);
       return add(new_numpy_type(given));
@@ -213,10 +227,39 @@ PickleIndex PickleCalls::call(PickleIndex callable, PickleIndex arguments) {
       expect(2, 2);
       return add(numpy_scalar(given));
     case Callable::kStorage:
+    case Callable::kTensorClass:
     case Callable::kNumpyArrayClass:
       break;
   }
   refuse("a class is called that torch.save does not call");
+}
+
+PickleIndex PickleCalls::make(PickleIndex type, PickleIndex arguments) {
+  const auto* global = get_boxed<PickleGlobal>(document_.at(type));
+  if (global == nullptr || global->callable != Callable::kRecord) {
+    refuse("an object is made of something that torch.save makes none of");
+  }
+  return record(*global, arguments);
+}
+
+PickleIndex PickleCalls::record(const PickleGlobal& global, PickleIndex arguments) {
+  tuple(arguments, 0, std::numeric_limits<size_t>::max());
+  return add(
+      std::make_unique<PickleRecord>(PickleRecord{.type = global.type, .arguments = arguments}));
+}
+
+// (function, class, its arguments, attributes): the tensor itself. As those of an OrderedDict, its
+// attributes are left out.
+PickleIndex PickleCalls::tensor_with_attributes(const std::vector<PickleIndex>& arguments) {
+  const auto* function = get_boxed<PickleGlobal>(document_.at(arguments[0]));
+  const auto* type = get_boxed<PickleGlobal>(document_.at(arguments[1]));
+  const bool is_plain = function != nullptr && type != nullptr &&
+                        type->callable == Callable::kTensorClass &&
+                        (function->callable == Callable::kRebuildTensorV2 ||
+                         function->callable == Callable::kRebuildTensorV3 ||
+                         function->callable == Callable::kRebuildParameter);
+  if (!is_plain) refuse("a tensor with attributes that is rebuilt in an unknown way");
+  return call(arguments[0], arguments[2]);
 }
 
 PickleValue PickleCalls::encoded(const std::vector<PickleIndex>& arguments) {

@@ -2,6 +2,7 @@
 // functions is known, and each stands for a plain value.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,14 +15,21 @@ namespace accelerate::files {
 class PickleCalls {
  public:
   // Document and `where` outlive the object. What calls copy is limited by the size of the pickle:
-  // a short one could otherwise copy a long text again and again.
-  PickleCalls(PickleDocument& document, const std::string& where, size_t pickle_bytes)
-      : document_(document), where_(where), copies_left_(16 * pickle_bytes + (size_t{1} << 16U)) {}
+  // a short one could otherwise copy a long text again and again. `classes` are known besides, as
+  // records.
+  PickleCalls(PickleDocument& document, const std::string& where, size_t pickle_bytes,
+              std::span<const PickleClass> classes)
+      : document_(document),
+        where_(where),
+        classes_(classes),
+        copies_left_(16 * pickle_bytes + (size_t{1} << 16U)) {}
 
   // The class, function or type of that name.
   PickleValue find_global(std::string_view module, std::string_view name) const;
   // What callable(*arguments) would be: a new value, or one that is there already.
   PickleIndex call(PickleIndex callable, PickleIndex arguments);
+  // What type.__new__(type, *arguments) would be: a record.
+  PickleIndex make(PickleIndex type, PickleIndex arguments);
   // A storage: what torch puts aside while it pickles.
   PickleIndex persistent(PickleIndex id);
   // object.__setstate__(state), in place.
@@ -42,6 +50,8 @@ class PickleCalls {
   PickleValue encoded(const std::vector<PickleIndex>& arguments);
   PickleValue device(const std::vector<PickleIndex>& arguments);
   PickleValue tensor(const std::vector<PickleIndex>& arguments, bool names_dtype);
+  PickleIndex tensor_with_attributes(const std::vector<PickleIndex>& arguments);
+  PickleIndex record(const PickleGlobal& global, PickleIndex arguments);
   void check_inside(const PickleTensor& tensor) const;
   PickleValue new_numpy_type(const std::vector<PickleIndex>& arguments) const;
   PickleValue numpy_scalar(const std::vector<PickleIndex>& arguments) const;
@@ -52,6 +62,7 @@ class PickleCalls {
 
   PickleDocument& document_;
   const std::string& where_;
+  std::span<const PickleClass> classes_;
   size_t copies_left_;  // bytes
 };
 

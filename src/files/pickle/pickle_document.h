@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -71,6 +72,20 @@ struct PickleNumpyArray {
   std::vector<int64_t> sizes;
   std::string bytes;
 };
+// A class or function that a format beside torch.save may name. Both live for ever.
+struct PickleClass {
+  std::string_view module;
+  std::string_view name;
+
+  bool operator==(const PickleClass&) const = default;
+};
+// What a call of such a class or function would be: nothing is called, what it was given is kept.
+struct PickleRecord {
+  const PickleClass* type;
+  PickleIndex arguments;               // a tuple
+  std::optional<PickleIndex> state{};  // what __setstate__ would be given
+};
+
 // A class or function that a pickle of torch.save may name. Part of a value, no value itself.
 struct PickleGlobal {
   enum class Callable : uint8_t {
@@ -86,13 +101,17 @@ struct PickleGlobal {
     kRebuildTensorV2,
     kRebuildTensorV3,
     kRebuildParameter,
+    kRebuildFromType,  // a tensor with attributes
+    kTensorClass,
     kNumpyType,
     kNumpyArrayClass,
     kNumpyReconstruct,
     kNumpyScalar,
+    kRecord,  // of `type`
   };
   Callable callable;
-  std::string_view dtype;  // of a storage's elements
+  std::string_view dtype{};           // of a storage's elements
+  const PickleClass* type = nullptr;  // of a record
 };
 
 // Kept apart where it is large: most values are not.
@@ -103,7 +122,7 @@ using PickleValue =
     std::variant<std::monostate, bool, int64_t, double, PickleText, PickleBytes, PickleBigInteger,
                  PickleSequence, PickleDict, PickleSize, PickleDtype, PickleDevice,
                  PickleBox<PickleStorage>, PickleBox<PickleTensor>, PickleNumpyType,
-                 PickleBox<PickleNumpyArray>, PickleBox<PickleGlobal>>;
+                 PickleBox<PickleNumpyArray>, PickleBox<PickleRecord>, PickleBox<PickleGlobal>>;
 
 struct PickleDocument {
   std::vector<PickleValue> values;

@@ -37,6 +37,7 @@ class KeyNumbers {
     if (const auto* big = std::get_if<PickleBigInteger>(&value)) return "i" + big->digits;
     if (const auto* dtype = std::get_if<PickleDtype>(&value)) return "d" + std::string(dtype->name);
     if (const auto* device = std::get_if<PickleDevice>(&value)) return "e" + device->name;
+    if (std::holds_alternative<PickleBox<PickleRecord>>(value)) return "r" + std::to_string(key);
     const auto* sequence = std::get_if<PickleSequence>(&value);
     if (sequence == nullptr || sequence->kind != PickleSequence::Kind::kTuple ||
         depth == kDeepestKey) {

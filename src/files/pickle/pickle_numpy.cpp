@@ -102,6 +102,11 @@ void PickleCalls::build(PickleIndex object, PickleIndex state) {
     return fill_numpy_array(**array, state);
   }
   if (std::holds_alternative<PickleNumpyType>(value)) return check_numpy_type(state);
+  if (auto* record = std::get_if<PickleBox<PickleRecord>>(&value)) {
+    if ((*record)->state) refuse("a state is given to an object twice");
+    (*record)->state = state;
+    return;
+  }
   const auto* dict = std::get_if<PickleDict>(&value);
   // The attributes of an OrderedDict, such as the _metadata of a state_dict(), are left out.
   if (dict != nullptr && dict->is_ordered &&

@@ -23,8 +23,11 @@ constexpr size_t kLongestInteger = 256;  // bytes
 // A machine with a stack of values and a memo, as every reader of pickles.
 class Machine {
  public:
-  Machine(std::span<const std::byte> pickle, const std::string& where)
-      : rest_(pickle), calls_(document_, where, pickle.size()) {
+  Machine(std::span<const std::byte> pickle, const std::string& where,
+          std::span<const PickleClass> classes)
+      : rest_(pickle),
+        calls_(document_, where, pickle.size(), classes),
+        makes_objects_(!classes.empty()) {
     none_ = calls_.add({});
     false_ = calls_.add(false);
     true_ = calls_.add(true);
@@ -168,6 +171,7 @@ class Machine {
   std::span<const std::byte> rest_;
   PickleDocument document_;
   PickleCalls calls_;
+  const bool makes_objects_;  // torch.save makes none of plain values
   std::vector<PickleIndex> stack_;
   std::vector<size_t> marks_;
   std::unordered_map<uint32_t, PickleIndex> memo_;
@@ -306,8 +310,12 @@ void Machine::step() {
       const PickleIndex state = pop();
       return calls_.build(top(), state);
     }
+    case Opcode::kNewObject: {
+      if (!makes_objects_) break;
+      const PickleIndex arguments = pop();
+      return push(calls_.make(pop(), arguments));
+    }
     case Opcode::kProtocol:
-    case Opcode::kNewObject:
       break;
   }
   calls_.refuse("its instruction " + std::to_string(static_cast<int>(code)) +
@@ -316,8 +324,9 @@ void Machine::step() {
 
 }  // namespace
 
-PickleDocument read_pickle(std::span<const std::byte> pickle, const std::string& where) {
-  return Machine(pickle, where).run();
+PickleDocument read_pickle(std::span<const std::byte> pickle, const std::string& where,
+                           std::span<const PickleClass> classes) {
+  return Machine(pickle, where, classes).run();
 }
 
 }  // namespace accelerate::files

@@ -12,6 +12,7 @@
 #include "accelerate/model_files.h"
 #include "accelerate/safetensors.h"
 #include "base/lfs_pointer.h"
+#include "files/merge/merge_source.h"
 #include "files/safetensors/model_folder.h"
 #include "files/safetensors/shard_index.h"
 #include "transformers/pretrained/hub_cache.h"
@@ -46,6 +47,43 @@ void list_archive(const fs::path& path, std::vector<StoredWeight>& tensors) {
                        .shape = tensor.sizes().vec(),
                        .dtype = tensor.scalar_type(),
                        .is_alias = !is_first});
+  }
+}
+
+// Of the types that models have; others are looked at when the folder is loaded.
+at::ScalarType type_of(files::TensorDtype dtype) {
+  switch (dtype) {
+    case files::TensorDtype::kF32:
+      return at::kFloat;
+    case files::TensorDtype::kF16:
+      return at::kHalf;
+    case files::TensorDtype::kBF16:
+      return at::kBFloat16;
+    case files::TensorDtype::kF64:
+      return at::kDouble;
+    case files::TensorDtype::kI64:
+      return at::kLong;
+    case files::TensorDtype::kBool:
+      return at::kBool;
+    default:
+      return at::ScalarType::Undefined;
+  }
+}
+
+void list_shards(const fs::path& folder, files::Links links, std::vector<StoredWeight>& tensors) {
+  const files::MergeSource source(folder, {.links = links});
+  std::map<std::string, StoredWeight> by_name;
+  for (const files::PiecedTensor& tensor : source.tensors()) {
+    tensors.push_back({.name = tensor.name,
+                       .shape = {tensor.shape.begin(), tensor.shape.end()},
+                       .dtype = type_of(tensor.dtype)});
+    by_name.emplace(tensor.name, tensors.back());
+  }
+  for (const auto& [alias, name] : source.aliases()) {
+    StoredWeight tensor = by_name.at(name);
+    tensor.name = alias;
+    tensor.is_alias = true;
+    tensors.push_back(std::move(tensor));
   }
 }
 
@@ -116,6 +154,11 @@ WeightFiles find_weight_files(const fs::path& folder, bool follow_links) {
     found.checkpoint = folder / name;
     found.tensors = name.ends_with(".json") ? tensors_of_index(found.checkpoint, links)
                                             : tensors_of(found.checkpoint);
+    return found;
+  }
+  if (files::holds_foreign_shards(folder)) {
+    found.checkpoint = folder;
+    list_shards(folder, links, found.tensors);
     return found;
   }
   std::string list;

@@ -20,7 +20,7 @@ struct StoredWeight {
 };
 
 struct WeightFiles {
-  // What load_checkpoint_in_model() is to be given: the file or the index.
+  // What load_checkpoint_in_model() is to be given: the file, the index or the folder.
   std::filesystem::path checkpoint{};
   bool follow_links = false;
   std::vector<StoredWeight> tensors{};
@@ -31,7 +31,8 @@ struct WeightFiles {
   std::optional<at::ScalarType> dtype() const;
 };
 
-// In the order of transformers: model.safetensors, its index, pytorch_model.bin, its index. Reads
+// In the order of transformers: model.safetensors, its index, pytorch_model.bin, its index; then
+// what a sharded run of Python has left in the folder, as files::MergeSource reads it. Reads
 // headers of safetensors files alone; archives one at a time. Throws CheckpointError if there is
 // none, or one that is damaged.
 WeightFiles find_weight_files(const std::filesystem::path& folder, bool follow_links = false);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "accelerate/errors.h"
 #include "files/pickle/pickle_archive.h"
 #include "files/pickle/pickle_reader.h"
@@ -258,6 +260,59 @@ TEST(Pickle, RefusesTensorsThatReachOutOfTheirStorage) {
   EXPECT_THAT(tensor_refusal(tensor(0, {2}, {}, 8)), HasSubstr("do not fit each other"));
   EXPECT_EQ(tensor_refusal(tensor(8, {0}, {1}, 8)), "accepted");
   EXPECT_THAT(tensor_refusal(tensor(9, {0}, {1}, 8)), HasSubstr("larger than its storage"));
+}
+
+TEST(Pickle, ReadsTensorsWithAttributesOfPythonWithoutThese) {
+  const std::string plain = tensor(2, {2, 3}, {3, 1}, 8);
+  const std::string call = "ctorch._utils\n_rebuild_tensor_v2\n";
+  ASSERT_TRUE(plain.starts_with(call) && plain.ends_with("R."));
+  const std::string arguments = plain.substr(call.size(), plain.size() - call.size() - 2);
+  const auto body = [&](const std::string& function, const std::string& type) {
+    return "ctorch._tensor\n_rebuild_from_type_v2\n(" + function + type + arguments + "}tR";
+  };
+  const PickleDocument document = read2(body(call, "ctorch\nTensor\n"));
+  const auto* read = std::get_if<PickleBox<PickleTensor>>(&root(document));
+  ASSERT_NE(read, nullptr);
+  EXPECT_EQ((*read)->sizes, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(refusal_of(body(call, "ctorch.nn.parameter\nParameter\n")), "accepted");
+  EXPECT_THAT(refusal_of(body("ctorch\nSize\n", "ctorch\nTensor\n")), HasSubstr("unknown way"));
+  EXPECT_THAT(refusal_of(body(call, "ctorch\nSize\n")), HasSubstr("unknown way"));
+  EXPECT_THAT(refusal_of("ctorch\nTensor\n)R"), HasSubstr("torch.save does not call"));
+}
+
+TEST(Pickle, KeepsWhatKnownClassesWereGivenAndCallsNothing) {
+  constexpr std::array kClasses{PickleClass{"my.module", "Thing"}};
+  const auto read = [&](const std::string& body) {
+    return read_pickle(bytes_of("\x80\x02" + body + "."), "some.pt", kClasses);
+  };
+  const auto record_of = [](const PickleDocument& document) {
+    return std::get<PickleBox<PickleRecord>>(root(document)).get();
+  };
+  const PickleDocument made = read("cmy.module\nThing\n)\x81}b");
+  EXPECT_EQ(*record_of(made)->type, kClasses[0]);
+  ASSERT_TRUE(record_of(made)->state);
+  EXPECT_TRUE(std::holds_alternative<PickleDict>(made.at(*record_of(made)->state)));
+  const PickleDocument called = read("cmy.module\nThing\nK\x07\x85R");
+  EXPECT_FALSE(record_of(called)->state);
+  const auto& arguments = std::get<PickleSequence>(called.at(record_of(called)->arguments)).items;
+  EXPECT_EQ(std::get<int64_t>(called.at(arguments.at(0))), 7);
+  // Records as keys are compared by nobody here.
+  const std::string made_one = "cmy.module\nThing\n)\x81";
+  EXPECT_NO_THROW(read("}(" + made_one + "K\x01" + made_one + "K\x02u"));
+
+  const auto refusal = [&](const std::string& body) {
+    try {
+      read(body);
+    } catch (const CheckpointError& error) {
+      return error.message();
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(refusal("cmy.module\nOther\n)R"), HasSubstr("'my.module.Other'"));
+  EXPECT_THAT(refusal("cmy.module\nThing\n)\x81}b}b"), HasSubstr("twice"));
+  EXPECT_THAT(refusal("cmy.module\nThing\n}\x81"), HasSubstr("arguments"));
+  EXPECT_THAT(refusal("ccollections\nOrderedDict\n)\x81"), HasSubstr("torch.save makes none of"));
+  EXPECT_THAT(refusal_of("cmy.module\nThing\n)\x81"), HasSubstr("'my.module.Thing'"));
 }
 
 TEST(Pickle, RefusesStoragesThatTheArchiveDoesNotHold) {
