@@ -166,6 +166,22 @@ std::vector<Event> EventStream::board() const {
   return shown;
 }
 
+std::vector<Event> EventStream::last_events(size_t most) const {
+  const uint64_t head = head_.load(std::memory_order_acquire);
+  const uint64_t count = std::min<uint64_t>({head, most, kCapacity});
+  std::vector<Event> last;
+  last.reserve(count);
+  for (uint64_t ticket = head - count; ticket < head; ++ticket) {
+    const Slot& slot = ring_[ticket % kCapacity];
+    const uint64_t written = 2 * ticket + 2;
+    Event event;
+    if (slot.version.load(std::memory_order_acquire) != written) continue;
+    slot.load(event);
+    if (slot.version.load(std::memory_order_relaxed) == written) last.push_back(event);
+  }
+  return last;
+}
+
 EventStream::Reader::Reader(std::shared_ptr<const EventStream> stream)
     : stream_(std::move(stream)), next_(stream_->head_.load(std::memory_order_acquire)) {}
 

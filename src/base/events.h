@@ -83,6 +83,9 @@ class EventStream {
   // All open lines that show something, the one that was written first at the front.
   std::vector<Event> board() const;
 
+  // Up to `most` of the last events, the oldest first; without those that are just being written.
+  std::vector<Event> last_events(size_t most) const;
+
   // Numbers for groups of ranks: 0 is the first.
   uint16_t open_group() noexcept { return next_group_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -70,6 +70,12 @@ void check_processes(const Settings& settings) {
                            std::to_string(machines) + " machines",
                        "--num_processes counts the workers of all machines together");
   }
+  if (const int least = settings.integer("min_machines").value_or(machines); least > machines) {
+    refuse_combination(settings, "min_machines",
+                       "at least " + std::to_string(least) + " machines are asked for, and " +
+                           std::to_string(machines) + " at most",
+                       "--num_machines 2:4, the smaller number first");
+  }
   if (rank >= machines) {
     refuse_combination(settings, "machine_rank",
                        "machine_rank is " + std::to_string(rank) + ", but there are " +

@@ -142,6 +142,50 @@ TEST_F(Network, AJobGoesOnWhenACutCableIsMended) {
   EXPECT_EQ(on_other.out, "restart 0\nrestart 1\n");
 }
 
+// Row 6 of docs/faults.md: the main machine on one side, two others on the other.
+TEST_F(Network, OfTwoSidesOfACutCableOnlyTheLargerGoesOn) {
+  const auto program = script(R"(
+echo "restart $TORCHELASTIC_RESTART_COUNT: rank $RANK of $WORLD_SIZE."
+[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exec sleep 600
+exit 0)");
+  std::vector<std::unique_ptr<LauncherRun>> runs;
+  for (int machine = 0; machine < 3; ++machine) {
+    std::vector<std::string> words = {"launch",
+                                      "--cpu",
+                                      "--num_machines",
+                                      "1:3",
+                                      "--machine_rank",
+                                      std::to_string(machine),
+                                      "--num_processes",
+                                      "3",
+                                      "--main_process_ip",
+                                      address_,
+                                      "--main_process_port",
+                                      std::to_string(port_),
+                                      "--max_restarts",
+                                      "3",
+                                      "--grace_period",
+                                      "1",
+                                      "--rdzv_conf",
+                                      "machine_timeout=3,join_timeout=12,last_call_timeout=1"};
+    words.insert(words.end(), program.begin(), program.end());
+    const std::string& name = names_[machine == 0 ? 0 : 1];
+    runs.push_back(start(words, {.through = {"ip", "netns", "exec", name}}));
+  }
+  for (auto& run : runs) run->wait_for_output("restart 0");
+  set_cable("down");
+  const RunResult successor = runs[1]->wait();
+  const RunResult other = runs[2]->wait();
+  EXPECT_EQ(successor.exit_code, 0) << successor.err;
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_EQ(successor.out, "restart 0: rank 1 of 3.\nrestart 1: rank 0 of 2.\n");
+  EXPECT_EQ(other.out, "restart 0: rank 2 of 3.\nrestart 1: rank 1 of 2.\n");
+  const RunResult main = runs[0]->wait();
+  EXPECT_EQ(main.exit_code, 75);
+  EXPECT_EQ(main.out, "restart 0: rank 0 of 3.\n");
+  EXPECT_THAT(main.err, HasSubstr("did not connect within 12.0 s"));
+}
+
 TEST_F(Network, AShortInterruptionIsNoLoss) {
   const Setup setup{.machines = 2, .processes = 2, .flags = {"--rdzv_conf", "machine_timeout=20"}};
   const auto program = script("echo ready; until [ -e \"$0.go\" ]; do sleep 0.05; done");

@@ -4,6 +4,7 @@
 //   rank_program steps N [FAIL]       N collectives in a row, 20 ms apart, after "step 0" is
 //   printed;
 //                                     FAIL is RANK:STEP:RESTART: throws there in that attempt
+//   rank_program steps N --slow RANK    the same; RANK takes 60 ms more for each
 //   rank_program refuse [RANK [MS]]   every rank, or RANK alone, throws a UsageError out of
 //                                     accelerate::run() after a collective; RANK takes MS
 //                                     milliseconds from where its peers notice to its end
@@ -58,7 +59,7 @@ void print_place(accelerate::Accelerator& accelerator) {
 }
 
 void run_steps(accelerate::Accelerator& accelerator, int steps, const std::string& folder,
-               const Failure& failure) {
+               const Failure& failure, int slow_rank) {
   const int restart = accelerator.state().restart_count();
   const std::filesystem::path file = std::filesystem::path(folder) / "step";
   int step = 0;
@@ -77,7 +78,8 @@ void run_steps(accelerate::Accelerator& accelerator, int steps, const std::strin
         restart == failure.restart) {
       throw std::runtime_error("the loss is not a number at step " + std::to_string(step));
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const bool is_slow = accelerator.process_index() == slow_rank;
+    std::this_thread::sleep_for(std::chrono::milliseconds(is_slow ? 80 : 20));
   }
   accelerator.wait_for_everyone();
   std::printf("rank %d ended at step %d\n", accelerator.process_index(), step);
@@ -122,14 +124,17 @@ int main(int argc, char** argv) {
   }
   std::string folder;
   Failure failure;
+  int slow_rank = -1;
   for (int i = 3; i < argc; ++i) {
     if (std::strcmp(argv[i], "--resume") == 0 && i + 1 < argc) {
       folder = argv[++i];
+    } else if (std::strcmp(argv[i], "--slow") == 0 && i + 1 < argc) {
+      slow_rank = std::stoi(argv[++i]);
     } else if (std::sscanf(argv[i], "%d:%d:%d", &failure.rank, &failure.step, &failure.restart) !=
                3) {
       throw std::invalid_argument(argv[i]);
     }
   }
-  run_steps(accelerator, std::stoi(argv[2]), folder, failure);
+  run_steps(accelerator, std::stoi(argv[2]), folder, failure, slow_rank);
   return 0;
 }

@@ -130,6 +130,7 @@ void take_machines(const Settings& settings, LaunchPlan& plan) {
   plan.launcher_command = settings.text("launcher_command");
   plan.run_id = settings.text("run_id");
   plan.num_machines = settings.integer("num_machines").value_or(1);
+  plan.min_machines = settings.integer("min_machines").value_or(0);
   plan.machine_rank = settings.integer("machine_rank").value_or(0);
   plan.main_address = settings.text("main_process_ip");
   plan.main_port = settings.integer("main_process_port").value_or(0);

@@ -66,6 +66,19 @@ LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments
     const Setting* setting = config::find_flag(flag);
     if (setting == nullptr) refuse_launch_flag(flag, caller);
 
+    const bool takes_next = !has_value && setting->kind != Kind::kSwitch &&
+                            argument + 1 != arguments.end() && !(argument + 1)->starts_with("--");
+    const std::string text = has_value    ? argument->substr(equals + 1)
+                             : takes_next ? *(argument + 1)
+                                          : "";
+    if (const size_t colon = text.find(':');
+        setting->name == "num_machines" && colon != std::string::npos) {  // 2:4
+      parsed.flags.push_back(
+          {config::find_setting("min_machines"), text.substr(0, colon), "--min_machines"});
+      parsed.flags.push_back({setting, text.substr(colon + 1), flag});
+      if (takes_next) ++argument;
+      continue;
+    }
     if (has_value) {
       parsed.flags.push_back({setting, given(*setting, flag, argument->substr(equals + 1)), flag});
     } else if (setting->kind == Kind::kSwitch) {

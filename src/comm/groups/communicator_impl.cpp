@@ -62,6 +62,8 @@ Communicator::Impl::Impl(const ProcessState& state, const ProcessGroupOptions& o
     if (environment_flag("ACCELERATE_DEBUG_MODE")) job_->options.check_collectives = true;
     const comm::Meeting meeting = comm::meet(state.ranks(), *job_->options.rendezvous_timeout);
     job_->store = meeting.store;
+    job_->dump =
+        std::make_unique<comm::LogDump>(job_->groups, job_->events, *job_->alarm, state.ranks());
     job_->watch = std::make_unique<comm::PeerWatch>(meeting.second_connection, job_->groups,
                                                     job_->events, job_->alarm, state.ranks());
     open(job_->store);
@@ -256,6 +258,7 @@ void Communicator::Impl::throw_refused(const Event& begun, const std::exception&
 
 void Communicator::Impl::throw_comm_error(const Event& begun, const std::exception& cause) {
   const comm::Diagnosis diagnosis = job_->watch->explain_failure(entry_, begun.number);
+  job_->dump->write_after_failure();  // the process may end with what is thrown here
   failure_ = "collective #" + std::to_string(begun.number) + " " + std::string(begun.text()) +
              among() + " failed: " + diagnosis.what;
   hint_ = diagnosis.hint;

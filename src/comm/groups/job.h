@@ -9,6 +9,7 @@
 #include "base/events.h"
 #include "comm/watch/alarm.h"
 #include "comm/watch/group_list.h"
+#include "comm/watch/log_dump.h"
 #include "comm/watch/peer_watch.h"
 #include "compat/c10d.h"
 
@@ -26,6 +27,7 @@ struct Job {
   const std::shared_ptr<GroupList> groups = std::make_shared<GroupList>();
   const std::shared_ptr<Alarm> alarm = std::make_shared<Alarm>();
   c10::intrusive_ptr<c10d::Store> store{};  // null at world size 1, and so is the watch
+  std::unique_ptr<LogDump> dump{};          // null at world size 1
   std::unique_ptr<PeerWatch> watch{};
 };
 

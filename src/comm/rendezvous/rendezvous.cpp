@@ -8,6 +8,7 @@
 
 #include "accelerate/errors.h"
 #include "accelerate/log.h"
+#include "base/inquiry_keys.h"
 #include "comm/rendezvous/loopback_listener.h"
 #include "comm/rendezvous/tcp_probe.h"
 
@@ -143,7 +144,7 @@ StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
 // Keys of one attempt of one job: a hosted store outlives restarts of the workers, and two jobs may
 // have been given one address.
 std::string job_prefix(const RankEnvironment& ranks) {
-  return "accelerate/" + std::to_string(ranks.world_size) + "/" + ranks.job;
+  return inquiry::job_prefix(ranks.world_size, ranks.job);
 }
 
 [[noreturn]] void throw_lost(const std::exception& cause) {
@@ -189,8 +190,11 @@ void wait_for_all(c10d::Store& store, int world_size, const Deadline& deadline) 
 std::string enter(c10d::Store& base, const RankEnvironment& ranks) {
   const std::string prefix = job_prefix(ranks);
   try {
-    const int64_t index = base.add(prefix + "/groups/" + std::to_string(ranks.rank), 1);
-    std::string group = prefix + "/group/" + std::to_string(index);
+    if (ranks.rank == 0) {
+      base.set(inquiry::kJobKey, std::to_string(ranks.world_size) + " " + ranks.job);
+    }
+    const int64_t index = base.add(prefix + inquiry::groups_key(ranks.rank), 1);
+    std::string group = prefix + inquiry::group_key(index);
     base.set(group + "/" + presence_key(ranks.rank), std::string("1"));
     return group;
   } catch (const std::exception& error) {

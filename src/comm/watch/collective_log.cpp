@@ -100,7 +100,8 @@ CollectiveRecord CollectiveLog::latest() const {
           .operation = std::string(event.text()),
           .finished = event.kind == EventKind::kCollectiveEnd &&
                       on_device_.load(std::memory_order_acquire) == 0,
-          .kind = event.operation};
+          .kind = event.operation,
+          .begun_ns = event.time_ns};
 }
 
 std::optional<int64_t> CollectiveLog::oldest_running() const {

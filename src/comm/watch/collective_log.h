@@ -23,6 +23,7 @@ struct CollectiveRecord {
   bool finished = true;
   // Differs where two ranks are not in the same collective, whatever the user called.
   uint32_t kind = 0;
+  int64_t begun_ns = 0;  // of std::chrono::steady_clock on this rank; not encoded
 
   // "12 1 17 all_reduce float32[10]" and back; one line.
   std::string encode() const;

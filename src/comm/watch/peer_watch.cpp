@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/watch/lifelines.h"
+#include "comm/watch/rank_activity.h"
 #include "comm/watch/rank_record.h"
 #include "comm/watch/stuck_collectives.h"
 #include "comm/watch/wait_comparison.h"
@@ -22,6 +23,8 @@ constexpr const char* kEndedByWatch = "ended by the peer watch";
 constexpr std::chrono::milliseconds kAlarmedPollInterval{50};
 // What the user's thread grants the watching one on top of the time that its work takes.
 constexpr std::chrono::milliseconds kSlack{500};
+// Entries of the log that an answer to a question from outside holds.
+constexpr size_t kMostInAnswer = 64;
 
 }  // namespace
 
@@ -31,6 +34,7 @@ class PeerWatch::Watcher {
           std::shared_ptr<const EventStream> events, std::shared_ptr<Alarm> alarm,
           const RankEnvironment& ranks)
       : groups_(std::move(groups)),
+        events_(events),
         alarm_(std::move(alarm)),
         rank_(ranks.rank),
         world_size_(ranks.world_size),
@@ -174,6 +178,9 @@ class PeerWatch::Watcher {
         return before;
       }
       switch (store_.call()) {
+        case WatchCall::kQuestion:
+          store_.answer(report_of(*groups_, *events_, world_size_, kMostInAnswer).encode());
+          return look_at_own_collectives();
         case WatchCall::kNone:
           return look_at_own_collectives();
         case WatchCall::kGoodbye:
@@ -343,6 +350,7 @@ class PeerWatch::Watcher {
   }
 
   const std::shared_ptr<const GroupList> groups_;
+  const std::shared_ptr<const EventStream> events_;
   const std::shared_ptr<Alarm> alarm_;
   const int rank_;
   const int world_size_;

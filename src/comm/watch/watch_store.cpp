@@ -5,22 +5,24 @@
 #include <utility>
 #include <vector>
 
+#include "base/inquiry_keys.h"
+
 namespace accelerate::comm {
 namespace {
 
-constexpr const char* kCallKey = "event";
+constexpr const char* kCallKey = inquiry::kCallKey;
 constexpr const char* kAlarm = "alarm";
 constexpr const char* kGoodbye = "goodbye";
 constexpr const char* kGoodbyeAfterError = "goodbye after an error";
 constexpr const char* kLastValuesKey = "last values";  // that rank 0 has seen, at its goodbye
 constexpr const char* kLeftKey = "left";  // counts the ranks that need the store no more
-constexpr const char* kDiagnosisKey = "diagnosis";
+constexpr const char* kDiagnosisKey = inquiry::kDiagnosisKey;
 constexpr const char* kReadersKey = "readers";    // how many ranks will read it
 constexpr const char* kInformedKey = "informed";  // counts those that have
 constexpr std::chrono::milliseconds kCountInterval{2};
 
 std::string record_key(int rank) { return "record/" + std::to_string(rank); }
-std::string goodbye_key(int rank) { return "goodbye/" + std::to_string(rank); }
+std::string goodbye_key(int rank) { return inquiry::goodbye_key(rank); }
 const char* goodbye_text(bool after_error) { return after_error ? kGoodbyeAfterError : kGoodbye; }
 
 std::vector<uint8_t> bytes_of_text(const std::string& text) { return {text.begin(), text.end()}; }
@@ -41,14 +43,23 @@ std::optional<std::string> text_if_any(c10d::Store& store, const std::string& ke
 WatchStore::WatchStore(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size)
     : store_(std::move(store)), rank_(rank), world_size_(world_size) {}
 
-WatchCall WatchStore::call() const {
+WatchCall WatchStore::call() {
   const std::optional<std::string> call = text_if_any(*store_, kCallKey);
-  if (!call) return WatchCall::kNone;
+  if (!call || call->empty()) return WatchCall::kNone;
+  if (call->starts_with(inquiry::kQuestion)) {
+    if (*call == question_) return WatchCall::kNone;
+    question_ = *call;
+    return WatchCall::kQuestion;
+  }
   if (*call == kGoodbye) return WatchCall::kGoodbye;
   return *call == kGoodbyeAfterError ? WatchCall::kGoodbyeAfterError : WatchCall::kAlarm;
 }
 
 void WatchStore::raise_alarm() { store_->set(kCallKey, std::string(kAlarm)); }
+
+void WatchStore::answer(const std::string& report) {
+  store_->set(inquiry::answer_key(rank_), question_ + '\n' + report);
+}
 
 void WatchStore::publish_record(const std::string& record) {
   store_->set(record_key(rank_), record);

@@ -11,9 +11,9 @@
 
 namespace accelerate::comm {
 
-// What all ranks are told: that one of them has failed, or that rank 0, and with it the store,
-// goes.
-enum class WatchCall { kNone, kAlarm, kGoodbye, kGoodbyeAfterError };
+// What all ranks are told: that one of them has failed, that rank 0, and with it the store, goes,
+// or that somebody outside of the job asks what they are doing.
+enum class WatchCall { kNone, kAlarm, kGoodbye, kGoodbyeAfterError, kQuestion };
 
 // One thread. All members throw when the store does not answer, which means that it was lost with
 // rank 0, and wait for nothing else unless they say so.
@@ -21,8 +21,10 @@ class WatchStore {
  public:
   WatchStore(c10::intrusive_ptr<c10d::Store> store, int rank, int world_size);
 
-  WatchCall call() const;
+  WatchCall call();
   void raise_alarm();
+  // After a question: what this rank is doing, for whoever asked.
+  void answer(const std::string& report);
 
   // What this rank does, for those that look for the cause of a failure; and what another has said.
   void publish_record(const std::string& record);
@@ -60,6 +62,7 @@ class WatchStore {
   const int rank_;
   const int world_size_;
   bool informed_ = false;
+  std::string question_{};  // the last one that this rank has seen
 };
 
 }  // namespace accelerate::comm

@@ -14,6 +14,7 @@
 #include "launch/job/job_runner.h"
 #include "launch/job/machine_plans.h"
 #include "launch/plan/shell_words.h"
+#include "launch/remote/elastic_control.h"
 #include "launch/remote/main_control.h"
 #include "launch/remote/member_control.h"
 #include "launch/remote/remote_plan.h"
@@ -36,6 +37,10 @@ Plan with_own_logs(const Plan& plan) {
 }
 
 int run_here(const MachinePlan& plan, int lifeline) {
+  if (plan.has_range()) {
+    ElasticControl control(plan);
+    return run_machine(plan, control, lifeline);
+  }
   if (plan.machine_rank == 0) {
     MainControl control(plan);
     return run_machine(plan, control, lifeline);

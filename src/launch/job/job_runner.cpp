@@ -85,6 +85,7 @@ class JobRunner {
   OrphanReaper orphans_;  // after the guard, which it must not take for an orphan
   OutputSinks sinks_;
   const bool has_colours_ = shows_colours(STDERR_FILENO);
+  MachinePlan attempt_plan_{};        // with the machines that take part in the present attempt
   std::optional<WorkerGroup> group_;  // of the present attempt, until its end was reported
   int attempt_ = 0;
   bool reported_failure_ = false;
@@ -158,7 +159,14 @@ void JobRunner::start(const Order& order) {
 }
 
 void JobRunner::start_workers(const Order& order) {
-  group_.emplace(plan_,
+  group_.reset();
+  attempt_plan_ = plan_;
+  if (order.machines > 0 && plan_.has_range()) {
+    attempt_plan_.num_processes = plan_.processes_per_machine() * order.machines;
+    attempt_plan_.num_machines = order.machines;
+    attempt_plan_.machine_rank = order.place;
+  }
+  group_.emplace(attempt_plan_,
                  Attempt{.restarts = order.attempt,
                          .main_address = order.main_address,
                          .main_port = order.main_port,
@@ -181,7 +189,7 @@ std::string JobRunner::starter_name(int place) const {
 
 void JobRunner::report_failed_start(const Error& error) {
   constexpr int kCannotStart = 127;
-  const WorkerEnd end{.rank = plan_.machine_rank * plan_.processes_per_machine(),
+  const WorkerEnd end{.rank = attempt_plan_.machine_rank * plan_.processes_per_machine(),
                       .host = short_host_name(),
                       .wait_status = W_EXITCODE(kCannotStart, 0),
                       .fate = WorkerFate::kFailed,

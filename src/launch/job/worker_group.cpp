@@ -37,6 +37,14 @@ std::filesystem::path log_folder(const LaunchPlan& plan, const Attempt& attempt,
   return folder / ("rank_" + std::to_string(rank));
 }
 
+void add_unless_set(std::vector<std::string>& environment, const std::string& name,
+                    const std::string& value) {
+  const bool is_set =
+      std::any_of(environment.begin(), environment.end(),
+                  [&](const std::string& variable) { return variable.starts_with(name + "="); });
+  if (!is_set) environment.push_back(name + "=" + value);
+}
+
 struct Pipe {
   UniqueFd read_end;
   UniqueFd write_end;
@@ -146,6 +154,9 @@ WorkerGroup::Worker WorkerGroup::start_worker(int local_rank, const WorkerContex
            variable.starts_with(std::string(kErrorChannelVariable) + "=");
   });
   environment.push_back(context_.guard.mark());
+  if (const auto folder = log_folder(plan_, attempt_, rank); !folder.empty() && !is_starter) {
+    add_unless_set(environment, "ACCELERATE_COLLECTIVE_LOG_DIR", folder.string());
+  }
   if (!is_starter) {
     environment.push_back(std::string(kErrorChannelVariable) + "=" +
                           std::to_string(output->error_fd()));

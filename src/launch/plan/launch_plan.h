@@ -49,6 +49,10 @@ struct LaunchPlan {
   int num_processes = 1;
   int num_machines = 1;  // 0, with a host file: all that it names
   int machine_rank = 0;
+  // With how many machines at least an attempt may begin; 0: with all of them alone. A job with a
+  // range goes on after machines were lost, also the main one, and takes in those that come for its
+  // next attempt. num_processes is that of all num_machines.
+  int min_machines = 0;
   // Where the main machine is met. On one machine rank 0 serves the rendezvous of the workers here.
   // On several the launcher of machine 0 listens here, and the launchers agree on the rest.
   std::string main_address{};  // "": this machine, where there is one
@@ -82,6 +86,8 @@ struct LaunchPlan {
   std::chrono::milliseconds monitor_interval{100};
   std::chrono::milliseconds machine_timeout{30'000};  // silence after which a machine is lost
   std::chrono::milliseconds join_timeout{300'000};    // how long machines wait for each other
+  // Once there are min_machines: how long those that are missing are waited for.
+  std::chrono::milliseconds last_call{30'000};
   // How long workers may take to end, once another one failed or once the launcher was told to
   // stop, before they are killed. The second is longer: a worker may save its state then.
   std::chrono::milliseconds failure_grace{5'000};
@@ -95,6 +101,7 @@ struct LaunchPlan {
   std::string run_id{};  // tells this job from others; "": made up
 
   int processes_per_machine() const { return num_processes / num_machines; }
+  bool has_range() const { return min_machines > 0 && min_machines < num_machines; }
 
   // A machine that is well is heard several times before it would be taken for lost.
   std::chrono::milliseconds beat_interval() const {

@@ -10,15 +10,16 @@ namespace accelerate::launch {
 // field does not compile before it is named here.
 template <class Plan, class Visit, class Stays>
 void visit_fields(Plan& plan, Visit&& visit, Stays&& stays) {
-  auto& [command, num_processes, num_machines, machine_rank, main_address, main_port, same_network,
-         use_cpu, mixed_precision, variables, gpu_ids, num_cpu_threads_per_process, cpu_affinity,
-         prefix_output, log_dir, log_run, tee, quiet, repeat_last_lines, debug, max_restarts,
-         monitor_interval, machine_timeout, join_timeout, failure_grace, signal_grace, launcher,
-         hostfile, launcher_command, run_id] = plan;
+  auto& [command, num_processes, num_machines, machine_rank, min_machines, main_address, main_port,
+         same_network, use_cpu, mixed_precision, variables, gpu_ids, num_cpu_threads_per_process,
+         cpu_affinity, prefix_output, log_dir, log_run, tee, quiet, repeat_last_lines, debug,
+         max_restarts, monitor_interval, machine_timeout, join_timeout, last_call, failure_grace,
+         signal_grace, launcher, hostfile, launcher_command, run_id] = plan;
   visit("command", command);
   visit("processes", num_processes);
   visit("machines", num_machines);
   visit("machine", machine_rank);
+  visit("min_machines", min_machines);
   visit("address", main_address);
   visit("port", main_port);
   visit("same_network", same_network);
@@ -39,6 +40,7 @@ void visit_fields(Plan& plan, Visit&& visit, Stays&& stays) {
   visit("monitor_ms", monitor_interval);
   visit("machine_ms", machine_timeout);
   visit("join_ms", join_timeout);
+  visit("last_call_ms", last_call);
   visit("failure_ms", failure_grace);
   visit("signal_ms", signal_grace);
   visit("run", run_id);

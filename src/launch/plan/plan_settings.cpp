@@ -79,6 +79,8 @@ void apply_rendezvous_settings(const std::string& text, LaunchPlan& plan) {
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
     if (name == "join_timeout" || name == "timeout") {
       plan.join_timeout = seconds_of(name, value);
+    } else if (name == "last_call_timeout") {
+      plan.last_call = seconds_of(name, value);
     } else if (name == "machine_timeout") {
       plan.machine_timeout = seconds_of(name, value);
     } else if (name == "keep_alive_interval") {
@@ -91,8 +93,8 @@ void apply_rendezvous_settings(const std::string& text, LaunchPlan& plan) {
     } else {
       throw ConfigError({.what = "'" + item + "' is not known",
                          .where = "--rdzv_conf",
-                         .hint = "known: join_timeout, machine_timeout, keep_alive_interval, "
-                                 "keep_alive_max_attempt and timeout"});
+                         .hint = "known: join_timeout, last_call_timeout, machine_timeout, "
+                                 "keep_alive_interval, keep_alive_max_attempt and timeout"});
     }
   }
   if (!interval && !attempts) return;

@@ -162,6 +162,12 @@ JobPlan resolve(const LaunchPlan& request) {
                        .where = "--hostfile",
                        .hint = "a file with one machine per line, such as: node1 slots=2"});
   }
+  if (request.has_range() && request.launcher != LauncherKind::kLocal) {
+    throw ConfigError({.what = "a job with a range of machines needs a launcher of its own on each",
+                       .where = "--num_machines, --min_machines",
+                       .hint = "start accelerate launch on every machine with its --machine_rank, "
+                               "without --launcher"});
+  }
   const std::string run_id = name_of_run(request);
   const int port = port_of_main(request, shares, run_id);
 

@@ -1,6 +1,8 @@
 #include "launch/remote/job_control.h"
 
 #include <algorithm>
+#include <sstream>
+#include <utility>
 
 namespace accelerate::launch {
 namespace {
@@ -59,20 +61,36 @@ Message Order::message() const {
       .set("address", main_address)
       .set("port", main_port)
       .set("run", run_id)
+      .set("machines", machines)
+      .set("place", place)
       .set("signal", signal)
       .set("code", exit_code)
       .set("text", text);
+  std::vector<std::string> entries;
+  for (const RosterEntry& entry : roster) {
+    entries.push_back(std::to_string(entry.machine) + " " + entry.address);
+  }
+  if (!entries.empty()) message.set("roster", entries);
   return message;
 }
 
 std::optional<Order> Order::from(const Message& message) {
   const auto kind = kind_named<Kind>(kOrderNames, message.name());
   if (!kind) return std::nullopt;
+  Roster roster;
+  for (const std::string& text : message.texts("roster")) {
+    RosterEntry entry;
+    if (!(std::istringstream(text) >> entry.machine >> entry.address)) return std::nullopt;
+    roster.push_back(std::move(entry));
+  }
   return Order{.kind = *kind,
                .attempt = static_cast<int>(message.number("attempt")),
                .main_address = message.text("address"),
                .main_port = static_cast<int>(message.number("port")),
                .run_id = message.text("run"),
+               .machines = static_cast<int>(message.number("machines")),
+               .place = static_cast<int>(message.number("place")),
+               .roster = std::move(roster),
                .signal = static_cast<int>(message.number("signal")),
                .exit_code = static_cast<int>(message.number("code")),
                .text = message.text("text")};

@@ -14,6 +14,14 @@
 
 namespace accelerate::launch {
 
+// The machines of an attempt: the number that each was started with, and where it can be reached.
+// The first one is the main machine.
+struct RosterEntry {
+  int machine = 0;
+  std::string address{};
+};
+using Roster = std::vector<RosterEntry>;
+
 // What a machine is told to do.
 struct Order {
   enum class Kind {
@@ -28,6 +36,10 @@ struct Order {
   std::string main_address{};  // kStart: where rank 0 serves the rendezvous
   int main_port = 0;
   std::string run_id{};
+  // kStart: how many machines take part, and the place of this one among them. 0: as planned.
+  int machines = 0;
+  int place = 0;
+  Roster roster{};  // kStart, of a job with a range of machines
   int signal = 0;
   int exit_code = 0;
   std::string text{};

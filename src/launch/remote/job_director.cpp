@@ -16,16 +16,25 @@ std::string list_machines(const std::vector<int>& machines) {
 }
 
 JobDirector::JobDirector(const MachinePlan& plan, PortOfAttempt port_of_attempt,
-                         Clock::time_point now)
+                         Clock::time_point now, const std::optional<Inheritance>& inheritance)
     : plan_(plan),
       port_of_attempt_(std::move(port_of_attempt)),
       machines_(static_cast<size_t>(plan.num_machines)) {
+  if (inheritance) {
+    attempt_ = inheritance->attempt;
+    before_ = inheritance->machines;
+    before_.insert(kFormerMain);
+    lost_ = inheritance->missing;
+    lost_.insert(kFormerMain);
+    if (inheritance->main_has_ended) ended_.insert(kFormerMain);
+  }
   gather(now);
 }
 
 void JobDirector::gather(Clock::time_point now) {
   phase_ = Phase::kGathering;
   join_deadline_ = now + plan_.join_timeout;
+  enough_since_.reset();
 }
 
 std::vector<int> JobDirector::missing_machines() const {
@@ -36,30 +45,99 @@ std::vector<int> JobDirector::missing_machines() const {
   return missing;
 }
 
-void JobDirector::join(int machine, const std::string& host) {
+std::vector<int> JobDirector::joined_machines() const {
+  std::vector<int> joined;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    if (machines_[i].joined) joined.push_back(static_cast<int>(i));
+  }
+  return joined;
+}
+
+void JobDirector::join(int machine, const std::string& host, const std::string& address) {
   Machine& state = machines_[static_cast<size_t>(machine)];
-  state = {.joined = true, .running = false, .host = host};
+  state = {.joined = true, .running = false, .host = host, .address = address};
+  lost_.erase(machine);
+  ended_.erase(machine);
+  if (plan_.has_range() && !plan_.quiet &&
+      (phase_ == Phase::kRunning || phase_ == Phase::kStopping)) {
+    orders_.push_back({0,
+                       {.kind = Order::Kind::kNote,
+                        .text = "accelerate launch: machine " + std::to_string(machine) + " (" +
+                                host + ") waits for the next restart\n"}});
+  }
   begin_if_complete();
 }
 
+// Enough of them, and no others that may go on by themselves: of the machines of the attempt before
+// that are not known to have ended, more than half are here. So of two sides of a cut network one
+// at most goes on.
+bool JobDirector::may_begin_with_fewer() const {
+  const std::vector<int> joined = joined_machines();
+  if (!plan_.has_range() || static_cast<int>(joined.size()) < plan_.min_machines) return false;
+  const auto of_before = [&](const std::set<int>& machines) {
+    return std::count_if(before_.begin(), before_.end(),
+                         [&](int machine) { return machines.count(machine) != 0; });
+  };
+  const auto voters = static_cast<ptrdiff_t>(before_.size()) - of_before(ended_);
+  return voters == 0 || 2 * of_before({joined.begin(), joined.end()}) > voters;
+}
+
+// After an attempt: those of its machines that were not lost. Before the first one nobody knows.
+bool JobDirector::has_all_that_may_come() const {
+  return !before_.empty() && std::all_of(before_.begin(), before_.end(), [&](int machine) {
+    return lost_.count(machine) != 0 || (machine >= 0 && has_joined(machine));
+  });
+}
+
 void JobDirector::begin_if_complete() {
-  if (phase_ != Phase::kGathering || !missing_machines().empty()) return;
+  if (phase_ != Phase::kGathering) return;
+  const bool begins =
+      missing_machines().empty() || (may_begin_with_fewer() && has_all_that_may_come());
+  if (begins) begin();
+}
+
+void JobDirector::begin() {
+  const std::vector<int> joined = joined_machines();
   phase_ = Phase::kRunning;
+  before_ = {joined.begin(), joined.end()};
+  ended_.clear();
+  lost_.clear();
   told_cause_.clear();
   speak_at_.reset();
   outcome_ = LaunchOutcome{
-      .world_size = plan_.num_processes,
+      .world_size = plan_.processes_per_machine() * static_cast<int>(joined.size()),
       .workers = plan_.workers,
       .program = plan_.workers == kRanks ? program_name(plan_.command) : "",
       .led_to = plan_.led_to,
       .has_agents = plan_.launcher == LauncherKind::kSsh || plan_.launcher == LauncherKind::kSlurm,
       .repeat_last_lines = plan_.repeat_last_lines};
-  for (Machine& machine : machines_) machine.running = true;
-  send_all({.kind = Order::Kind::kStart,
-            .attempt = attempt_,
-            .main_address = plan_.main_address,
-            .main_port = port_of_attempt_(attempt_),
-            .run_id = plan_.run_id});
+  Order start{.kind = Order::Kind::kStart,
+              .attempt = attempt_,
+              .main_address = plan_.main_address,
+              .main_port = port_of_attempt_(attempt_),
+              .run_id = plan_.run_id,
+              .machines = static_cast<int>(joined.size())};
+  for (const int machine : joined) {
+    if (!plan_.has_range()) break;
+    start.roster.push_back(
+        {.machine = machine, .address = machines_[static_cast<size_t>(machine)].address});
+  }
+  for (const int machine : joined) {
+    machines_[static_cast<size_t>(machine)].running = true;
+    orders_.push_back({machine, start});
+    ++start.place;
+  }
+  tell_of_fewer(joined);
+}
+
+void JobDirector::tell_of_fewer(const std::vector<int>& joined) {
+  const std::vector<int> missing = missing_machines();
+  if (missing.empty() || plan_.quiet) return;
+  orders_.push_back({0,
+                     {.kind = Order::Kind::kNote,
+                      .text = "accelerate launch: going on with " + std::to_string(joined.size()) +
+                              " of " + std::to_string(plan_.num_machines) + " machines, without " +
+                              list_machines(missing) + "\n"}});
 }
 
 void JobDirector::remember_refusal(const std::string& text) {
@@ -75,9 +153,11 @@ void JobDirector::remember_refusal(const std::string& text) {
   }
 }
 
-void JobDirector::lose(int machine, const std::string& why, Clock::time_point now) {
+void JobDirector::lose(int machine, const std::string& why, Clock::time_point now, Loss loss) {
   Machine& state = machines_[static_cast<size_t>(machine)];
   if (!state.joined) return;
+  lost_.insert(machine);
+  if (loss == Loss::kEnded) ended_.insert(machine);
   const std::string text =
       "machine " + std::to_string(machine) + " (" + state.host + ") was lost: " + why;
   const bool had_workers = state.running;
@@ -198,10 +278,21 @@ void JobDirector::leave_without_answer() {
          rest_of_report() + "  " + list_machines(silent) + " did not answer\n", rest_of_summary());
 }
 
+void JobDirector::begin_with_fewer_in_time(Clock::time_point now) {
+  if (!may_begin_with_fewer()) {
+    enough_since_.reset();
+    return;
+  }
+  if (!enough_since_) enough_since_ = now;
+  if (has_all_that_may_come() || now - *enough_since_ >= plan_.last_call) begin();
+}
+
 void JobDirector::handle_time(Clock::time_point now) {
   const bool leaves = phase_ == Phase::kStopping && leave_at_ && now >= *leave_at_;
   if (leaves && !machines_.front().running) leave_without_answer();
   if (phase_ == Phase::kStopping && speak_at_ && now >= *speak_at_) tell_why_it_stops();
+  if (phase_ != Phase::kGathering) return;
+  begin_with_fewer_in_time(now);
   if (phase_ != Phase::kGathering || now < join_deadline_) return;
   std::string text = "error: " + list_machines(missing_machines()) + " did not connect within " +
                      describe_duration(plan_.join_timeout) + "\n";
@@ -244,7 +335,10 @@ std::optional<std::pair<int, Order>> JobDirector::next_order() {
 }
 
 std::optional<JobDirector::Clock::time_point> JobDirector::deadline() const {
-  if (phase_ == Phase::kGathering) return join_deadline_;
+  if (phase_ == Phase::kGathering) {
+    return enough_since_ ? std::min(join_deadline_, *enough_since_ + plan_.last_call)
+                         : join_deadline_;
+  }
   if (phase_ != Phase::kStopping) return std::nullopt;
   const bool waits_for_others = leave_at_ && !machines_.front().running;
   if (!waits_for_others) return speak_at_;

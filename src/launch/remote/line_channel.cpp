@@ -45,6 +45,7 @@ void LineChannel::read_some() {
     }
     if (error == EINTR) continue;
     if (error == EAGAIN || error == EWOULDBLOCK) return;
+    ended_by_peer_ = end_reason_.empty() && (count == 0 || error == ECONNRESET);
     end(count == 0 ? "its connection ended" : std::strerror(error));
   }
 }

@@ -35,6 +35,8 @@ class LineChannel {
   // Why the connection has ended: "its connection ended", "Connection reset by peer", or that what
   // came is no message; "" while it stands. What came before can still be taken.
   const std::string& end_reason() const { return end_reason_; }
+  // The process there closed it or is gone; false for a network that broke, and for close().
+  bool was_ended_by_peer() const { return ended_by_peer_; }
   Clock::time_point last_heard() const { return last_heard_; }
   void close();
   // Nothing is sent after what send() was given so far. The channel stays open until the other side
@@ -52,6 +54,7 @@ class LineChannel {
   size_t taken_ = 0;  // bytes of it that next() has given out
   std::string outgoing_;
   std::string end_reason_;
+  bool ended_by_peer_ = false;
   bool ends_sending_ = false;
   Clock::time_point last_heard_ = Clock::now();
 };

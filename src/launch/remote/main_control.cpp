@@ -19,6 +19,10 @@ constexpr std::chrono::seconds kPatienceWithMachines{3};
 constexpr std::chrono::seconds kPatienceWithGuests{10};  // to say who they are
 constexpr size_t kMaxGuests = 256;
 
+JobDirector::Loss loss_of(const LineChannel& channel) {
+  return channel.was_ended_by_peer() ? JobDirector::Loss::kEnded : JobDirector::Loss::kSilent;
+}
+
 // mpirun may start it on another machine, whose ports are not ours to reserve.
 bool has_rank_zero_here(const MachinePlan& plan) {
   return plan.launcher != LauncherKind::kMpirun || plan.main_address.empty() ||
@@ -27,10 +31,12 @@ bool has_rank_zero_here(const MachinePlan& plan) {
 
 }  // namespace
 
-MainControl::MainControl(const MachinePlan& plan)
+MainControl::MainControl(const MachinePlan& plan,
+                         const std::optional<JobDirector::Inheritance>& inheritance)
     : plan_(plan),
       director_(
-          plan, [this](int attempt) { return port_of_attempt(attempt); }, Clock::now()) {
+          plan, [this](int attempt) { return port_of_attempt(attempt); }, Clock::now(),
+          inheritance) {
   if (plan.num_machines > 1) {
     if (plan.same_network) require_own_address(plan.main_address);
     listener_ = listen_everywhere(plan.main_port);
@@ -39,7 +45,7 @@ MainControl::MainControl(const MachinePlan& plan)
   } else if (has_rank_zero_here(plan)) {
     reservation_ = PortReservation::of(plan.main_port);
   }
-  director_.join(0, short_host_name());
+  director_.join(0, short_host_name(), plan.main_address);
 }
 
 // Each attempt gets a port of its own, so that a worker of an earlier one finds nobody there; but
@@ -103,7 +109,7 @@ void MainControl::handle_descriptors(const pollfd* fds, size_t count) {
 // Whoever is no member any more has left the job too, however its connection ended.
 void MainControl::drop_lost_members() {
   for (const auto& [machine, member] : members_) {
-    if (!member) director_.lose(machine, member.end_reason(), Clock::now());
+    if (!member) director_.lose(machine, member.end_reason(), Clock::now(), loss_of(member));
   }
   std::erase_if(members_, [](const auto& member) { return !member.second; });
 }
@@ -142,7 +148,7 @@ void MainControl::greet(LineChannel& guest) {
   identities_[machine] = hello->text("identity");
   members_[machine] = std::move(guest);
   guest = LineChannel();
-  director_.join(machine, hello->text("host"));
+  director_.join(machine, hello->text("host"), members_[machine].peer());
 }
 
 std::string MainControl::refusal(const Message& hello, const std::string& peer) const {
@@ -160,6 +166,9 @@ std::string MainControl::refusal(const Message& hello, const std::string& peer) 
     return text;
   }
   if (auto text = differs("processes", plan_.num_processes, "--num_processes"); !text.empty()) {
+    return text;
+  }
+  if (auto text = differs("min_machines", plan_.min_machines, "--min_machines"); !text.empty()) {
     return text;
   }
   const int64_t machine = hello.number("machine");
@@ -183,7 +192,8 @@ void MainControl::listen_to(int machine, LineChannel& channel) {
       director_.handle(machine, *report, Clock::now());
     }
   }
-  if (!channel.end_reason().empty()) director_.lose(machine, channel.end_reason(), Clock::now());
+  if (channel.end_reason().empty()) return;
+  director_.lose(machine, channel.end_reason(), Clock::now(), loss_of(channel));
 }
 
 void MainControl::handle_time() {
@@ -195,7 +205,7 @@ void MainControl::handle_time() {
       member.send(Message("alive"));
       if (now - member.last_heard() <= plan_.machine_timeout) continue;
       director_.lose(machine, "no sign of life for " + describe_duration(plan_.machine_timeout),
-                     now);
+                     now, JobDirector::Loss::kSilent);
       member.close();
     }
     for (LineChannel& guest : guests_) {

@@ -21,7 +21,9 @@ class MainControl : public JobControl {
   // that cannot be, or if plan.same_network and plan.main_address is not an address of this
   // machine. On one, reserves plan.main_port (0: any) for rank 0: throws ConfigError if it is in
   // use, CommError if there is none. `plan` outlives this object.
-  explicit MainControl(const MachinePlan& plan);
+  // With `inheritance` goes on with a job whose main machine was lost.
+  explicit MainControl(const MachinePlan& plan,
+                       const std::optional<JobDirector::Inheritance>& inheritance = std::nullopt);
 
   void report(const MachineReport& report) override;
   std::optional<Order> next_order() override;

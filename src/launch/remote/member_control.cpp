@@ -29,7 +29,8 @@ std::string make_identity() {
 
 }  // namespace
 
-MemberControl::MemberControl(const MachinePlan& plan) : plan_(plan), identity_(make_identity()) {
+MemberControl::MemberControl(const MachinePlan& plan, GiveUp give_up)
+    : plan_(plan), identity_(make_identity()), give_up_(give_up) {
   begin_joining();
 }
 
@@ -83,6 +84,7 @@ void MemberControl::take_connection(UniqueFd socket) {
       .set("processes", plan_.num_processes)
       .set("host", short_host_name())
       .set("identity", identity_);
+  if (plan_.has_range()) hello.set("min_machines", plan_.min_machines);
   if (!plan_.run_id.empty()) hello.set("run", plan_.run_id);
   channel_.send(hello);
 }
@@ -148,7 +150,10 @@ void MemberControl::obey(const Message& message) {
   auto order = Order::from(message);
   if (!order) return;
   if (plan_.is_agent) order->text.clear();  // the main machine says it in the same place
-  if (order->kind == Order::Kind::kStart) running_ = true;
+  if (order->kind == Order::Kind::kStart) {
+    running_ = true;
+    last_start_ = *order;
+  }
   if (order->kind == Order::Kind::kFinish) {
     finish(order->exit_code, order->text);  // the main machine waits for the end of the connection
   } else {
@@ -156,9 +161,20 @@ void MemberControl::obey(const Message& message) {
   }
 }
 
+// The other machines of the last attempt go on without the main one.
+bool MemberControl::may_be_succeeded() const {
+  return plan_.has_range() && last_start_ && last_start_->roster.size() > 1 &&
+         last_start_->attempt < plan_.max_restarts && !stop_signal_;
+}
+
 void MemberControl::lose_main(std::string why, bool may_come_back) {
+  const bool has_ended = channel_.was_ended_by_peer();
   channel_ = LineChannel();
   lost_text_ = "the main machine at " + endpoint() + " was lost: " + why;
+  if (may_be_succeeded()) {
+    next_orphaned_ =
+        Orphaned{.last_start = *last_start_, .main_has_ended = has_ended, .why = lost_text_};
+  }
   comes_back_ = may_come_back && plan_.max_restarts > 0;
   state_ = State::kEnding;
   if (running_) {
@@ -180,7 +196,13 @@ void MemberControl::report(const MachineReport& report) {
     finish(outcome.exit_code(), failure_report(outcome));
   } else if (report.kind == MachineReport::Kind::kSignal) {
     comes_back_ = false;
+    next_orphaned_.reset();
   } else if (state_ == State::kEnding && report.kind == MachineReport::Kind::kEnded) {
+    if (next_orphaned_) {
+      orphaned_ = std::move(next_orphaned_);
+      state_ = State::kFinished;
+      return;
+    }
     if (!comes_back_) {
       finish(kLostMachineExitCode, "error: " + lost_text_ + "\n  try  look at the output there\n");
       return;
@@ -255,6 +277,12 @@ void MemberControl::handle_time() {
 }
 
 void MemberControl::give_up_joining() {
+  if (give_up_ == GiveUp::kIsTold) {
+    gave_up_ = true;
+    state_ = State::kFinished;
+    attempts_.clear();
+    return;
+  }
   // Behind ssh or srun nobody gave the launchers flags.
   std::string hint =
       plan_.is_agent ? "look at the output of the first machine; --main_process_ip names another "

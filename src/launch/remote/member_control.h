@@ -16,11 +16,26 @@ namespace accelerate::launch {
 
 // Connects to the main machine and tries again until plan.join_timeout is over. If the main machine
 // is lost later, the workers are stopped; after a silence (a cut cable, not an ended launcher) and
-// with restarts left it then connects anew, for the next attempt.
+// with restarts left it then connects anew, for the next attempt. In a job with a range of machines
+// it leaves that to its owner.
 class MemberControl : public JobControl {
  public:
+  // If nobody answers in time: the end of the job here, or a matter of the owner.
+  enum class GiveUp { kFinishes, kIsTold };
+
   // `plan` outlives this object.
-  explicit MemberControl(const MachinePlan& plan);
+  explicit MemberControl(const MachinePlan& plan, GiveUp give_up = GiveUp::kFinishes);
+
+  // What is left when the main machine of an attempt was lost and the workers here have ended.
+  struct Orphaned {
+    Order last_start{};           // of the attempt
+    bool main_has_ended = false;  // false: it only fell silent
+    std::string why{};
+  };
+  // Set once, in a job with a range of machines and restarts left; then this object does nothing.
+  const std::optional<Orphaned>& orphaned() const { return orphaned_; }
+  // With GiveUp::kIsTold: nobody has answered in time, and this object does nothing more.
+  bool gave_up() const { return gave_up_; }
 
   void report(const MachineReport& report) override;
   std::optional<Order> next_order() override;
@@ -47,6 +62,7 @@ class MemberControl : public JobControl {
   void fail_connection(const std::string& reason);
   void obey(const Message& message);
   void lose_main(std::string why, bool may_come_back);
+  bool may_be_succeeded() const;
   void take_signal(int signal);
   void leave_without_answer();
   void finish(int exit_code, const std::string& text);
@@ -64,8 +80,13 @@ class MemberControl : public JobControl {
   std::deque<Order> orders_;
   bool running_ = false;     // workers of an attempt are here
   bool comes_back_ = false;  // after kEnding
-  std::string last_error_;   // of an attempt to connect
-  std::string lost_text_;    // what became of the main machine
+  const GiveUp give_up_;
+  bool gave_up_ = false;
+  std::optional<Order> last_start_;
+  std::optional<Orphaned> next_orphaned_;  // once the workers have ended
+  std::optional<Orphaned> orphaned_;
+  std::string last_error_;  // of an attempt to connect
+  std::string lost_text_;   // what became of the main machine
   bool told_that_it_waits_ = false;
   std::optional<int> stop_signal_;             // the first that this launcher got
   std::optional<Clock::time_point> leave_at_;  // even if the main machine has not answered by then

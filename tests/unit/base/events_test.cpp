@@ -54,6 +54,16 @@ TEST(Events, AreReadInTheOrderInWhichTheyWereEmitted) {
   EXPECT_EQ(reader.lost(), 0U);
 }
 
+TEST(Events, TheLastOnesCanBeAskedForAtAnyTime) {
+  EventStream stream;
+  EXPECT_TRUE(stream.last_events(10).empty());
+  for (int i = 0; i < 3; ++i) stream.emit(numbered(i, "event " + std::to_string(i)));
+  EXPECT_THAT(texts_of(stream.last_events(2)), ElementsAre("event 1", "event 2"));
+  EXPECT_THAT(texts_of(stream.last_events(10)), ElementsAre("event 0", "event 1", "event 2"));
+  for (size_t i = 0; i < 2 * EventStream::kCapacity; ++i) stream.emit(numbered(7));
+  EXPECT_EQ(stream.last_events(2 * EventStream::kCapacity).size(), EventStream::kCapacity);
+}
+
 TEST(Events, KnowTheThreadsThatEmittedThem) {
   const auto stream = std::make_shared<EventStream>();
   EventStream::Reader reader(stream);

@@ -1,0 +1,145 @@
+// Faults that come from inside a rank, drawn at random: rows 13, 14 and 18 of docs/faults.md. What
+// is drawn comes from a fixed seed; ACCELERATE_KILL_SEED=N draws others, ACCELERATE_FAULT_ROUNDS=N
+// makes that many rounds.
+#include <accelerate/find_batch_size.h>
+#include <accelerate/grad_scaler.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#include "multiproc/strategy/replicas.h"
+
+namespace accelerate::test {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+int number_from(const char* variable, int otherwise) {
+  const char* named = std::getenv(variable);
+  return named != nullptr ? std::atoi(named) : otherwise;
+}
+
+std::mt19937 seeded() {
+  return std::mt19937(static_cast<unsigned>(number_from("ACCELERATE_KILL_SEED", 20'210)));
+}
+
+int draw(std::mt19937& random, int below) {
+  return static_cast<int>(random() % static_cast<unsigned>(below));
+}
+
+struct FaultSamples : Replicas {};
+
+// Row 13.
+TEST_F(FaultSamples, AGradientThatIsNotFiniteOnAnyRankIsSkippedByAllAlike) {
+  const int steps = std::max(number_from("ACCELERATE_FAULT_ROUNDS", 100), 100);
+  constexpr int kRanks = 3;
+  const auto results = run_collect(kRanks, [steps](const Rank& rank) {
+    std::mt19937 random = seeded();  // the same on all ranks
+    Accelerator accelerator(on_cpu());
+    auto net = std::make_shared<Mlp>();
+    torch::optim::AdamW adamw(net->parameters(), 0.01);
+    auto [model, optimizer] = accelerator.prepare(net, adamw);
+    GradScaler scaler({.init_scale = 1024, .growth_interval = 3});
+    std::vector<double> trace;
+    for (int step = 0; step < steps; ++step) {
+      const StepData data = data_of_step(step, kRows * kRanks);
+      optimizer.zero_grad();
+      auto loss = loss_of(model(rows_of(data.input, rank.rank)), rows_of(data.target, rank.rank));
+      const int victim = draw(random, 2 * kRanks);  // nobody, half of the time
+      const bool is_nan = draw(random, 2) == 0;
+      if (victim == rank.rank) {
+        loss = loss * (is_nan ? std::numeric_limits<float>::quiet_NaN()
+                              : std::numeric_limits<float>::infinity());
+      }
+      accelerator.backward(scaler.scale(loss));
+      const bool stepped = scaler.step(adamw);
+      scaler.update();
+      if (stepped != (victim >= kRanks)) throw std::runtime_error("another step was skipped");
+      trace.push_back(scaler.scale_factor());
+    }
+    for (const auto& parameter : net->parameters()) {
+      const std::vector<double> values = flat({parameter});
+      trace.insert(trace.end(), values.begin(), values.end());
+    }
+    return trace;
+  });
+  EXPECT_EQ(results[1], results[0]);
+  EXPECT_EQ(results[2], results[0]);
+  for (const double value : results[0]) ASSERT_TRUE(std::isfinite(value));
+}
+
+// Row 14.
+TEST_F(FaultSamples, AHundredSearchesForABatchSizeLeaveNoMemoryBehind) {
+  run(1, [](const Rank&) {
+    const auto search = [] {
+      return find_executable_batch_size(
+          [](int64_t size) {
+            std::vector<at::Tensor> held;  // what was allocated before it failed
+            for (int i = 0; i < 8; ++i) held.push_back(torch::ones({64 << 10}));
+            if (size > 1) held.push_back(torch::empty({int64_t{1} << 50}));
+            return size;
+          },
+          {.starting_batch_size = 2});
+    };
+    const auto in_use = [] {
+      const struct mallinfo2 info = mallinfo2();
+      return static_cast<int64_t>(info.uordblks + info.hblkhd);
+    };
+    EXPECT_EQ(search(), 1);
+    const int64_t before = in_use();
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(search(), 1);  // one failure each
+    EXPECT_LT(in_use() - before, int64_t{1} << 20);
+  });
+}
+
+// A bit of the exponent of a parameter. What is as small as rounding is a warning, not an error.
+void flip_bit(const at::Tensor& parameter, unsigned drawn) {
+  constexpr unsigned kLowest = 23;
+  constexpr unsigned kBits = 7;  // the uppermost makes everything infinite, on all ranks alike
+  const torch::NoGradGuard no_grad;
+  float* value = parameter.data_ptr<float>() + drawn % static_cast<unsigned>(parameter.numel());
+  uint32_t bits = 0;
+  std::memcpy(&bits, value, sizeof bits);
+  bits ^= uint32_t{1} << (kLowest + drawn / 7 % kBits);
+  std::memcpy(value, &bits, sizeof bits);
+}
+
+// Row 18. A pass has as many steps as each rank has batches; the bit flips in the second one.
+TEST_F(FaultSamples, AFlippedBitOfAParameterIsFoundAtTheEndOfThePassAndItsRankIsOneOfTheNamed) {
+  const int rounds = std::min(number_from("ACCELERATE_FAULT_ROUNDS", 6), 1000);
+  std::mt19937 random = seeded();
+  for (int round = 0; round < rounds && !HasFailure(); ++round) {
+    const int ranks = 2 + draw(random, 2);
+    const int victim = draw(random, ranks);
+    const int at_step = 1 + draw(random, 2);
+    const unsigned drawn = static_cast<unsigned>(random());
+    SCOPED_TRACE("round " + std::to_string(round) + ": rank " + std::to_string(victim) + " of " +
+                 std::to_string(ranks) + ", step " + std::to_string(at_step) + ", " +
+                 std::to_string(drawn));
+    spawn(ranks, [=](const Rank& rank) {
+      HalfPorted half;
+      half.train();
+      half.train([&](int steps) {
+        if (steps != at_step || rank.rank != victim) return;
+        const auto parameters = half.net->parameters();
+        flip_bit(parameters[drawn / 3 % parameters.size()], drawn);
+      });
+      half.accelerator.wait_for_everyone();
+    });
+    const std::string who = "rank " + std::to_string(victim);
+    expect_one_error_on_all(
+        ranks, AllOf(HasSubstr("the ranks hold different parameters"),
+                     AnyOf(HasSubstr("between " + who + " and"), HasSubstr("and " + who + "\n"),
+                           HasSubstr("and " + who + " "), HasSubstr("and " + who + ":"),
+                           HasSubstr("and " + who + ","))));
+  }
+}
+
+}  // namespace
+}  // namespace accelerate::test
