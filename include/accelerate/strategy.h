@@ -292,6 +292,9 @@ class ACCELERATE_EXPORT Strategy {
   // What save_state() called before_save() for is done or has failed. By the same thread. Must not throw. Not
   // collective.
   virtual void after_save() {}
+  // Ranks below this one hold all that is in pieces; those from there on hold the same again, and
+  // save_state() leaves them out. Unset: all ranks are needed. The same on all of them.
+  virtual std::optional<int> ranks_of_one_copy() const { return std::nullopt; }
   // Whether forward passes take over the buffers of one rank. If not, save_state() keeps those of
   // every rank.
   virtual bool shares_buffers() const { return false; }

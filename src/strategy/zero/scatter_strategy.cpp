@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "comm/agreement.h"
 #include "comm/groups/process_group.h"
 #include "residency/touch/unit_choice.h"
 #include "strategy/ddp/replica_check.h"
@@ -101,8 +100,18 @@ std::vector<std::shared_ptr<ScatteredModel>> ScatterStrategy::live(Models& model
   return all;
 }
 
+const ShardGroups& ScatterStrategy::groups() {
+  if (!groups_) groups_ = open_shard_groups(ranks_, options_);
+  return *groups_;
+}
+
+std::optional<int> ScatterStrategy::ranks_of_one_copy() const {
+  return shard_sizes_of(options_, ranks_->world_size()).shard;
+}
+
 std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
-  comm::require_same(*ranks_, facts_of(options_), "prepare");
+  const ShardGroups& groups = this->groups();
+  const int shards = groups.shards->world_size();
   require_same_model(*module, *ranks_);
   loose_.add_model(*module);
   TrainableParameters parameters = trainable_parameters(*module);
@@ -125,18 +134,19 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
   std::vector<residency::UnitParameters> chosen;
   if (options_.stage == 3) chosen = units_of(*module, options_.units);
   const std::vector<std::vector<size_t>> members = add_units(chosen, parameters);
-  auto plan = std::make_shared<const ShardPlan>(parameters, ranks_->world_size(),
-                                                bucket_bytes_of(options_), members);
+  auto plan =
+      std::make_shared<const ShardPlan>(parameters, shards, bucket_bytes_of(options_), members);
   const size_t number = wrapped_++;
   GatheredUnits gathered;
   if (!chosen.empty()) {
-    gathered.gatherer = std::make_shared<residency::GroupGatherer>(ranks_, number);
+    gathered.gatherer =
+        std::make_shared<residency::GroupGatherer>(groups.shards, groups.all, number);
     gathered.units = std::make_shared<residency::TouchedUnits>(
-        std::move(chosen), ranks_->rank(), ranks_->world_size(), gathered.gatherer,
+        std::move(chosen), groups.shards->rank(), shards, gathered.gatherer,
         touch_options_of(options_.units));
   }
   auto model = std::make_shared<ScatteredModel>(std::move(module), std::move(parameters.tensors),
-                                                plan, gathered, ranks_, options_.ddp);
+                                                plan, gathered, groups, options_.ddp);
   planned_->add(model, std::move(plan), std::move(gathered.units));
   models_->push_back(model);
   return model;
@@ -152,7 +162,7 @@ std::unique_ptr<OptimizerStrategy> ScatterStrategy::prepare_optimizer(
   const auto checks = std::make_shared<UpdateChecks>(
       exchanged, options_.ddp.check_replicas ? loose_.add_optimizer() : nullptr);
   auto sharded = std::make_unique<ShardedOptimizer>(
-      preparation.optimizer, ranks_, planned_,
+      preparation.optimizer, groups().shards, planned_,
       [checks](const std::vector<at::Tensor>& parameters) { checks->before_update(parameters); });
   checks->note_parameters(sharded->parameters());
   return sharded;
@@ -162,7 +172,8 @@ void ScatterStrategy::before_backward(const BackwardCall& call) {
   for (const auto& model : live(*models_)) model->set_alone(call.models.size() == 1);
 }
 
-// As the norm of a list of gradients is the norm of their norms, so is that over the ranks.
+// As the norm of a list of gradients is the norm of their norms, so is that over the ranks which
+// share a copy. All copies have the same gradients.
 at::Tensor ScatterStrategy::grad_norm(at::TensorList parameters, const ClipNormOptions& options) {
   const at::NoGradGuard no_grad;
   const auto models = live(*models_);
@@ -176,7 +187,7 @@ at::Tensor ScatterStrategy::grad_norm(at::TensorList parameters, const ClipNormO
   const ClipNormOptions of_part{.norm_type = options.norm_type};
   const at::Tensor own =
       accelerate::grad_norm(pieces, of_part).to(pieces.front().device(), at::kDouble);
-  std::vector<at::Tensor> norms = ranks_->all_gather(own);
+  std::vector<at::Tensor> norms = groups().shards->all_gather(own);
   norms.push_back(accelerate::grad_norm(whole, of_part).to(own.options()));
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(total.item<double>())) {
