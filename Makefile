@@ -67,8 +67,10 @@ test-analyzer: release-build ## clang's analyzer over every file of src
 	@scripts/run_group.sh analyzer
 
 test-sanitizers: ## the default tests with the address, undefined-behaviour and thread sanitizers
-	@$(MAKE) test PRESET=asan-ubsan
-	@$(MAKE) test PRESET=tsan
+	@scripts/setup.sh sanitizers
+	@export ASAN_SYMBOLIZER_PATH="$$(ls /usr/lib/llvm-*/bin/llvm-symbolizer 2>/dev/null | tail -n 1)"; \
+	  export TSAN_SYMBOLIZER_PATH="$$ASAN_SYMBOLIZER_PATH"; \
+	  $(MAKE) test PRESET=asan-ubsan && $(MAKE) test PRESET=tsan
 
 test-gcc: ## the default tests, compiled by g++
 	@$(MAKE) test PRESET=gcc

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Runs the tests that need a GPU on a machine that has one, but no compiler, and makes the page docs/gpu_tests.md.
 
-usage: gpu_tests.py pack  [--build DIR] [--folder DIR] [--limit MIB] [--programs NAME:WAY ...]
-       gpu_tests.py run   [--folder DIR] [--minutes N] [--at_once N] [--again] [--programs NAME:WAY ...]
-       gpu_tests.py table [--folder DIR]
+usage: gpu_tests.py pack   [--build DIR] [--folder DIR] [--limit MIB] [--programs NAME:WAY[:FILTER] ...] [--also NAME ...]
+       gpu_tests.py run    [--folder DIR] [--minutes N] [--at_once N] [--again] [--unpacked DIR] [--programs ...]
+       gpu_tests.py unpack DIR [--folder DIR]
+       gpu_tests.py table  [--folder DIR]
 
 pack gathers the built programs and libraries, stripped and compressed, in a folder that can be sent, and says how large
 it is. run goes there: it needs Python with the torch of the build, no more. It stops before its minutes are over and
 goes on where it stopped when it is called again: results.json in the folder holds what is done, and a copy of it lies
-in $OUT with the output of what failed, where that is set. table prints the page from the results.
+in $OUT with the output of what failed (failed.log), where that is set. unpack is for other programs that came along, such
+as benchmarks, and spares run the same. table prints the page from the results.
+
+Programs of many cases on several ranks run as several, with a part of the cases each; FILTER is that of GoogleTest.
 
 A program runs in one of these ways:
   own      as it is: it asks for the GPU itself
@@ -30,22 +34,34 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LIBRARIES = ("libaccelerate.so.0", "libaccelerate_transformers.so.0", "libaccelerate_cuda.so")
+COMPANIONS = ("libpcre2-8.so.0", "libutf8proc.so.2")  # of Debian: the other machine may have none
 LAUNCHER = "accelerate"
 WAYS = ("own", "gloo", "nccl", "example")
 ALL_SKIPPED = 77
 LONGEST_PROGRAM_S = 400
+MOST_OUTPUT = 400_000  # characters of a program that failed
+KEEPING = threading.Lock()
 
-OWN = ("cuda_test", "capture_cuda_test", "checkpoint_cuda_test", "nccl_test", "optim_cuda_test", "precision_cuda_test")
+# Into how many parts the cases of a program are dealt out that would take longer than others.
+PARTS = {
+    ("accelerator_test", "nccl"): 2, ("comm_test", "gloo"): 2, ("ddp_test", "gloo"): 2, ("ddp_test", "nccl"): 3,
+    ("flat_training_test", "nccl"): 2, ("operations_test", "nccl"): 2, ("resume_test", "gloo"): 2, ("resume_test", "nccl"): 3,
+    ("state_test", "gloo"): 2, ("state_test", "nccl"): 3, ("strategy_test", "nccl"): 3, ("training_test", "gloo"): 2,
+    ("training_test", "nccl"): 4, ("zero_test", "gloo"): 4, ("zero_test", "nccl"): 6,
+}  # fmt: skip
+
+OWN = ("cuda_test", "capture_cuda_test", "checkpoint_cuda_test", "nccl_test", "optim_cuda_test", "precision_cuda_test", "touch_cuda_test")
 ALONE_ON_GPU = ("decoders_test", "flat_test", "ops_test", "optim_test", "precision_test")
 OF_RANKS = (
     "accelerator_test", "comm_groups_test", "comm_hooks_test", "comm_test", "ddp_test", "flat_training_test", "join_test",
     "loader_ranks_test", "operations_test", "process_control_test", "rank_helpers_test", "resume_test",
-    "state_recovery_test", "state_test", "strategy_test", "training_test", "zero_test",
+    "state_recovery_test", "state_test", "strategy_test", "touched_ranks_test", "training_test", "zero_test",
 )  # fmt: skip
 BY_FEATURE = (
     "actor_critic", "automatic_gradient_accumulation", "checkpointing", "cross_validation", "ddp_comm_hook", "early_stopping",
@@ -71,10 +87,20 @@ def default_programs():
 
 
 def parsed_program(text):
-    name, _, way = text.rpartition(":")
+    name, way, cases = (text.split(":", 2) + ["", ""])[:3]
     if not name or way not in WAYS:
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME:WAY with a way of {', '.join(WAYS)}")
-    return name, way
+    return (name, way, cases) if cases else (name, way)
+
+
+def in_parts(jobs):
+    """(name, way, cases): these are a filter, or a part such as "2/4" of all."""
+    for name, way, *cases in jobs:
+        parts = PARTS.get((name, way), 1)
+        if cases or parts == 1:
+            yield name, way, *(cases or [""])
+        else:
+            yield from ((name, way, f"{part}/{parts}") for part in range(1, parts + 1))
 
 
 # --- pack
@@ -88,6 +114,15 @@ def stripped(path):
     with tempfile.NamedTemporaryFile() as file:
         subprocess.run(["strip", "-o", file.name, str(path)], check=True)
         return Path(file.name).read_bytes()
+
+
+def companions(build):
+    """Where the dynamic linker finds them here, for the libraries that need them."""
+    told = "".join(
+        subprocess.run(["ldd", str(build / "lib" / name)], capture_output=True, text=True, check=False).stdout
+        for name in LIBRARIES if (build / "lib" / name).exists()
+    )  # fmt: skip
+    return [Path(path) for name in COMPANIONS for path in re.findall(rf"^\s*{re.escape(name)} => (/\S+)", told, re.MULTILINE)[:1]]
 
 
 def commit_of_tree():
@@ -105,7 +140,8 @@ def results_of_same_commit(folder, commit):
 
 
 def pack(args):
-    wanted = [(LAUNCHER, "bin")] + [(name, "bin") for name, _ in args.programs] + [(name, "lib") for name in LIBRARIES]
+    wanted = [(LAUNCHER, "bin")] + [(name, "bin") for name, *_ in args.programs] + [(name, "lib") for name in LIBRARIES]
+    wanted += [(name, "bin") for name in args.also]
     wanted = list(dict.fromkeys(wanted))
     facts = {"commit": commit_of_tree(), "programs": args.programs}
     kept = results_of_same_commit(args.folder, facts["commit"])
@@ -113,8 +149,9 @@ def pack(args):
         shutil.rmtree(args.folder)
     missing, total = [], 0
     print(f"{'file':40} {'stripped':>10} {'packed':>10}")
-    for name, kind in wanted:
-        source = args.build / kind / name
+    sources = [(name, kind, args.build / kind / name) for name, kind in wanted]
+    sources += [(path.name, "lib", path) for path in companions(args.build)]
+    for name, kind, source in sources:
         if not source.exists():
             missing.append(name)
             continue
@@ -130,7 +167,7 @@ def pack(args):
     if kept:
         (args.folder / "results.json").write_text(kept)
     (args.folder / "pack.json").write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"{args.folder}: {total / 2**20:.1f} MiB in {len(wanted) - len(missing)} files")
+    print(f"{args.folder}: {total / 2**20:.1f} MiB in {len(sources) - len(missing)} files")
     if missing:
         print("not built, and left out: " + ", ".join(missing))
     if total > args.limit * 2**20:
@@ -140,12 +177,16 @@ def pack(args):
 # --- run
 
 
+def unpack_one(packed, scratch):
+    target = scratch / packed.parent.name / packed.stem
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(lzma.decompress(packed.read_bytes()))
+    target.chmod(0o755)
+
+
 def unpacked(folder, scratch):
-    for packed in folder.glob("*/*.xz"):
-        target = scratch / packed.parent.name / packed.stem
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes(lzma.decompress(packed.read_bytes()))
-        target.chmod(0o755)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:  # lzma lets other threads run
+        list(pool.map(lambda packed: unpack_one(packed, scratch), sorted(folder.glob("*/*.xz"))))
 
 
 def libraries_of_torch():
@@ -174,7 +215,7 @@ def versions():
     return {"gpu": gpu, "torch": torch or "no torch in Python"}
 
 
-def environment_of(way, scratch):
+def environment_of(way, scratch, cases=""):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE_")}
     folders = [scratch / "lib", *libraries_of_torch()]
     environment["LD_LIBRARY_PATH"] = ":".join(map(str, folders))
@@ -187,6 +228,11 @@ def environment_of(way, scratch):
         environment["ACCELERATE_TEST_DEVICE"] = "cuda"
     if way in ("nccl", "example"):
         environment["ACCELERATE_TEST_DEVICE"] = "nccl"
+    if part := re.fullmatch(r"(\d+)/(\d+)", cases):
+        environment["GTEST_SHARD_INDEX"] = str(int(part[1]) - 1)
+        environment["GTEST_TOTAL_SHARDS"] = part[2]
+    elif cases:
+        environment["GTEST_FILTER"] = cases
     return environment
 
 
@@ -235,9 +281,10 @@ def counts_of(output):
     return passed, skipped, failed
 
 
-def result_of(name, way, scratch, limit, out):
+def result_of(job, scratch, limit, out):
+    name, way, cases = job
     started = time.monotonic()
-    status, output = run_to_its_end(command_of(name, way, scratch), environment_of(way, scratch), limit)
+    status, output = run_to_its_end(command_of(name, way, scratch), environment_of(way, scratch, cases), limit)
     passed, skipped, failed = counts_of(output)
     problems = [f"it said '{words}'" for words in FORBIDDEN if words in output]
     if way == "example":
@@ -247,9 +294,10 @@ def result_of(name, way, scratch, limit, out):
     elif status not in (0, ALL_SKIPPED) and not failed:
         problems.append(f"ended with status {status}")
     if (failed or problems) and out:
-        (out / f"{name}.{way}.log").write_text(output)
+        with KEEPING, (out / "failed.log").open("a") as log:
+            log.write(f"======== {' '.join(job)}: {' '.join(failed + problems)}\n{output[-MOST_OUTPUT:]}\n")
     return {
-        "name": name, "way": way, "passed": passed, "skipped": skipped, "failed": failed, "problems": problems,
+        "name": name, "way": way, "cases": cases, "passed": passed, "skipped": skipped, "failed": failed, "problems": problems,
         "seconds": round(time.monotonic() - started, 1),
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
     }  # fmt: skip
@@ -267,7 +315,7 @@ class Results:
         self.facts = {**json.loads((folder / "pack.json").read_text()), **versions(), "results": kept.get("results", [])}
 
     def is_done(self, job):
-        return any((result["name"], result["way"]) == tuple(job) for result in self.facts["results"])
+        return any((result["name"], result["way"], result.get("cases", "")) == job for result in self.facts["results"])
 
     def add(self, result):
         self.facts["results"].append(result)
@@ -277,7 +325,8 @@ class Results:
 
 
 def line_of(result):
-    text = f"{result['name']} ({result['way']}): {result['passed']} passed, {result['skipped']} skipped, {len(result['failed'])} failed"
+    way = " ".join(filter(None, (result["way"], result["cases"])))
+    text = f"{result['name']} ({way}): {result['passed']} passed, {result['skipped']} skipped, {len(result['failed'])} failed"
     return f"{text}, {result['seconds']:.0f} s" + "".join("\n    " + word for word in result["failed"] + result["problems"])
 
 
@@ -288,18 +337,20 @@ def run(args):
     results = Results(args.folder, args.again)
     packed = {file.stem for file in args.folder.glob("bin/*.xz")}
     programs = [job for job in args.programs or results.facts["programs"] if job[0] in packed]
-    waiting = [tuple(job) for job in programs if not results.is_done(job)]
+    waiting = [job for job in in_parts(programs) if not results.is_done(job)]
     left = []
-    with tempfile.TemporaryDirectory(prefix="gpu_tests-") as scratch:
-        unpacked(args.folder, Path(scratch))
+    with tempfile.TemporaryDirectory(prefix="gpu_tests-") as temporary:
+        scratch = args.unpacked or Path(temporary)
+        if not args.unpacked:
+            unpacked(args.folder, scratch)
 
         def one(job):
             # A program has the time that is left: the machine may be gone after it.
-            limit = min(LONGEST_PROGRAM_S, give_up - time.monotonic())
+            limit = min(args.longest, give_up - time.monotonic())
             if limit < args.least:
                 left.append(job)
                 return None
-            return result_of(*job, Path(scratch), limit, results.out)
+            return result_of(job, scratch, limit, results.out)
 
         with concurrent.futures.ThreadPoolExecutor(args.at_once) as pool:
             for future in concurrent.futures.as_completed([pool.submit(one, job) for job in waiting]):
@@ -307,8 +358,9 @@ def run(args):
                 if result is None:
                     continue
                 was_cut_short = any(word.startswith("killed after") for word in result["problems"])
-                if was_cut_short and result["seconds"] < LONGEST_PROGRAM_S - 1:
-                    left.append((result["name"], result["way"]))
+                if was_cut_short and result["seconds"] < args.longest - 1:
+                    left.append((result["name"], result["way"], result["cases"]))
+                    print(f"cut short: {line_of(result)}", flush=True)
                     continue
                 results.add(result)
                 print(line_of(result), flush=True)
@@ -322,9 +374,25 @@ def run(args):
 # --- table
 
 
+def together(results):
+    """One row for the parts of a program. Cases that were chosen by a filter do not say that all of it passed."""
+    rows = {}
+    for result in results:
+        cases = "" if "/" in result.get("cases", "") else result.get("cases", "")
+        row = rows.setdefault((result["name"], result["way"], cases), {**result, "failed": [], "problems": []})
+        if row["cases"] != result["cases"]:
+            for count in ("passed", "skipped", "seconds"):
+                row[count] += result[count]
+        row["failed"] = row["failed"] + result["failed"]
+        row["problems"] = row["problems"] + result["problems"]
+    for (name, _, cases), row in rows.items():
+        row["name"] = f"{name} {cases}".strip()
+    return sorted(rows.values(), key=lambda row: (WAYS.index(row["way"]), row["name"]))
+
+
 def table(args):
     facts = json.loads((args.folder / "results.json").read_text())
-    results = sorted(facts["results"], key=lambda result: (WAYS.index(result["way"]), result["name"]))
+    results = together(facts["results"])
     dates = sorted({result["date"] for result in results})
     print("# Tests on a GPU\n")
     print("The last run of `scripts/gpu_tests.py`, which makes this page (see `docs/testing.md`).\n")
@@ -360,13 +428,17 @@ def table(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    parsers = {name: commands.add_parser(name) for name in ("pack", "run", "table")}
+    parsers = {name: commands.add_parser(name) for name in ("pack", "run", "unpack", "table")}
     for sub in parsers.values():
         sub.add_argument("--folder", type=Path, default=ROOT / ".gpu", help="what is sent [.gpu]")
     for name in ("pack", "run"):
-        parsers[name].add_argument("--programs", type=parsed_program, nargs="+", metavar="NAME:WAY", help="these alone")
+        parsers[name].add_argument("--programs", type=parsed_program, nargs="+", metavar="NAME:WAY[:FILTER]", help="these alone")
     parsers["pack"].add_argument("--build", type=Path, default=ROOT / "build", help="build folder [build]")
     parsers["pack"].add_argument("--limit", type=float, default=64, metavar="MIB", help="fails above it [64]")
+    parsers["pack"].add_argument("--also", nargs="+", default=[], metavar="NAME", help="other programs that are to come along")
+    parsers["unpack"].add_argument("to", type=Path, help="gets the folders bin and lib")
+    parsers["run"].add_argument("--unpacked", type=Path, metavar="DIR", help="where unpack has put the programs")
+    parsers["run"].add_argument("--longest", type=float, default=LONGEST_PROGRAM_S, metavar="SECONDS", help="for one program [400]")
     parsers["run"].add_argument("--minutes", type=float, default=7.5, help="time for this call [7.5]")
     parsers["run"].add_argument("--at_once", type=int, default=4, help="programs at a time [4]")
     parsers["run"].add_argument("--least", type=float, default=20, metavar="SECONDS", help="start none with less time left [20]")
@@ -375,6 +447,9 @@ def main():
     if args.command == "pack":
         args.programs = args.programs or default_programs()
         return pack(args)
+    if args.command == "unpack":
+        unpacked(args.folder, args.to)
+        return 0
     return run(args) if args.command == "run" else table(args)
 
 

@@ -2,11 +2,12 @@
 # Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
 # packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
 #
-# usage: scripts/setup.sh quickstart|transformers|test|packages
+# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers
 #   quickstart     what the library, the program and the examples need
 #   transformers   also the pretrained model and the texts of examples/transformers
 #   test           also what the tests, the benchmarks and the linters need
 #   packages       also what making Debian packages, and trying them in a fresh Debian, needs
+#   sanitizers     what `test` needs, and what turns addresses in reports of sanitizers into lines
 #
 # libtorch is searched as cmake/FindLibTorch.cmake describes (Torch_DIR or LIBTORCH, then Python's torch); if there is
 # none, the wheel is unpacked into .deps/python. ACCELERATE_GPU=1 or 0 overrides the look for an NVIDIA driver.
@@ -60,7 +61,8 @@ missing_packages() {
   # Texts for examples/transformers.
   [[ "$1" == quickstart ]] || packages+=(fortunes)
   [[ "$1" == packages ]] && packages+=(debootstrap dpkg-dev file lintian)
-  if [[ "$1" == test || "$1" == packages ]]; then
+  [[ "$1" == sanitizers && -n "$2" ]] && packages+=("llvm-$2")
+  if [[ "$1" == test || "$1" == packages || "$1" == sanitizers ]]; then
     packages+=(clang-format-14 g++ git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, a server of ssh, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin openssh-client openssh-server slurm-client slurmctld slurmd)
@@ -221,8 +223,8 @@ provide_torch() {
 # ---------------------------------------------------------------------------------------------------------------------
 
 case "${1:-}" in
-  quickstart | transformers | test | packages) ;;
-  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages" ;;
+  quickstart | transformers | test | packages | sanitizers) ;;
+  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers" ;;
 esac
 install_packages "$1"
 check_cmake

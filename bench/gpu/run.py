@@ -11,7 +11,6 @@ The libraries of CUDA must be in the library path; where the Python package torc
 """
 import argparse
 import datetime
-import glob
 import importlib.util
 import json
 import os
@@ -21,21 +20,7 @@ import tempfile
 from pathlib import Path
 
 from kernel_times import times
-
-
-def library_path():
-    spec = importlib.util.find_spec("torch")
-    folders = [os.environ.get("LD_LIBRARY_PATH", "")]
-    if spec:
-        torch = Path(spec.submodule_search_locations[0])
-        folders += [str(torch / "lib"), *glob.glob(str(torch.parent / "nvidia" / "*" / "lib"))]
-    return ":".join(folder for folder in folders if folder)
-
-
-def gpu():
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    name, driver = subprocess.run(query, text=True, stdout=subprocess.PIPE, check=True).stdout.splitlines()[0].split(", ")
-    return {"gpu": name, "driver": driver}
+from machine import gpu, library_path
 
 
 def measured(program, file, options, **variables):

@@ -61,10 +61,15 @@ struct ZeroUnits {
 //    ranks gather them then, so all ranks must do the same, evaluation included. Writing to a
 //    parameter is a UsageError. free_memory(), or the end of the accelerator and of its models,
 //    leaves the module without values: save_model() before.
-// On one process there is nothing to share and the strategy is "single".
+// On one process there is nothing to share and the strategy is "single", unless units.param_dtype
+// asks for another type.
 struct ZeroOptions {
   // What each rank keeps a share of: 1 the state of optimizers; 2 gradients too; 3 parameters too.
   int stage = 2;
+  // The type in which gradients are sent and added up over the ranks, in stages 2 and 3: kBFloat16
+  // sends half of the bytes, rounded. Each rank keeps its mean in the usual type. Unset: that of
+  // the parameters, in stage 3 of the masters. In stage 1 ddp.comm_hook does this.
+  std::optional<at::ScalarType> reduce_dtype{};
   // How gradients are exchanged.
   DdpOptions ddp{};
   // Of stage 3.
@@ -94,6 +99,8 @@ struct FsdpOptions {
   // FSDP 2 says it by this: true is kFullShard, false kShardGradOp. UsageError where the two
   // contradict each other.
   std::optional<bool> reshard_after_forward{};
+  // See ZeroOptions; that of FSDP's MixedPrecision.
+  std::optional<at::ScalarType> reduce_dtype{};
   // How gradients are exchanged.
   DdpOptions ddp{};
   // See ZeroOptions. Where both are unset the hybrid strategies take the processes of a machine.

@@ -30,7 +30,7 @@ static_assert(offsetof(Event, characters) == kHeadWords * sizeof(uint64_t));
 
 Event& Event::append(std::string_view more) noexcept {
   const size_t taken = std::min(more.size(), kMostText - length);
-  std::memcpy(characters.data() + length, more.data(), taken);
+  std::copy_n(more.data(), taken, characters.data() + length);  // an empty text may have no memory
   length = static_cast<uint8_t>(length + taken);
   if (taken < more.size()) {
     std::memcpy(characters.data() + kMostText - kCut.size(), kCut.data(), kCut.size());

@@ -39,6 +39,8 @@ void check_indices(c10::ArrayRef<size_t> indices, size_t size) {
 void copy_rows(const std::byte* base, size_t row_bytes, c10::ArrayRef<size_t> indices,
                std::byte* out) {
   switch (row_bytes) {
+    case 0:
+      return;  // rows without elements may have no memory
     case 1:
       return copy_elements<uint8_t>(base, indices, out);
     case 4:

@@ -14,7 +14,7 @@ struct CudaPluginVersion {
 
 // Raise it with every change to what the library and its plug-in share: CudaPlugin, CudaKernels,
 // DeviceGraph and ExchangeControl.
-inline constexpr uint32_t kCudaPluginTable = 2;
+inline constexpr uint32_t kCudaPluginTable = 3;
 
 // Names of the two C entries of the plug-in, of types `const CudaPluginVersion* ()` and `const
 // CudaPlugin* ()`. It exports nothing else.

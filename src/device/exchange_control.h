@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace accelerate::device {
 
 // What a library such as NCCL says of the exchanges of one group, and how they are ended. Any
-// thread may call; nothing throws.
+// thread may call; nothing throws, unless out of memory.
 class ExchangeControl {
  public:
   ExchangeControl() = default;
@@ -24,6 +26,20 @@ class ExchangeControl {
     bool is_idle() const { return ended >= begun; }
   };
   virtual Progress progress() const noexcept = 0;
+
+  // An exchange that has just been queued. Ranks that make the same calls give it the same number,
+  // by which Progress counts too: `ended` is that of the latest one that is over.
+  struct Begun {
+    int64_t number = 0;
+    std::string_view name{};  // "allreduce"
+    int64_t bytes = 0;        // that each rank gives, or takes from the root
+    int root = 0;
+  };
+  using OnBegin = std::function<void(const Begun& exchange)>;
+  // Has `on_begin` called for each exchange from here on, on the thread that begins it; null: for
+  // none. It must not wait, and outlives the exchanges or is taken back. Before the first exchange,
+  // or between two.
+  virtual void listen(OnBegin on_begin) = 0;
 
   // Why no exchange of this group can succeed any more, as far as the library has noticed: "timed
   // out"; empty while all is well.

@@ -1,96 +1,26 @@
 #include "model_config/parse.h"
 
-#include <cmath>
-#include <cstdint>
-#include <utility>
-
 #include "accelerate/errors.h"
 #include "base/lfs_pointer.h"
-#include "base/message_text.h"
-#include "files/json_tree.h"
+#include "files/strict_json.h"
 
 namespace accelerate::model_config {
-namespace {
 
-using files::JsonTree;
-using nlohmann::json;
-
-// Takes the events of nlohmann's parser.
-class ConfigEvents {
- public:
-  explicit ConfigEvents(const std::string& where) : where_(where) {}
-
-  json take() { return tree_.take(); }
-
-  bool null() { return put(nullptr); }
-  bool boolean(bool value) { return put(value); }
-  bool number_integer(int64_t value) { return put(value); }
-  bool number_unsigned(uint64_t value) {
-    if (value > static_cast<uint64_t>(INT64_MAX)) refuse_number(std::to_string(value));
-    return put(static_cast<int64_t>(value));
-  }
-  bool number_float(double value, const std::string& text) {
-    // The parser makes a double of whole numbers that are too long for an integer.
-    if (!std::isfinite(value) || text.find_first_of(".eE") == text.npos) refuse_number(text);
-    return put(value);
-  }
-  bool string(std::string& value) { return put(std::move(value)); }
-  bool binary(json::binary_t& /*value*/) { refuse("it holds binary data"); }
-  bool start_object(size_t /*size*/) { return open(json::object()); }
-  bool end_object() { return close(); }
-  bool start_array(size_t /*size*/) { return open(json::array()); }
-  bool end_array() { return close(); }
-  bool key(std::string& name) {
-    if (tree_.has(name)) refuse("it has the key " + in_quotes(name) + " twice");
-    tree_.key(std::move(name));
-    return true;
-  }
-  bool parse_error(size_t position, const std::string& /*token*/, const std::exception& error) {
-    throw DataError({.what = "the file is not valid JSON: " + json_complaint(error, position),
-                     .where = where_});
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw DataError({.what = "this is not a valid configuration: " + what, .where = where_});
-  }
-  [[noreturn]] void refuse_number(const std::string& text) const {
-    refuse("the number " + shortened(text) + " is out of range");
-  }
-
-  bool put(json value) {
-    if (tree_.is_at_top()) refuse("it is not an object");
-    tree_.put(std::move(value));
-    return true;
-  }
-
-  bool open(json value) {
-    if (tree_.is_at_top() && value.is_array()) refuse("it is a list, not an object");
-    if (tree_.is_full()) {
-      refuse("it is nested deeper than " + std::to_string(JsonTree::kDeepest) + " levels");
-    }
-    tree_.open(std::move(value));
-    return true;
-  }
-
-  bool close() {
-    tree_.close();
-    return true;
-  }
-
-  const std::string& where_;
-  JsonTree tree_;
-};
-
-}  // namespace
-
-json parse_config(std::string_view text, const std::string& where) {
+nlohmann::json parse_config(std::string_view text, const std::string& where) {
+  const auto refuse = [&where](const std::string& what) {
+    throw DataError({.what = what, .where = where});
+  };
   if (is_lfs_pointer(text)) {
     throw DataError({.what = kLfsPointer, .where = where, .hint = kLfsHint});
   }
-  ConfigEvents events(where);
-  json::sax_parse(text.begin(), text.end(), &events);
-  return events.take();
+  return files::parse_json_object(text, {.not_json =
+                                             [&](const std::string& complaint) {
+                                               refuse("the file is not valid JSON: " + complaint);
+                                             },
+                                         .not_acceptable =
+                                             [&](const std::string& what) {
+                                               refuse("this is not a valid configuration: " + what);
+                                             }});
 }
 
 }  // namespace accelerate::model_config

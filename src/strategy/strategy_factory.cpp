@@ -50,7 +50,8 @@ struct StrategyMaker {
       refuse_strategy("AcceleratorOptions::flat beside sharding",
                       "leave one of the two out: shards of flat parameters do not exist yet");
     }
-    if (context.ranks->world_size() == 1) return std::make_unique<SingleStrategy>();
+    const bool has_masters = options.units.param_dtype.has_value();
+    if (context.ranks->world_size() == 1 && !has_masters) return std::make_unique<SingleStrategy>();
     if (options.stage == 1) return std::make_unique<ZeroStrategy>(context.ranks, options);
     return std::make_unique<ScatterStrategy>(context.ranks, options);
   }

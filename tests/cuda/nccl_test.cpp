@@ -315,6 +315,47 @@ TEST_F(Nccl, ACollectiveThatOneRankNeverCallsTimesOutOnTheDeviceWithACommError) 
   EXPECT_EQ(exit_code_of(1), test::kExitPassed) << output_of(1);
 }
 
+// NCCL itself waits in its start for all ranks, however long.
+TEST_F(Nccl, ARankThatNeverComesToTheFirstExchangeIsNamedAfterTheTimeout) {
+  SKIP_WITHOUT_GPU();
+  spawn(
+      2,
+      [](const Rank& rank) {
+        Accelerator accelerator(
+            {.process_group = {.timeout = seconds(5), .rendezvous_timeout = kUnreachedTimeout}});
+        if (rank.rank == 1) return rank.wait_for(0, 1);
+        at::Tensor tensor = torch::ones({1024}, accelerator.device());
+        EXPECT_THAT(
+            test::error_text<CommError>([&] { accelerator.communicator().all_reduce(tensor); }),
+            AllOf(HasSubstr("all_reduce"), HasSubstr("rank 1 did not arrive")));
+        rank.reach(1);
+      },
+      sharing());
+  EXPECT_EQ(exit_code_of(0), test::kExitPassed) << output_of(0);
+  EXPECT_EQ(exit_code_of(1), test::kExitPassed) << output_of(1);
+}
+
+TEST_F(Nccl, ARankThatIsLostWhileTheOthersConnectIsNamedLongBeforeTheTimeout) {
+  SKIP_WITHOUT_GPU();
+  spawn(
+      3,
+      [](const Rank& rank) {
+        Accelerator accelerator({.process_group = kPatient});
+        at::Tensor tensor = torch::ones({1024}, accelerator.device());
+        rank.reach(1);
+        if (rank.rank == 1) std::this_thread::sleep_for(kUnreachedTimeout);
+        EXPECT_THAT(
+            test::error_text<CommError>([&] { accelerator.communicator().all_reduce(tensor); }),
+            HasSubstr("rank 1 did not arrive: its process has ended"));
+      },
+      sharing());
+  for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
+  std::this_thread::sleep_for(seconds(2));
+  kill_rank(1, SIGKILL);
+  for (const int rank : {0, 2}) EXPECT_EQ(exit_code_of(rank), test::kExitPassed) << output_of(rank);
+  EXPECT_LT(elapsed(), kUnreachedTimeout / 2);
+}
+
 TEST_F(Nccl, SettingsOfTheUserAreKeptAndNamed) {
   SKIP_WITHOUT_GPU();
   spawn(

@@ -72,6 +72,12 @@ Module on_test_device(Module module) {
 
 inline at::Tensor ones(at::IntArrayRef sizes) { return torch::ones(sizes, test_device()); }
 
+// Over NCCL calls return when their exchanges are queued. That these have failed is told by the
+// first call after a program has waited for the device, as it does when it reads a loss.
+inline void wait_for_exchanges() {
+  if (wanted_test_device() == TestDevice::kGpuOverNccl) torch::cuda::synchronize();
+}
+
 // Inputs and targets of `total_rows` rows for one step, the same on whichever rank asks.
 struct StepData {
   at::Tensor input, target;

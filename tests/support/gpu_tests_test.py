@@ -46,6 +46,14 @@ echo "[ RUN      ] Device.Is"
 [ "$ACCELERATE_TEST_DEVICE" = nccl ] || { echo "[  FAILED  ] Device.Is (1 ms)"; exit 1; }
 echo "[       OK ] Device.Is (1 ms)"
 """
+# Says a case for each part of a filter, or one that has the number of its part.
+DEALT = """#!/bin/sh
+[ -n "$GTEST_TOTAL_SHARDS" ] && names="Ranks.Part$GTEST_SHARD_INDEX" || names="$(echo "$GTEST_FILTER" | tr : ' ')"
+for name in $names; do
+  echo "[ RUN      ] $name"
+  echo "[       OK ] $name (1 ms)"
+done
+"""
 # Stands for the launcher, and shows how it is called.
 LAUNCHER = """#!/bin/sh
 [ "$1 $2 $3 $4" = "launch --share_gpus --num_processes 2" ] && exec "$5"
@@ -76,7 +84,7 @@ class GpuTests(unittest.TestCase):
         return self.call("pack", "--build", str(self.folder / "build"), "--programs", *programs, **options)
 
     def results(self):
-        return {(r["name"], r["way"]): r for r in json.loads((self.folder / "sent" / "results.json").read_text())["results"]}
+        return {(r["name"], r["way"], *filter(None, [r["cases"]])): r for r in json.loads((self.folder / "sent" / "results.json").read_text())["results"]}
 
     def test_counts_cases_and_keeps_the_output_of_what_failed(self):
         self.add("green_test", GREEN)
@@ -91,7 +99,10 @@ class GpuTests(unittest.TestCase):
         self.assertEqual((red["passed"], red["failed"], red["problems"]), (1, ["Ranks.Sum"], []))
         self.assertEqual(results["crashing_test", "own"]["failed"], ["Ranks.Crashes"])
         kept = sorted(path.name for path in (self.folder / "out").iterdir())
-        self.assertEqual(kept, ["crashing_test.own.log", "red_test.nccl.log", "results.json"])
+        self.assertEqual(kept, ["failed.log", "results.json"])
+        log = (self.folder / "out" / "failed.log").read_text()
+        self.assertRegex(log, r"======== red_test nccl : Ranks.Sum\n\[ RUN      \] Ranks.One\n")
+        self.assertIn("======== crashing_test own : Ranks.Crashes", log)
 
     def test_the_way_decides_on_the_device_of_the_tests(self):
         self.add("device_test", DEVICE)
@@ -99,6 +110,26 @@ class GpuTests(unittest.TestCase):
         self.call("run", expected=1)
         self.assertEqual(self.results()["device_test", "nccl"]["failed"], [])
         self.assertEqual(self.results()["device_test", "gloo"]["failed"], ["Device.Is"])
+
+    def test_a_filter_chooses_cases_and_long_programs_run_in_parts(self):
+        self.add("dealt_test", DEALT)
+        self.add("zero_test", DEALT)
+        self.pack("dealt_test:own:Ranks.One:Ranks.Two", "zero_test:gloo")
+        self.call("run")
+        results = self.results()
+        self.assertEqual(results["dealt_test", "own", "Ranks.One:Ranks.Two"]["passed"], 2)
+        self.assertEqual([results["zero_test", "gloo", f"{part}/4"]["passed"] for part in (1, 2, 3, 4)], [1, 1, 1, 1])
+        page = self.call("table")
+        self.assertRegex(page, r"\| `zero_test` \| 4 \| 0 \| 0 \| \d+ \|")
+        self.assertRegex(page, r"\| `dealt_test Ranks.One:Ranks.Two` \| 2 \| 0 \| 0 \| \d+ \|")
+
+    def test_what_else_came_along_is_unpacked_for_others_and_for_run(self):
+        self.add("green_test", GREEN)
+        self.add("bench_more", GREEN)
+        self.pack("green_test:own", "--also", "bench_more")
+        self.call("unpack", str(self.folder / "there"))
+        self.assertEqual((self.folder / "there" / "bin" / "bench_more").read_text(), GREEN)
+        self.assertIn("1 passed", self.call("run", "--unpacked", str(self.folder / "there")))
 
     def test_examples_are_checked_on_ranks_that_share_the_gpu_and_must_end_in_order(self):
         self.add("by_feature_early_stopping", EXAMPLE)

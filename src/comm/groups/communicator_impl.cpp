@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "accelerate/errors.h"
+#include "accelerate/log.h"
 #include "accelerate/process_state.h"
 #include "base/environment.h"
 #include "comm/rendezvous/rendezvous.h"
@@ -119,10 +120,23 @@ void Communicator::Impl::finish_device_exchanges() {
   const bool in_peace = failure_.empty() && std::uncaught_exceptions() <= exceptions_at_begin_;
   const bool is_done = device_watch_->finish(in_peace ? *job_->options.timeout + kSlack : kMoment);
   const bool was_used = device_watch_->was_used();
+  if (in_peace && !is_done) tell_of_lost_exchanges();
   device_watch_.reset();
   if (in_peace && is_done && was_used) {
     comm::meet_before_leaving(job_->store, entry_->name, world_size(), job_->alarm, kMeetingLimit);
   }
+}
+
+// Nobody makes a call any more that could throw it.
+void Communicator::Impl::tell_of_lost_exchanges() const {
+  const comm::CollectiveRecord last = log().latest();
+  const comm::Diagnosis diagnosis =
+      job_->watch->explain_failure(entry_, log().oldest_running().value_or(last.sequence));
+  accelerate::log(LogLevel::kError,
+                  "exchanges on the device failed while nobody waited for them, the latest in "
+                  "collective #" +
+                      std::to_string(last.sequence) + " " + last.operation + among() + ": " +
+                      diagnosis.what + "; what they were to make is undefined. " + diagnosis.hint);
 }
 
 std::shared_ptr<Communicator::Impl> Communicator::Impl::split(int color, int key) {

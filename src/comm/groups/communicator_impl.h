@@ -167,6 +167,7 @@ class Communicator::Impl : public std::enable_shared_from_this<Communicator::Imp
   // What a device still works on is waited for, unless the group has failed or an exception is on
   // its way: then it has a moment, and is aborted.
   void finish_device_exchanges();
+  void tell_of_lost_exchanges() const;
   [[noreturn]] void throw_refused(const Event& begun, const std::exception& cause) const;
   [[noreturn]] void throw_comm_error(const Event& begun, const std::exception& cause);
   [[noreturn]] void throw_unusable(const std::string& what, const std::string& where) const;

@@ -29,6 +29,11 @@ uint32_t operation_number(std::string_view what, int64_t bytes) {
   return std::max(static_cast<uint32_t>(hash ^ hash >> 32), uint32_t{1});
 }
 
+uint32_t exchange_number(std::string_view name, int64_t bytes, int64_t root) {
+  constexpr int64_t kMostRanks = int64_t{1} << 20;  // more than there are in a job
+  return operation_number(name, bytes * kMostRanks + root);
+}
+
 CollectiveLog::CollectiveLog(std::shared_ptr<EventStream> events, Board board)
     : events_(std::move(events)),
       group_(events_->open_group()),
@@ -126,7 +131,7 @@ void CollectiveLog::leave() {
   events_->emit(span);
 }
 
-CollectiveLog::Wait CollectiveLog::begin_exchange(uint32_t operation) {
+Event CollectiveLog::exchange_event(uint32_t operation, uint32_t number) const {
   Event wait;
   if (!events_->read_line(latest_line_, wait)) {
     wait = Event();  // whoever had the line before may have left something
@@ -134,9 +139,20 @@ CollectiveLog::Wait CollectiveLog::begin_exchange(uint32_t operation) {
   }
   wait.kind = EventKind::kWaitBegin;
   wait.group = group_;
-  wait.exchange = exchanges_.fetch_add(1, std::memory_order_relaxed) + 1;
+  wait.exchange = number;
   wait.operation = operation;
-  return show_wait(wait);
+  return wait;
+}
+
+CollectiveLog::Wait CollectiveLog::begin_exchange(uint32_t operation) {
+  return show_wait(
+      exchange_event(operation, exchanges_.fetch_add(1, std::memory_order_relaxed) + 1));
+}
+
+Event CollectiveLog::exchange_on_device(uint32_t operation, int64_t number) {
+  const auto of_device = static_cast<uint32_t>(number) & ~kExchangeOfDevice;
+  device_exchanges_.store(of_device, std::memory_order_relaxed);
+  return exchange_event(operation, of_device | kExchangeOfDevice);
 }
 
 CollectiveLog::Wait CollectiveLog::begin_wait(std::string_view what) {

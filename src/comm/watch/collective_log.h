@@ -32,6 +32,11 @@ struct CollectiveRecord {
 // Numbers for `what` is done to `bytes` bytes: unlike ones for unlike operations, of which ranks
 // that wait for each other must have the same. Not 0.
 uint32_t operation_number(std::string_view what, int64_t bytes = 0);
+// The same for an exchange of `bytes` bytes with `root`.
+uint32_t exchange_number(std::string_view name, int64_t bytes, int64_t root);
+
+// Marks Event::exchange of exchanges that a device counts; the host has numbers of its own.
+inline constexpr uint32_t kExchangeOfDevice = uint32_t{1} << 31;
 
 // What a collective is called, to be completed by append().
 inline Event operation_event(std::string_view name) {
@@ -89,6 +94,17 @@ class CollectiveLog {
     int64_t number = 0;  // of the collective; 0: of none
   };
   Wait begin_exchange(uint32_t operation = 0);
+  // From here on exchanges of a device are told of too, on all ranks of the group.
+  void follow_device() { follows_device_.store(true, std::memory_order_relaxed); }
+  bool follows_device() const { return follows_device_.load(std::memory_order_relaxed); }
+
+  // The same for an exchange that a device works on after its call has returned: what it is, to be
+  // shown by show_exchange() where it takes long. `number` is that of the device.
+  Event exchange_on_device(uint32_t operation, int64_t number);
+  Wait show_exchange(const Event& exchange) { return show_wait(exchange); }
+  // How many exchanges have begun so far, of backends and of a device.
+  uint32_t exchanges_of_host() const { return exchanges_.load(std::memory_order_relaxed); }
+  uint32_t exchanges_of_device() const { return device_exchanges_.load(std::memory_order_relaxed); }
   // The same around a wait for other ranks that is no exchange.
   Wait begin_wait(std::string_view what);
   void end_wait(const Wait& wait);
@@ -101,6 +117,8 @@ class CollectiveLog {
   // `text` behind what the user called, where that is another thing.
   Event with_activity(EventKind kind, std::string_view text) const;
   Wait show_wait(const Event& wait);
+  // An exchange of the latest collective.
+  Event exchange_event(uint32_t operation, uint32_t number) const;
 
   // Those that run; more than these are a program that never waits, and the oldest are forgotten.
   static constexpr size_t kMostRunning = 64;
@@ -112,6 +130,8 @@ class CollectiveLog {
   std::atomic<int64_t> sequence_{0};
   std::atomic<int64_t> on_device_{0};
   std::atomic<uint32_t> exchanges_{0};
+  std::atomic<uint32_t> device_exchanges_{0};  // number of the latest
+  std::atomic<bool> follows_device_{false};
   std::atomic<int> depth_{0};                                 // of activities
   std::array<std::atomic<int64_t>, kMostRunning> running_{};  // words, by number; 0: none
 };

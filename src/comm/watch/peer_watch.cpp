@@ -50,7 +50,8 @@ class PeerWatch::Watcher {
       std::optional<Diagnosis> report;
       {
         std::unique_lock lock(mutex_);
-        const auto pause = state == StoreState::kAlarmed ? kAlarmedPollInterval : kPollInterval;
+        const bool is_urgent = state == StoreState::kAlarmed || stuck_.is_any_doomed();
+        const auto pause = is_urgent ? kAlarmedPollInterval : kPollInterval;
         wake_.wait_for(lock, pause,
                        [this] { return stopping_ || failed_at_ || offer_ || report_; });
         if (stopping_ && !failed_at_ && !report_) break;

@@ -42,7 +42,7 @@ class PeerWatch {
   static constexpr std::chrono::milliseconds kPollInterval{500};
   static constexpr std::chrono::milliseconds kAnswerTimeout{2500};
   static constexpr std::chrono::milliseconds kGoodbyeTimeout{750};
-  static constexpr std::chrono::milliseconds kGrace{1500};
+  static constexpr std::chrono::milliseconds kGrace{1200};
   static constexpr std::chrono::milliseconds kFirstValueTimeout{2000};
 
   // `events` is the stream in which the logs of `groups` write.

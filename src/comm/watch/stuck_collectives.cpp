@@ -4,12 +4,6 @@
 #include <vector>
 
 namespace accelerate::comm {
-namespace {
-
-// A lifeline that breaks though both its ends live is made again before this has passed.
-constexpr std::chrono::milliseconds kReturnTime{1000};
-
-}  // namespace
 
 std::optional<Place> StuckCollectives::find() {
   lifelines_.look();
@@ -25,8 +19,8 @@ std::optional<Place> StuckCollectives::find() {
 
 std::optional<Place> StuckCollectives::find_doomed() const {
   for (const auto& group : groups_->all()) {
-    const bool is_broken = std::ranges::any_of(
-        group->ranks, [&](int rank) { return lifelines_.is_gone(rank, kReturnTime); });
+    const bool is_broken =
+        std::ranges::any_of(group->ranks, [&](int rank) { return lifelines_.is_gone(rank); });
     if (!is_broken) continue;
     if (const auto oldest = group->oldest_running()) {
       return Place{.group = group, .sequence = *oldest};

@@ -22,13 +22,16 @@ struct Place {
 class StuckCollectives {
  public:
   // A collective may go on for `grace` after a rank has gone: what that one sent may still be on
-  // its way.
+  // its way. A lifeline that breaks though both its ends live is made again in less time.
   StuckCollectives(std::shared_ptr<const GroupList> groups, Lifelines& lifelines,
                    std::chrono::milliseconds grace)
       : groups_(std::move(groups)), lifelines_(lifelines), grace_(grace) {}
 
   // One that has run for the grace after a rank of its group has gone. Looks at the lifelines.
   std::optional<Place> find();
+
+  // Whether one runs in a group of which a rank has gone, as of the last find(): look again soon.
+  bool is_any_doomed() const { return doomed_.has_value(); }
 
   // Whether a group that rank 0 is in has waited for it for the grace. For when it has left.
   bool rank_zero_is_missed();

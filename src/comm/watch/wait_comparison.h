@@ -2,11 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/events.h"
 #include "comm/watch/diagnosis.h"
@@ -19,6 +21,10 @@ namespace accelerate::comm {
 // that come to wait long in the same exchange compare. That is one question a rank and exchange,
 // whatever the number of ranks, and none while nobody waits. Texts are not compared: they say what
 // the user called, which may differ where ranks have different parts. The thread of the store.
+//
+// Exchanges of the host and those of a device are counted apart. A rank whose device waits and one
+// whose host waits, in collectives of one number, compare how far they are in the others' count: if
+// neither has begun what the other waits in, they have made their calls in different orders.
 class WaitComparison {
  public:
   // `events` is the stream in which the logs of `groups` write.
@@ -37,6 +43,7 @@ class WaitComparison {
  private:
   std::optional<Diagnosis> compare(const GroupEntry& group, const Event& wait,
                                    const std::string& key);
+  std::optional<Diagnosis> compare_host_and_device(const GroupEntry& group, const Event& wait);
 
   const std::shared_ptr<const GroupList> groups_;
   const std::shared_ptr<const EventStream> events_;
@@ -44,7 +51,8 @@ class WaitComparison {
   const int rank_;
   const int world_size_;
   std::set<std::string> compared_;  // keys of exchanges that are still under way
-  std::set<std::string> left_;      // those of them under which this rank was the first
+  // Keys under which this rank has left something, by those of their exchanges.
+  std::map<std::string, std::vector<std::string>> left_;
 };
 
 }  // namespace accelerate::comm

@@ -83,6 +83,10 @@ std::string WatchStore::put_first(const std::string& key, const std::string& val
   return {there.begin(), there.end()};
 }
 
+std::optional<std::string> WatchStore::look_up(const std::string& key) const {
+  return text_if_any(*store_, key);
+}
+
 void WatchStore::remove(const std::string& key) { store_->deleteKey(key); }
 
 void WatchStore::say_goodbye(bool after_error) {

@@ -39,6 +39,7 @@ class WatchStore {
 
   // Puts `value` under `key` unless there is something; returns what is there then.
   std::string put_first(const std::string& key, const std::string& value);
+  std::optional<std::string> look_up(const std::string& key) const;
   void remove(const std::string& key);
 
   // Of a rank that is not 0: it needs the store no more.

@@ -20,9 +20,6 @@ using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 // How long a backend that ends in peace may take to finish what nobody waits for any more.
 constexpr std::chrono::seconds kDrainLimit{1};
 
-// More than there are in a job: tells roots apart.
-constexpr int64_t kMostRanks = int64_t{1} << 20;
-
 // A work of the backend below, or its end by the alarm.
 class WatchedWork final : public c10d::Work {
  public:
@@ -65,8 +62,7 @@ class WatchedWork final : public c10d::Work {
 
 // Of which exchange ranks must all be in: of as many bytes, and from the same root.
 uint32_t operation_on(std::string_view name, const at::Tensor& tensor, int64_t root = 0) {
-  const int64_t bytes = tensor.numel() * static_cast<int64_t>(tensor.element_size());
-  return operation_number(name, bytes * kMostRanks + root);
+  return exchange_number(name, tensor.numel() * static_cast<int64_t>(tensor.element_size()), root);
 }
 
 using WatchedWorkPtr = c10::intrusive_ptr<WatchedWork>;

@@ -1,92 +1,20 @@
 // Files, texts and base64 of DeepSpeed's JSON.
 #include <array>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "accelerate/errors.h"
-#include "base/message_text.h"
 #include "base/printable_text.h"
 #include "config/sharding/deepspeed_document.h"
-#include "files/json_tree.h"
+#include "files/strict_json.h"
 
 namespace accelerate::config {
 namespace {
 
-using files::JsonTree;
-using nlohmann::json;
-
 constexpr size_t kLongestDeepspeedFile = 1 << 20;
-
-// Takes the events of nlohmann's parser.
-class DeepspeedEvents {
- public:
-  explicit DeepspeedEvents(const std::string& name) : name_(name) {}
-
-  json take() { return tree_.take(); }
-
-  bool null() { return put(nullptr); }
-  bool boolean(bool value) { return put(value); }
-  bool number_integer(int64_t value) { return put(value); }
-  bool number_unsigned(uint64_t value) {
-    if (value > static_cast<uint64_t>(INT64_MAX)) refuse_range(std::to_string(value));
-    return put(static_cast<int64_t>(value));
-  }
-  bool number_float(double value, const std::string& text) {
-    if (!std::isfinite(value) || text.find_first_of(".eE") == text.npos) refuse_range(text);
-    return put(value);
-  }
-  bool string(std::string& value) { return put(std::move(value)); }
-  bool binary(json::binary_t& /*value*/) { refuse("it holds binary data"); }
-  bool start_object(size_t /*size*/) { return open(json::object()); }
-  bool end_object() { return close(); }
-  bool start_array(size_t /*size*/) { return open(json::array()); }
-  bool end_array() { return close(); }
-  bool key(std::string& key) {
-    if (tree_.has(key)) refuse("it has the key " + in_quotes(key) + " twice");
-    tree_.key(std::move(key));
-    return true;
-  }
-  bool parse_error(size_t position, const std::string& /*token*/, const std::exception& error) {
-    throw ConfigError({.what = "the DeepSpeed configuration is not valid JSON: " +
-                               json_complaint(error, position),
-                       .where = name_});
-  }
-
- private:
-  [[noreturn]] void refuse(const std::string& what) const {
-    throw ConfigError({.what = "this is not a DeepSpeed configuration: " + what, .where = name_});
-  }
-  [[noreturn]] void refuse_range(const std::string& text) const {
-    refuse("the number " + shortened(text) + " is out of range");
-  }
-
-  bool put(json value) {
-    if (tree_.is_at_top()) refuse("it is not an object");
-    tree_.put(std::move(value));
-    return true;
-  }
-
-  bool open(json value) {
-    if (tree_.is_at_top() && value.is_array()) refuse("it is a list, not an object");
-    if (tree_.is_full()) {
-      refuse("it is nested deeper than " + std::to_string(JsonTree::kDeepest) + " levels");
-    }
-    tree_.open(std::move(value));
-    return true;
-  }
-
-  bool close() {
-    tree_.close();
-    return true;
-  }
-
-  const std::string& name_;
-  JsonTree tree_;
-};
 
 std::string file_text(const std::filesystem::path& path) {
   std::error_code no_file;
@@ -145,10 +73,19 @@ bool is_path_of_a_file(const std::string& source) {
 }  // namespace
 
 DeepspeedDocument parse_deepspeed(std::string_view text, const std::string& name) {
-  DeepspeedEvents events(name);
-  json::sax_parse(text.begin(), text.end(), &events);
+  const auto refuse = [&name](const std::string& what) {
+    throw ConfigError({.what = what, .where = name});
+  };
   DeepspeedDocument document;
-  document.values = events.take();
+  document.values = files::parse_json_object(
+      text, {.not_json =
+                 [&](const std::string& complaint) {
+                   refuse("the DeepSpeed configuration is not valid JSON: " + complaint);
+                 },
+             .not_acceptable =
+                 [&](const std::string& what) {
+                   refuse("this is not a DeepSpeed configuration: " + what);
+                 }});
   document.name = name;
   return document;
 }

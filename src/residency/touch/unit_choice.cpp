@@ -9,6 +9,8 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <typeindex>
+#include <typeinfo>
 #include <unordered_set>
 #include <utility>
 
@@ -38,26 +40,57 @@ int64_t numel_of(const Module& module, bool recurse = true) {
   return numel;
 }
 
-bool has_members_inside(const Module& module) {
-  return std::ranges::any_of(module.modules(), [](const auto& inner) {
-    return holds_members(*inner) && numel_of(*inner) > 0;
-  });
-}
-
 std::string join(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + '.' + name;
 }
 
+// Shares of the model from which on it counts what a module has: 1 / so much.
+constexpr int64_t kLargeMember = 4;
+constexpr int64_t kLargeModule = 20;
+
+// The blocks among the children of a module.
+class Blocks {
+ public:
+  Blocks(const Module& module, int64_t total) : are_members_(holds_members(module)) {
+    if (are_members_) return;
+    std::map<std::type_index, std::set<const Module*>> by_type;
+    for (const auto& child : module.named_children()) {
+      const Module& inner = *child.value();
+      const bool is_composed = !inner.children().empty() && !holds_members(inner);
+      if (is_composed && typeid(inner) != typeid(Module)) by_type[typeid(inner)].insert(&inner);
+    }
+    for (const auto& [type, siblings] : by_type) {
+      int64_t numel = 0;
+      for (const Module* sibling : siblings) numel += numel_of(*sibling);
+      if (siblings.size() > 1 && numel * kLargeModule >= total) types_.insert(type);
+    }
+  }
+  bool contains(const Module& child) const {
+    return are_members_ || types_.contains(typeid(child));
+  }
+  bool any() const { return are_members_ || !types_.empty(); }
+
+ private:
+  bool are_members_;
+  std::set<std::type_index> types_;
+};
+
+bool has_blocks_inside(const Module& module, int64_t total) {
+  return std::ranges::any_of(module.modules(), [total](const auto& inner) {
+    return Blocks(*inner, total).any() && numel_of(*inner) > 0;
+  });
+}
+
 void choose_by_structure(const Module& module, const std::string& path, int64_t total,
                          ModuleNames& chosen) {
-  constexpr int64_t kLargeMember = 4;   // more than a quarter
-  constexpr int64_t kLargeModule = 20;  // a twentieth or more
+  const Blocks blocks(module, total);
   for (const auto& child : module.named_children()) {
     const Module& inner = *child.value();
     const std::string inner_path = join(path, child.key());
-    const bool is_member = holds_members(module);
-    const bool is_coarse = numel_of(inner) * kLargeMember > total && has_members_inside(inner);
-    if (is_member && !is_coarse) {
+    const auto is_coarse = [&] {
+      return numel_of(inner) * kLargeMember > total && has_blocks_inside(inner, total);
+    };
+    if (blocks.contains(inner) && !is_coarse()) {
       chosen.insert(inner_path);
       continue;
     }

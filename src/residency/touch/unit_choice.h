@@ -23,9 +23,10 @@ struct UnitChoice {
   int64_t persistence_threshold = 0;
 };
 
-// The members of ModuleList, ModuleDict and Sequential; one that holds more than a quarter of the
-// model is looked into where it has such members itself. Outside of them modules whose own
-// parameters are a twentieth of the model or more.
+// Blocks: the members of ModuleList, ModuleDict and Sequential, and children of one class that a
+// module registers several times, if they are made of other modules and hold a twentieth of the
+// model together. One that holds more than a quarter of the model is looked into where it has
+// blocks itself. Outside of them modules whose own parameters are a twentieth of the model or more.
 std::vector<UnitParameters> units_by_structure(const torch::nn::Module& module,
                                                const UnitChoice& choice = {});
 

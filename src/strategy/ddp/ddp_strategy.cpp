@@ -47,6 +47,19 @@ void require_whole_models(const std::vector<std::shared_ptr<DdpModel>>& models,
   }
 }
 
+// Where ranks exchange through NCCL, which has sums of dense tensors only.
+void require_sums(const TrainableParameters& parameters, Communicator& ranks) {
+  for (size_t i = 0; i < parameters.tensors.size(); ++i) {
+    if (!parameters.sparse[i]) continue;
+    if (comm::impl_of(ranks).collectives_for(parameters.tensors[i]).name() != "nccl") continue;
+    throw UsageError({.what = "'" + parameters.names[i] +
+                              "' gets sparse gradients, and NCCL adds up dense ones only",
+                      .where = "prepare",
+                      .hint = "make the embedding without sparse, or exchange through Gloo: "
+                              ".process_group = {.cuda_backend = CudaBackend::kGloo}"});
+  }
+}
+
 // As it is compared over the ranks where that is asked for.
 std::string description_of(const BackwardCall& call) {
   std::string text =
@@ -74,8 +87,9 @@ DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOp
 
 std::shared_ptr<ModelStrategy> DdpStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
   require_same_model(*module, *communicator_);
-  replicas_.loose().add_model(*module);
   TrainableParameters parameters = trainable_parameters(*module);
+  require_sums(parameters, *communicator_);
+  replicas_.loose().add_model(*module);
   if (parameters.tensors.empty()) {
     auto local = std::make_shared<ModelStrategy>();
     models_->add(local, nullptr);

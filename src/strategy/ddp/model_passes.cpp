@@ -14,7 +14,7 @@ BufferBroadcast::BufferBroadcast(const torch::nn::Module& module,
     : ranks_(std::move(ranks)), buffers_(module.buffers()) {}
 
 void BufferBroadcast::before_forward(const torch::nn::Module& module, bool averages) {
-  if (buffers_.empty()) return;
+  if (buffers_.empty() || ranks_->world_size() == 1) return;
   const bool training = module.is_training() && at::GradMode::is_enabled();
   if (averages && (training || changed_)) {
     ranks_->guard("broadcast of buffers in forward",

@@ -149,7 +149,8 @@ void GradientScatter::send(size_t bucket) {
   const at::NoGradGuard no_grad;
   if (under_way_.size() == kMostScatters) receive_first();
   const ShardPlan::Bucket& present = plan_->buckets()[bucket];
-  const at::TensorOptions options = options_of(bucket);
+  at::TensorOptions options = options_of(bucket);
+  if (sent_type_) options = options.dtype(*sent_type_);
   Exchange exchange{.bucket = bucket,
                     .all = at::zeros({present.part_numel * groups_.shards->world_size()}, options)};
   for (const size_t i : present.parameters) {
@@ -186,11 +187,18 @@ void GradientScatter::end_first_average() {
 // Only a rank that has left something out waits to know what the others have done.
 std::vector<bool> GradientScatter::anywhere(const std::vector<bool>& here) const {
   const auto count = static_cast<int64_t>(here.size());
-  at::Tensor flags = at::zeros({count}, at::kFloat);
-  for (int64_t i = 0; i < count; ++i) flags.data_ptr<float>()[i] = here[i] ? 1 : 0;
-  flags = flags.to(parameters_.front().device());
+  const bool is_all = std::ranges::all_of(here, [](bool is_set) { return is_set; });
+  const at::TensorOptions options(parameters_.front().device());
+  at::Tensor flags;
+  if (is_all) {  // made there: a copy from the host would wait for the device
+    flags = at::ones({count}, options.dtype(at::kFloat));
+  } else {
+    flags = at::zeros({count}, at::kFloat);
+    for (int64_t i = 0; i < count; ++i) flags.data_ptr<float>()[i] = here[i] ? 1 : 0;
+    flags = flags.to(options.device());
+  }
   groups_.all->all_reduce(flags, ReduceOp::kMax);
-  if (std::ranges::all_of(here, [](bool is_set) { return is_set; })) return here;
+  if (is_all) return here;
   flags = flags.cpu();
   std::vector<bool> set;
   for (int64_t i = 0; i < count; ++i) set.push_back(flags.data_ptr<float>()[i] != 0);
@@ -207,6 +215,9 @@ bool GradientScatter::finish() {
   const std::vector<bool> reached = anywhere(reached_);
   while (!under_way_.empty()) receive_first();
   while (!averages_.empty()) end_first_average();
+  for (size_t bucket = 0; bucket < parts_.size(); ++bucket) {
+    if (parts_[bucket].defined()) parts_[bucket] = parts_[bucket].to(options_of(bucket));
+  }
   const int rank = groups_.shards->rank();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!reached[i]) {

@@ -39,6 +39,9 @@ class GradientScatter {
   GradientScatter(std::vector<at::Tensor> parameters, std::shared_ptr<const ShardPlan> plan,
                   ShardGroups groups, Calls calls);
 
+  // From the next pass on gradients are sent in `type`, whatever pieces have.
+  void send_as(at::ScalarType type) { sent_type_ = type; }
+
   // See ArrivalOrder.
   void hold_hooks(bool held) { order_.hold_hooks(held); }
 
@@ -87,6 +90,7 @@ class GradientScatter {
   ShardGroups groups_;
   std::function<void(size_t)> on_taken_;
   std::vector<std::optional<at::ScalarType>> types_;  // by bucket
+  std::optional<at::ScalarType> sent_type_;           // unset: that of the pieces
   std::vector<bool> is_idle_;                         // by bucket: no parameter needs a gradient
   // By parameter: the memory of the latest piece, which is not kept alive.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> pieces_;

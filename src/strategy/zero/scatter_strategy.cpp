@@ -128,6 +128,7 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
   }
   for (const auto& [tensors, what] : {std::pair{module->parameters(), "broadcast of parameters"},
                                       {module->buffers(), "broadcast of buffers"}}) {
+    if (ranks_->world_size() == 1) break;
     ranks_->guard(what, [&] { broadcast_tensors(comm::process_group_of(*ranks_), tensors, 0); });
   }
   if (parameters.tensors.empty()) return std::make_shared<ModelStrategy>();
@@ -147,6 +148,7 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
   }
   auto model = std::make_shared<ScatteredModel>(std::move(module), std::move(parameters.tensors),
                                                 plan, gathered, groups, options_.ddp);
+  if (options_.reduce_dtype) model->send_gradients_as(*options_.reduce_dtype);
   planned_->add(model, std::move(plan), std::move(gathered.units));
   models_->push_back(model);
   return model;

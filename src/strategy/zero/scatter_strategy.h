@@ -19,7 +19,7 @@ namespace accelerate {
 
 class ScatterStrategy final : public Strategy {
  public:
-  // On two ranks or more.
+  // On one rank too, where stage 3 stores masters beside parameters of another type.
   ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options);
   std::string_view name() const override { return "zero"; }
 

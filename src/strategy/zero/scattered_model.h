@@ -34,6 +34,9 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
                  std::shared_ptr<const ShardPlan> plan, GatheredUnits units, ShardGroups groups,
                  const DdpOptions& options);
 
+  // See GradientScatter. Before the first pass.
+  void send_gradients_as(at::ScalarType type) { scatter_->send_as(type); }
+
   void before_backward(const at::Tensor& loss) override;
   void after_backward() override;
   void set_gradient_sync(GradientSync sync) override;

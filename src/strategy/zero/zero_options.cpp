@@ -51,6 +51,16 @@ void require_usable_zero(const ZeroOptions& options, int world_size) {
     refuse_zero(std::string("parameters cannot be ") + c10::toString(*type),
                 "ZeroOptions::units.param_dtype", "kBFloat16, kHalf or kFloat");
   }
+  const auto& reduced = options.reduce_dtype;
+  if (reduced && *reduced != at::kBFloat16 && *reduced != at::kHalf && *reduced != at::kFloat) {
+    refuse_zero(std::string("gradients cannot be reduced as ") + c10::toString(*reduced),
+                "ZeroOptions::reduce_dtype", "kBFloat16, kHalf or kFloat");
+  }
+  if (reduced && options.stage == 1) {
+    refuse_zero("reduce_dtype is of stages 2 and 3, and this is stage 1",
+                "ZeroOptions::reduce_dtype",
+                "set ddp.comm_hook to one that compresses to this type, or set stage to 2");
+  }
   if (!options.units.modules.empty() && options.units.min_num_params > 0) {
     refuse_zero("units by name and units by size", "ZeroOptions::units",
                 "leave one of the two out");
@@ -73,6 +83,10 @@ std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options
   const FsdpSharding sharding = sharding_of(options);
   const bool has_sizes = options.dp_shard_size || options.dp_replicate_size;
   if (sharding == FsdpSharding::kNoShard) {
+    if (options.reduce_dtype) {
+      refuse_zero("reduce_dtype without shards", "FsdpOptions::reduce_dtype",
+                  "set ddp.comm_hook to one that compresses to this type");
+    }
     if (has_sizes) {
       refuse_zero("kNoShard with dp_shard_size or dp_replicate_size", "FsdpOptions",
                   "leave the sizes out, or name a sharding_strategy that shards");
@@ -84,6 +98,7 @@ std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options
   const bool shards_parameters =
       sharding == FsdpSharding::kFullShard || sharding == FsdpSharding::kHybridShard;
   ZeroOptions zero{.stage = shards_parameters ? 3 : 2,
+                   .reduce_dtype = options.reduce_dtype,
                    .ddp = options.ddp,
                    .dp_shard_size = options.dp_shard_size,
                    .dp_replicate_size = options.dp_replicate_size};
@@ -98,6 +113,8 @@ std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
   };
   return {
       {"ZeroOptions::stage", std::to_string(options.stage)},
+      {"ZeroOptions::reduce_dtype",
+       options.reduce_dtype ? c10::toString(*options.reduce_dtype) : "unset"},
       {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
       {"ZeroOptions::dp_shard_size", text(options.dp_shard_size)},
       {"ZeroOptions::dp_replicate_size", text(options.dp_replicate_size)},

@@ -19,6 +19,7 @@ namespace accelerate::test {
 namespace {
 
 using std::chrono::milliseconds;
+using testing::AllOf;
 using testing::HasSubstr;
 
 // What the device of this process does, and what was asked of it.
@@ -28,7 +29,13 @@ struct QueueState {
   std::atomic<bool> failing = false;
   std::atomic<bool> aborted = false;
   std::atomic<bool> closed = false;
+  device::ExchangeControl::OnBegin on_begin;
 
+  // An exchange that ends when the test says so.
+  void begin(std::string_view name, int64_t bytes) {
+    const int64_t number = ++begun;
+    if (on_begin) on_begin({.number = number, .name = name, .bytes = bytes});
+  }
   // As a host does that waits for the device.
   void wait() const {
     while (ended < begun && !aborted) std::this_thread::sleep_for(milliseconds(2));
@@ -41,6 +48,9 @@ class QueueControl final : public device::ExchangeControl {
 
   Progress progress() const noexcept override {
     return {.begun = state_->begun, .ended = state_->aborted ? state_->begun : state_->ended};
+  }
+  void listen(device::ExchangeControl::OnBegin on_begin) override {
+    state_->on_begin = std::move(on_begin);
   }
   std::string trouble() const noexcept override { return state_->failing ? "timed out" : ""; }
   void abort() noexcept override { state_->aborted = true; }
@@ -198,6 +208,75 @@ TEST_F(DeviceExchanges, ALostRankWakesTheHostThatWaitsForTheDeviceAndEveryLaterC
   kill_rank(1, SIGKILL);
   EXPECT_EQ(exit_code_of(0), kExitPassed);
   EXPECT_EQ(exit_code_of(2), kExitPassed);
+}
+
+// Whoever waits for the device cannot be thrown at: the next call says it.
+void wait_and_expect_unlike(QueueGroup& group) {
+  group.queue->wait();
+  EXPECT_TRUE(group.queue->aborted);
+  EXPECT_THAT(error_text<UsageError>([&] { group.comm->barrier(); }),
+              AllOf(HasSubstr("the ranks wait for each other in different operations: "),
+                    HasSubstr("rank 0 in all_gather Float[3]"), HasSubstr("rank 1 in backward")));
+}
+
+TEST_F(DeviceExchanges, RanksThatWaitOnTheDeviceAndOnTheHostAreToldLongBeforeTheTimeout) {
+  run(3, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    if (rank.rank == 1) {
+      group.comm->guard("backward", [&] { group.queue->begin("allreduce", 64); });
+      wait_and_expect_unlike(group);
+    } else {
+      EXPECT_THAT(error_text<UsageError>([&] { (void)group.comm->all_gather(torch::ones({3})); }),
+                  AllOf(HasSubstr("in all_gather Float[3]"), HasSubstr("rank 1 in backward")));
+    }
+    rank.reach(1);
+    for (int other = 0; other < 3; ++other) rank.wait_for(other, 1);
+  });
+}
+
+TEST_F(DeviceExchanges, RanksInDifferentExchangesOfTheDeviceAreToldLongBeforeTheTimeout) {
+  run(2, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    group.comm->guard("backward", [&] { group.queue->begin("allreduce", 64 + rank.rank); });
+    group.queue->wait();
+    EXPECT_THAT(error_text<UsageError>([&] { group.comm->barrier(); }),
+                HasSubstr("with tensors of other sizes or another root"));
+    rank.reach(1);
+    rank.wait_for(1 - rank.rank, 1);
+  });
+}
+
+// The host of rank 0 has queued the exchange of the device before it came to the barrier.
+TEST_F(DeviceExchanges, OneThatIsAheadIsNotTakenForUnlikeAndSaysWhatItWaitsFor) {
+  spawn(2, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(12));
+    group.comm->guard("backward", [&] { group.queue->begin("allreduce", 64); });
+    if (rank.rank == 1) std::this_thread::sleep_for(std::chrono::seconds(12));
+    group.comm->barrier();
+    group.queue->ended = 1;
+    group.comm->barrier();
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0), testing::ContainsRegex("waiting for other ranks for 1[0-9] s: "));
+  EXPECT_THAT(output_of(1),
+              testing::ContainsRegex("waiting for other ranks for 1[0-9] s: backward"));
+}
+
+TEST_F(DeviceExchanges, ThatFailWhileAProgramEndsAreLogged) {
+  spawn(2, [](const Rank& rank) {
+    QueueGroup group;
+    group.comm->barrier();
+    if (rank.rank == 1) return;
+    group.comm->guard("backward", [&] { group.queue->begin("allreduce", 64); });
+  });
+  wait_all();
+  EXPECT_THAT(output_of(0), AllOf(HasSubstr("exchanges on the device failed while nobody waited"),
+                                  HasSubstr(" backward: rank 1 did not arrive")));
+  EXPECT_THAT(output_of(1), testing::Not(HasSubstr("exchanges on the device failed")));
 }
 
 TEST_F(DeviceExchanges, WhatTheLibraryBelowReportsEndsTheGroupOnAllRanks) {

@@ -172,7 +172,20 @@ TEST_P(DdpEquivalence, RanksTrainLikeOneProcessOnTheJoinedBatch) {
 
 struct DdpOptionsTest : Equivalence {};
 
-TEST_F(DdpOptionsTest, SparseGradientsAreAveraged) { expect_same_parameters(2, {.net = "sparse"}); }
+TEST_F(DdpOptionsTest, SparseGradientsAreAveraged) {
+  if (wanted_test_device() == TestDevice::kGpuOverNccl) GTEST_SKIP() << kNoSparseSums;
+  expect_same_parameters(2, {.net = "sparse"});
+}
+
+TEST_F(DdpOptionsTest, SparseGradientsAreRefusedOnAllRanksWhereNcclWouldHaveToAddThem) {
+  if (wanted_test_device() != TestDevice::kGpuOverNccl) GTEST_SKIP() << "needs NCCL";
+  run(2, [](const Rank&) {
+    Accelerator accelerator(on_cpu());
+    EXPECT_THAT(usage_error([&] { (void)accelerator.prepare(make_net("sparse")); }),
+                testing::AllOf(testing::HasSubstr("'table.weight' gets sparse gradients"),
+                               testing::HasSubstr("CudaBackend::kGloo")));
+  });
+}
 
 TEST_F(DdpOptionsTest, ManySmallBucketsGiveTheSameResult) {
   expect_same_parameters(2, {.net = "conv", .ddp = {.bucket_cap_mb = 0.0001}});

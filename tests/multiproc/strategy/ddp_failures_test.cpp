@@ -67,6 +67,7 @@ struct DdpFailures : Ranks {
         const bool now = step == 2 && rank.rank == 1;
         if (now) rank.reach(1);
         accelerator.backward(model(ones({2, 6}), now ? where : "").sum());
+        wait_for_exchanges();
         optimizer.step();
       }
     });
@@ -96,6 +97,7 @@ TEST_F(DdpFailures, ARankThatIsKilledWhileTrainingIsNamedByTheOthers) {
     for (int step = 0;; ++step) {
       optimizer.zero_grad();
       accelerator.backward(model(ones({2, 6}), "").sum());
+      wait_for_exchanges();
       optimizer.step();
       if (step == 3) rank.reach(1);
     }
@@ -115,7 +117,9 @@ TEST_F(DdpFailures, ARankThatTrainsFewerStepsIsNamedByTheOthers) {
     auto model = accelerator.prepare(std::make_shared<Fragile>());
     for (int step = 0; step < 5 - rank.rank; ++step) {
       accelerator.backward(model(ones({2, 6}), "").sum());
+      wait_for_exchanges();
     }
+    if (rank.rank == 0) accelerator.wait_for_everyone();  // over NCCL it is this that throws
   });
   EXPECT_EQ(exit_code_of(1), kExitPassed);
   const auto left = std::chrono::steady_clock::now();
@@ -138,6 +142,8 @@ TEST_F(DdpFailures, ARankThatHangsInABackwardPassIsWokenByTheAlarmOfAnother) {
     rank.wait_for(1, 1);
     rank.wait_for(0, 1);
     accelerator.backward(model(ones({2, 6}), "").sum());
+    wait_for_exchanges();
+    accelerator.wait_for_everyone();
   });
   for (int rank = 0; rank < 3; ++rank) ASSERT_TRUE(wait_for_stage(rank, 1));
   stop_rank(1);
@@ -175,6 +181,9 @@ TEST_F(DdpFailures, ARankThatNeverPreparesIsNamedAfterTheTimeout) {
 // What one sends is longer than what the other expects, which Gloo finds on a thread of its own.
 // Another accelerator of the process may have ended by then.
 TEST_F(DdpFailures, AMessageThatIsTooLongIsToldAsAnErrorOfTheCall) {
+  if (wanted_test_device() == TestDevice::kGpuOverNccl) {
+    GTEST_SKIP() << "numbers of the host and gradients do not meet: these go by NCCL";
+  }
   for (const bool another_has_ended : {false, true}) {
     spawn(2, [another_has_ended](const Rank& rank) {
       Accelerator accelerator(with_long_timeout());

@@ -117,6 +117,7 @@ TEST_F(JoinModels, ARankWithoutDataLearnsTheStaticGraph) {
 }
 
 TEST_F(JoinModels, SparseGradientsAreSummedOverTheRanksThatHaveData) {
+  if (wanted_test_device() == TestDevice::kGpuOverNccl) GTEST_SKIP() << kNoSparseSums;
   for (const JoinDivisor divide_by : {JoinDivisor::kParticipants, JoinDivisor::kSamples}) {
     run(3, [=](const Rank& rank) {
       Accelerator accelerator(on_cpu());

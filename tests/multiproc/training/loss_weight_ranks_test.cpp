@@ -32,6 +32,8 @@ TEST_F(LossWeightRanks, ThatDifferEndWithAnErrorThatSaysWhatEachDoes) {
         accelerator, model, [](int) { return true; }, rank.rank);
     pass(
         accelerator, model, [](int which) { return which != 1; }, rank.rank);
+    wait_for_exchanges();
+    accelerator.wait_for_everyone();
   });
   for (int rank : {0, 1, 2}) {
     EXPECT_EQ(exit_code_of(rank), kExitUsageError) << rank;

@@ -75,6 +75,26 @@ TEST_F(ZeroHybrid, WithACopyOnEachRankIsDdpToTheLastBitOnTwoRanks) {
   });
 }
 
+TEST_F(ZeroHybrid, SendsGradientsInTheTypeThatIsNamed) {
+  run(4, [](const Rank&) {
+    for (const int stage : {2, 3}) {
+      ZeroLoop usual(two_by_two(stage));
+      const std::vector<double> expected = usual.train(0, 3).values();
+      const auto reduced = [stage](at::ScalarType type) {
+        AcceleratorOptions options = zero(stage);
+        options.strategy = ZeroOptions{
+            .stage = stage, .reduce_dtype = type, .ddp = with_unused(), .dp_shard_size = 2};
+        return ZeroLoop(options, {.optimizer = "adamw"}).train(0, 3).values();
+      };
+      const std::vector<double> in_float = reduced(at::kFloat);
+      const std::vector<double> in_half = reduced(at::kBFloat16);
+      EXPECT_TRUE(near(in_float, expected)) << "stage " << stage;
+      EXPECT_NE(in_half, expected) << "stage " << stage;
+      EXPECT_TRUE(near(in_half, expected, 0.1)) << "stage " << stage;
+    }
+  });
+}
+
 TEST_F(ZeroHybrid, ClipsScalesAndAccumulatesAsDdpDoes) {
   run(4, [](const Rank&) {
     const auto scaled = [](AcceleratorOptions options) {

@@ -24,6 +24,10 @@ TEST_F(ZeroRefusals, OfOptionsNameThem) {
       EXPECT_THAT(refusal_of(ZeroOptions{.stage = 4}), HasSubstr("there is no stage 4"));
       EXPECT_THAT(refusal_of(ZeroOptions{.stage = 1, .ddp = {.bucket_cap_mb = 0}}),
                   HasSubstr("bucket_cap_mb must be positive"));
+      EXPECT_THAT(refusal_of(ZeroOptions{.stage = 1, .reduce_dtype = at::kBFloat16}),
+                  AllOf(HasSubstr("reduce_dtype is of stages 2 and 3"), HasSubstr("comm_hook")));
+      EXPECT_THAT(refusal_of(ZeroOptions{.stage = 2, .reduce_dtype = at::kInt}),
+                  HasSubstr("gradients cannot be reduced as Int"));
       AcceleratorOptions flat = on_cpu();
       flat.flat = FlatOptions{};
       EXPECT_THAT(refusal_of(ZeroOptions{.stage = 1}, flat),
@@ -43,6 +47,9 @@ TEST_F(ZeroRefusals, OfNamesOfFsdpNameThem) {
     };
     EXPECT_EQ(name_of({.sharding_strategy = FsdpSharding::kNoShard}), "ddp");
     EXPECT_EQ(name_of({}), "zero");
+    EXPECT_THAT(refusal_of(FsdpOptions{.sharding_strategy = FsdpSharding::kNoShard,
+                                       .reduce_dtype = at::kBFloat16}),
+                AllOf(HasSubstr("reduce_dtype without shards"), HasSubstr("comm_hook")));
     EXPECT_EQ(name_of({.reshard_after_forward = false}), "zero");
     EXPECT_EQ(name_of({.sharding_strategy = FsdpSharding::kHybridShard}), "zero");
     for (const auto& [sharding, reshards] : {std::pair{FsdpSharding::kFullShard, false},

@@ -143,38 +143,75 @@ TEST_F(ZeroInUnits, KeepsWhatIsWrittenInAScope) {
 }
 
 // As DDP with flat parameters does: values in bfloat16, masters and gradients in float32.
-TEST_F(ZeroInUnits, InHalfPrecisionHasItsShardsAsMasters) {
-  run(2, [](const Rank& rank) {
-    const auto train = [&](AcceleratorOptions options) {
-      options.mixed_precision = MixedPrecision::kBf16;
+void train_in_half_precision(const Rank& rank) {
+  const auto train = [&](AcceleratorOptions options) {
+    options.mixed_precision = MixedPrecision::kBf16;
+    Accelerator accelerator(options);
+    torch::manual_seed(4);
+    auto net = std::make_shared<Mlp>(50);
+    auto [model, optimizer] =
+        accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
+    for (int step = 0; step < 4; ++step) {
+      const StepData data = data_of_step(step, 2 * kRows);
+      accelerator.backward(loss_of(model(rows_of(data.input, rank.rank)).to(at::kFloat),
+                                   rows_of(data.target, rank.rank)));
+      accelerator.clip_grad_norm_(net->parameters(), 0.3);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    EXPECT_EQ(net->first->weight.scalar_type(), at::kBFloat16);
+    std::vector<at::Tensor> masters;
+    for (const auto& item : accelerator.get_state_dict(model)) {
+      EXPECT_EQ(item.value().scalar_type(), at::kFloat);
+      masters.push_back(item.value());
+    }
+    return flat(masters);
+  };
+  AcceleratorOptions flat_masters = on_cpu();
+  flat_masters.flat = FlatOptions{};
+  const std::vector<double> expected = train(flat_masters);
+  const std::vector<double> masters = train(with_units({.param_dtype = at::kBFloat16}));
+  if (rank.rank == 0) EXPECT_TRUE(near(masters, expected, 1e-6));
+  EXPECT_THAT(usage_error([&] { Accelerator(with_units({.param_dtype = at::kInt})); }),
+              HasSubstr("parameters cannot be Int"));
+}
+
+TEST_F(ZeroInUnits, InHalfPrecisionHasItsShardsAsMasters) { run(2, train_in_half_precision); }
+TEST_F(ZeroInUnits, InHalfPrecisionOfOneProcessHasMastersToo) { run(1, train_in_half_precision); }
+
+struct NormedNet : Net {
+  NormedNet()
+      : first(register_module("first", torch::nn::Linear(6, 8))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(8))),
+        last(register_module("last", torch::nn::Linear(8, 3))) {
+    to(test_device());
+  }
+  at::Tensor forward(at::Tensor input) override { return last(norm(first(input))); }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear last;
+};
+
+TEST_F(ZeroInUnits, OfOneProcessIsTrainedAsAlone) {
+  run(1, [](const Rank&) {
+    const auto train = [](const AcceleratorOptions& options, const std::string& strategy) {
       Accelerator accelerator(options);
+      EXPECT_EQ(accelerator.strategy_name(), strategy);
       torch::manual_seed(4);
-      auto net = std::make_shared<Mlp>(50);
+      auto net = std::make_shared<NormedNet>();
       auto [model, optimizer] =
           accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.01));
-      for (int step = 0; step < 4; ++step) {
-        const StepData data = data_of_step(step, 2 * kRows);
-        accelerator.backward(loss_of(model(rows_of(data.input, rank.rank)).to(at::kFloat),
-                                     rows_of(data.target, rank.rank)));
+      for (int step = 0; step < 3; ++step) {
+        const StepData data = data_of_step(step, kRows);
+        accelerator.backward(loss_of(model(data.input), data.target));
         accelerator.clip_grad_norm_(net->parameters(), 0.3);
         optimizer.step();
         optimizer.zero_grad();
       }
-      EXPECT_EQ(net->first->weight.scalar_type(), at::kBFloat16);
-      std::vector<at::Tensor> masters;
-      for (const auto& item : accelerator.get_state_dict(model)) {
-        EXPECT_EQ(item.value().scalar_type(), at::kFloat);
-        masters.push_back(item.value());
-      }
-      return flat(masters);
+      return values_of(net->parameters());
     };
-    AcceleratorOptions flat_masters = on_cpu();
-    flat_masters.flat = FlatOptions{};
-    const std::vector<double> expected = train(flat_masters);
-    const std::vector<double> masters = train(with_units({.param_dtype = at::kBFloat16}));
-    if (rank.rank == 0) EXPECT_TRUE(near(masters, expected, 1e-6));
-    EXPECT_THAT(usage_error([&] { Accelerator(with_units({.param_dtype = at::kInt})); }),
-                HasSubstr("parameters cannot be Int"));
+    EXPECT_TRUE(near(train(with_units({.param_dtype = at::kFloat}), "zero"),
+                     train(zero(3), "single"), 1e-6));
   });
 }
 

@@ -9,6 +9,10 @@
 #include "accelerate/export.h"
 #include "device/cuda_plugin_version.h"
 
+namespace accelerate::device {
+struct CudaPlugin;  // its header needs libtorch
+}
+
 namespace {
 
 // Numbers of the machine, in the order of the process, as the driver reads the variable: up to the
@@ -47,7 +51,7 @@ ACCELERATE_EXPORT const accelerate::device::CudaPluginVersion* accelerate_cuda_p
   return &stand_in_version;
 }
 
-ACCELERATE_EXPORT const void* accelerate_cuda_plugin() {
+ACCELERATE_EXPORT const accelerate::device::CudaPlugin* accelerate_cuda_plugin() {
   static const Table kTable{
       .device_count = [] { return static_cast<int>(visible_gpus(stand_in_gpus).size()); },
       .device_uuid =
@@ -56,6 +60,6 @@ ACCELERATE_EXPORT const void* accelerate_cuda_plugin() {
                    std::to_string(visible_gpus(stand_in_gpus).at(static_cast<size_t>(device)));
           },
       .others = {}};
-  return &kTable;
+  return reinterpret_cast<const accelerate::device::CudaPlugin*>(&kTable);
 }
 }

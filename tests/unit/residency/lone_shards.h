@@ -22,7 +22,10 @@ class LoneGatherer final : public residency::ShardGatherer {
       std::vector<int64_t> numels;
       for (const at::Tensor& parameter : unit.parameters) numels.push_back(parameter.numel());
       const residency::UnitLayout layout(numels, world_size);
-      at::Tensor row = at::zeros({layout.whole_numel()}, at::kDouble);
+      const at::Tensor& first = unit.parameters[0];
+      const c10::Device device = first.is_meta() ? c10::Device(c10::kCPU) : first.device();
+      at::Tensor row =
+          at::zeros({layout.whole_numel()}, at::TensorOptions(device).dtype(at::kDouble));
       for (size_t i = 0; i < numels.size(); ++i) {
         if (unit.parameters[i].is_meta()) continue;
         row.narrow(0, layout.begin(i), numels[i]).copy_(unit.parameters[i].detach().reshape({-1}));

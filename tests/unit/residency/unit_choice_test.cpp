@@ -72,6 +72,34 @@ TEST(UnitChoice, ByStructureLooksIntoMembersThatAreMostOfTheModel) {
               ElementsAre("0.tokens", "rest", "0.layers.0", "0.layers.1", "0.head", "1"));
 }
 
+// As models of the hub register their layers, and code that was translated from Python.
+struct PlainModelImpl : torch::nn::Module {
+  PlainModelImpl() {
+    register_module("tokens", torch::nn::Embedding(60, 8));
+    for (int i = 0; i < 3; ++i) register_module("h" + std::to_string(i), Layer());
+    register_module("left", torch::nn::Linear(8, 4));
+    register_module("right", torch::nn::Linear(8, 4));
+  }
+};
+TORCH_MODULE(PlainModel);
+
+TEST(UnitChoice, ByStructureTakesSeveralChildrenOfOneClassAsBlocks) {
+  const PlainModel model;
+  const auto units = residency::units_by_structure(*model);
+  EXPECT_THAT(names_of(units), ElementsAre("tokens", "h0", "h1", "h2", "rest"));
+  EXPECT_THAT(parameters_of(units, "rest"),
+              ElementsAre("left.weight", "left.bias", "right.weight", "right.bias"));
+}
+
+TEST(UnitChoice, ByStructureLooksIntoChildrenOfOneClassThatAreMostOfTheModel) {
+  torch::nn::Module pair;
+  pair.register_module("encoder", PlainModel());
+  pair.register_module("decoder", PlainModel());
+  EXPECT_THAT(names_of(residency::units_by_structure(pair)),
+              ElementsAre("encoder.tokens", "encoder.h0", "encoder.h1", "encoder.h2", "rest",
+                          "decoder.tokens", "decoder.h0", "decoder.h1", "decoder.h2"));
+}
+
 TEST(UnitChoice, SmallParametersAndSuchOfOtherTypesStayWhole) {
   LanguageModel model;
   const auto units = residency::units_by_structure(*model, {.persistence_threshold = 32});
