@@ -252,6 +252,9 @@ class ACCELERATE_EXPORT Strategy {
   // Moves a model to `device`; the default moves all of it. Not called for unplaced() models, nor
   // without AcceleratorOptions::device_placement.
   virtual void place(torch::nn::Module& module, c10::Device device);
+  // Whether place() and wrap() take models with parameters that have no memory, see EmptyWeights,
+  // and give them their values. If not, all values are made before place(), whole on every rank.
+  virtual bool fills_empty_weights() const { return false; }
   // Takes a model that was placed. Collective: all ranks, same order, same model. Throws UsageError
   // on all ranks alike if their models differ.
   virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;

@@ -23,6 +23,8 @@ class ScatterStrategy final : public Strategy {
   ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options);
   std::string_view name() const override { return "zero"; }
 
+  bool fills_empty_weights() const override { return options_.stage == 3; }
+  void place(torch::nn::Module& module, c10::Device device) override;
   std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) override;
   std::unique_ptr<OptimizerStrategy> prepare_optimizer(
       const OptimizerPreparation& preparation) override;
@@ -48,6 +50,7 @@ class ScatterStrategy final : public Strategy {
   std::shared_ptr<Communicator> ranks_;
   ZeroOptions options_;
   std::optional<ShardGroups> groups_;
+  c10::Device device_ = c10::Device(c10::kCPU);  // where empty models go
   LooseWatch loose_;
   size_t wrapped_ = 0;  // models so far
   std::shared_ptr<Models> models_ = std::make_shared<Models>();

@@ -201,8 +201,9 @@ inline std::vector<double> train_alone(const ZeroRecipe& recipe, int steps) {
 }
 
 struct ZeroLoop {
-  explicit ZeroLoop(const AcceleratorOptions& options, ZeroRecipe what = {})
-      : accelerator(options), recipe(std::move(what)) {
+  explicit ZeroLoop(const AcceleratorOptions& options, ZeroRecipe what = {},
+                    std::shared_ptr<OddNet> own = odd_net())
+      : accelerator(options), recipe(std::move(what)), net(std::move(own)) {
     optimizer_ = zero_optimizer(recipe.optimizer, distinct(net->parameters()));
     Scheduler schedule =
         get_scheduler("linear", *optimizer_, {.warmup_steps = 2, .training_steps = 50});
@@ -241,7 +242,7 @@ struct ZeroLoop {
 
   Accelerator accelerator;
   ZeroRecipe recipe;
-  std::shared_ptr<OddNet> net = odd_net();
+  std::shared_ptr<OddNet> net;
   std::vector<double> norms;
 
  private:
