@@ -15,6 +15,7 @@
 #include "accelerate/dataset.h"
 #include "accelerate/dataset_ops.h"
 #include "accelerate/ddp.h"
+#include "accelerate/empty_weights.h"
 #include "accelerate/errors.h"
 #include "accelerate/find_batch_size.h"
 #include "accelerate/flat.h"

@@ -252,6 +252,9 @@ class ACCELERATE_EXPORT Strategy {
   // Moves a model to `device`; the default moves all of it. Not called for unplaced() models, nor
   // without AcceleratorOptions::device_placement.
   virtual void place(torch::nn::Module& module, c10::Device device);
+  // Whether place() and wrap() take models with parameters that have no memory, see EmptyWeights,
+  // and give them their values. If not, all values are made before place(), whole on every rank.
+  virtual bool fills_empty_weights() const { return false; }
   // Takes a model that was placed. Collective: all ranks, same order, same model. Throws UsageError
   // on all ranks alike if their models differ.
   virtual std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) = 0;
@@ -292,6 +295,9 @@ class ACCELERATE_EXPORT Strategy {
   // What save_state() called before_save() for is done or has failed. By the same thread. Must not throw. Not
   // collective.
   virtual void after_save() {}
+  // Ranks below this one hold all that is in pieces; those from there on hold the same again, and
+  // save_state() leaves them out. Unset: all ranks are needed. The same on all of them.
+  virtual std::optional<int> ranks_of_one_copy() const { return std::nullopt; }
   // Whether forward passes take over the buffers of one rank. If not, save_state() keeps those of
   // every rank.
   virtual bool shares_buffers() const { return false; }

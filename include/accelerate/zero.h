@@ -74,6 +74,12 @@ struct ZeroOptions {
   DdpOptions ddp{};
   // Of stage 3.
   ZeroUnits units{};
+  // How many ranks share one copy of the state, and how many copies there are: ranks that follow
+  // each other keep shards of one copy, and what they gather and scatter stays among them, on one
+  // machine, say; gradients are averaged over all. Unset: what the other one leaves, and all ranks
+  // share where both are. UsageError unless they multiply to the number of processes.
+  std::optional<int> dp_shard_size{};
+  std::optional<int> dp_replicate_size{};
 
   friend bool operator==(const ZeroOptions&, const ZeroOptions&) = default;
 };
@@ -83,8 +89,8 @@ enum class FsdpSharding {
   kFullShard,         // stage 3
   kShardGradOp,       // stage 2
   kNoShard,           // DDP
-  kHybridShard,       // shards inside of a node, replicas across: UsageError so far
-  kHybridShardZero2,  // the same of stage 2: UsageError so far
+  kHybridShard,       // stage 3 in shards on each machine, with a copy on every one
+  kHybridShardZero2,  // the same of stage 2
 };
 
 struct FsdpOptions {
@@ -97,6 +103,9 @@ struct FsdpOptions {
   std::optional<at::ScalarType> reduce_dtype{};
   // How gradients are exchanged.
   DdpOptions ddp{};
+  // See ZeroOptions. Where both are unset the hybrid strategies take the processes of a machine.
+  std::optional<int> dp_shard_size{};
+  std::optional<int> dp_replicate_size{};
 
   friend bool operator==(const FsdpOptions&, const FsdpOptions&) = default;
 };

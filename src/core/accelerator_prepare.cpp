@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "accelerate/empty_weights.h"
 #include "accelerate/log.h"
 #include "comm/agreement.h"
 #include "comm/groups/activity.h"
+#include "compat/deferred.h"
 #include "compat/share_names.h"
 #include "compat/touched.h"
 #include "core/accelerator_impl.h"
@@ -134,7 +136,16 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
     const std::shared_ptr<torch::nn::Module>& module, bool place) {
   impl_->stamped([&] {
     require_not_null(module, "a model");
-    if (place && impl_->options.device_placement) impl_->strategy->place(*module, device());
+    if (compat::DeferScope::is_open()) {
+      throw UsageError({.what = "a model is prepared inside of init_empty_weights()",
+                        .where = "prepare",
+                        .hint = "end the scope when the module is built"});
+    }
+    const bool places = place && impl_->options.device_placement;
+    if (!impl_->strategy->fills_empty_weights() && has_empty_weights(*module)) {
+      materialize(*module, places ? device() : c10::Device(c10::kCPU));
+    }
+    if (places) impl_->strategy->place(*module, device());
   });
   impl_->optimizers->drop_expired();  // models give those of the rest their parameters back
   std::erase_if(impl_->models, [](const auto& entry) {

@@ -216,6 +216,11 @@ void StateKeeper::run_hooks(std::vector<ModelToSave>& models,
 
 void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& training,
                                 const SaveOptions& options) {
+  // With a folder on each node one copy may lie on several of them.
+  const auto piece_ranks = training.strategy->ranks_of_one_copy();
+  if (piece_ranks && *piece_ranks < state_.world_size() && !project_.save_on_each_node) {
+    job.snapshot().take_pieces_below(*piece_ranks);
+  }
   std::vector<ModelToSave> models;
   for (const auto& entry : training.models) {
     checkpoint::ModelState state = checkpoint::model_state(*entry.module, *entry.strategy);

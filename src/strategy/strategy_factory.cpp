@@ -9,6 +9,7 @@
 #include "strategy/flat/flat_strategy.h"
 #include "strategy/single.h"
 #include "strategy/zero/scatter_strategy.h"
+#include "strategy/zero/shard_groups.h"
 #include "strategy/zero/zero_options.h"
 #include "strategy/zero/zero_strategy.h"
 
@@ -44,7 +45,7 @@ struct StrategyMaker {
   }
 
   std::unique_ptr<Strategy> operator()(const ZeroOptions& options) const {
-    require_usable_zero(options);
+    require_usable_zero(options, context.ranks->world_size());
     if (flat) {
       refuse_strategy("AcceleratorOptions::flat beside sharding",
                       "leave one of the two out: shards of flat parameters do not exist yet");
@@ -56,7 +57,7 @@ struct StrategyMaker {
   }
 
   std::unique_ptr<Strategy> operator()(const FsdpOptions& options) const {
-    return std::visit(*this, named_otherwise(options));
+    return std::visit(*this, named_otherwise(options, local_ranks_of(*context.ranks)));
   }
 
   std::unique_ptr<Strategy> operator()(const std::shared_ptr<StrategyFactory>& factory) const {

@@ -4,11 +4,13 @@
 #include <memory>
 #include <set>
 
+#include "accelerate/empty_weights.h"
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
 #include "checkpoint/model/load_plan.h"
 #include "checkpoint/model/load_source.h"
 #include "checkpoint/name_list.h"
+#include "compat/deferred.h"
 
 namespace accelerate {
 namespace {
@@ -49,6 +51,7 @@ class OpenFiles {
 
 LoadReport load_checkpoint_in_model(torch::nn::Module& module, const fs::path& checkpoint,
                                     const LoadModelOptions& options) {
+  const compat::OrdinaryTensors ordinary;
   const CheckpointFiles found =
       checkpoint::find_checkpoint_files(checkpoint, links_of(options.follow_links));
   OpenFiles files(found);
@@ -68,6 +71,7 @@ LoadReport load_checkpoint_in_model(torch::nn::Module& module, const fs::path& c
 
 LoadReport load_state_dict_in_model(torch::nn::Module& module, const NamedTensors& tensors,
                                     const LoadModelOptions& options) {
+  const compat::OrdinaryTensors ordinary;
   const auto source = checkpoint::tensor_source_of(tensors);
   LoadPlan plan(get_state_dict(module), options);
   plan.add(*source, 0, {});
@@ -89,6 +93,10 @@ LoadReport load_checkpoint_and_dispatch(torch::nn::Module& module, const fs::pat
   LoadPlan places(get_state_dict(module), options);
   places.check_devices();
   LoadReport report = load_checkpoint_in_model(module, checkpoint, options);
+  if (has_empty_weights(module)) {  // what the checkpoint does not hold
+    materialize(module, options.device_map.empty() ? c10::Device(c10::kCPU)
+                                                   : options.device_map.begin()->second);
+  }
   places.move_all();
   return report;
 }

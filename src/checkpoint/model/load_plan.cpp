@@ -11,6 +11,8 @@
 #include "base/message_text.h"
 #include "checkpoint/model/shared_tensors.h"
 #include "checkpoint/name_list.h"
+#include "compat/deferred.h"
+#include "compat/touched.h"
 
 namespace accelerate::checkpoint {
 namespace {
@@ -147,11 +149,11 @@ void LoadPlan::check_tensors(const std::string& where) const {
                            .hint = "load it into the model that was saved"});
   }
   for (const auto& [name, source] : sources_) {
-    if (!state_[name].is_meta()) continue;
+    if (!state_[name].is_meta() || compat::is_deferred(state_[name])) continue;
     throw UsageError({.what = "tensor " + in_quotes(name) +
                               " of the model is a meta tensor, "
                               "and a libtorch module cannot allocate memory for it",
-                      .hint = "construct the model on the CPU"});
+                      .hint = "construct the model on the CPU, or inside of init_empty_weights()"});
   }
 }
 
@@ -201,6 +203,16 @@ void LoadPlan::put(const std::string& name, const TensorSource& source,
   at::Tensor target = state_[name];
   const c10::Device device = device_of(name);
   const at::ScalarType dtype = dtype_of(name);
+  if (compat::is_deferred(target) && device.is_meta()) {  // whoever wants values reads them then
+    compat::replace_data(target, compat::make_deferred(target, dtype, source.tensor(stored.name)));
+    return;
+  }
+  if (compat::is_deferred(target)) {
+    at::Tensor values = at::empty(target.sizes(), target.options().dtype(dtype).device(device));
+    values.copy_(source.tensor(stored.name));
+    compat::replace_data(target, values);
+    return;
+  }
   if (!is_on(target, device) || target.scalar_type() != dtype) {
     at::Tensor moved = at::empty(target.sizes(), target.options().dtype(dtype).device(device));
     moved.copy_(source.tensor(stored.name));
@@ -250,7 +262,12 @@ void LoadPlan::finish() const {
   const auto tie = [&](const std::string& name, const std::string& to) {
     at::Tensor target = state_[name];
     const at::Tensor& tensor = state_[to];
-    if (target.data_ptr() != tensor.data_ptr()) target.set_data(tensor.detach());
+    if (memory_of(target) == memory_of(tensor)) return;
+    if (target.is_meta()) {
+      compat::replace_data(target, tensor.detach());
+    } else {
+      target.set_data(tensor.detach());
+    }
   };
   for (const auto& [other, first] : tied_) {
     if (sources_.contains(other) && !sources_.contains(first)) tie(first, other);

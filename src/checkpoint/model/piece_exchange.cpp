@@ -89,9 +89,13 @@ PieceTable::PieceTable(const std::vector<std::string>& texts, const char* where)
       found->second.boxes.push_back(parse_boxes(fields[i + 3], shape.size()));
     }
   }
-  for (const auto& [name, tensor] : tensors_) {
+  for (auto& [name, tensor] : tensors_) {
     std::vector<TensorBox> all;
-    for (const auto& boxes : tensor.boxes) all.insert(all.end(), boxes.begin(), boxes.end());
+    for (auto boxes = tensor.boxes.begin(); boxes != tensor.boxes.end(); ++boxes) {
+      all.insert(all.end(), boxes->begin(), boxes->end());
+      // What a rank before it sends.
+      if (std::find(tensor.boxes.begin(), boxes, *boxes) != boxes) boxes->clear();
+    }
     all = distinct_boxes(std::move(all));
     if (any_overlap(all)) refuse("pieces of " + in_quotes(name) + " overlap");
     int64_t elements = 0;
@@ -113,7 +117,8 @@ at::Tensor PieceExchange::next() {
   const at::NoGradGuard no_grad;
   const std::string& name = order_[taken_++];
   const PieceTable::Tensor& tensor = table_.tensors_.at(name);
-  const at::Tensor held = own_.tensors[name].detach().reshape({-1});
+  at::Tensor held = own_.tensors[name].detach().reshape({-1});
+  if (tensor.boxes[static_cast<size_t>(ranks_.rank())].empty()) held = held.narrow(0, 0, 0);
   const std::vector<at::Tensor> parts = ranks_.all_gather_ragged(held);
   if (!keeps_) return {};
   at::Tensor whole = at::empty(tensor.shape, held.options().device(at::kCPU));

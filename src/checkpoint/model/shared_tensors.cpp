@@ -14,15 +14,20 @@ using Identity = std::tuple<c10::DeviceType, c10::DeviceIndex, const void*, at::
 
 bool has_memory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() &&
-         !tensor.is_meta() && tensor.numel() > 0;
+         tensor.numel() > 0;
 }
 
 Identity identity_of(const at::Tensor& tensor) {
-  return {tensor.device().type(), tensor.device().index(), tensor.data_ptr(), tensor.scalar_type(),
+  return {tensor.device().type(), tensor.device().index(), memory_of(tensor), tensor.scalar_type(),
           tensor.sizes().vec(),   tensor.strides().vec(),  tensor.is_conj(),  tensor.is_neg()};
 }
 
 }  // namespace
+
+const void* memory_of(const at::Tensor& tensor) {
+  if (!tensor.is_meta()) return tensor.data_ptr();
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
 
 DistinctTensors drop_aliases(const NamedTensors& tensors) {
   DistinctTensors distinct;

@@ -1,6 +1,8 @@
 // Tensors that are one tensor under several names.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <map>
 #include <string>
 
@@ -14,7 +16,10 @@ struct DistinctTensors {
 };
 
 // Two tensors are one if memory, type, shape and strides are the same. Tensors without elements are
-// never shared, nor are those without memory of their own (meta).
+// never shared.
 DistinctTensors drop_aliases(const NamedTensors& tensors);
+
+// By which tensors are known to share it: where it begins; on the meta device, its storage.
+const void* memory_of(const at::Tensor& tensor);
 
 }  // namespace accelerate::checkpoint

@@ -67,7 +67,7 @@ void add_model_pieces(const ModelToSave& model, size_t number, bool writes_whole
 ModelPieceFiles::ModelPieceFiles(const StateReader& reader) {
   if (!reader.is_ours()) return;
   bool has_files = false;
-  for (int rank = 0; rank < reader.saved_world_size(); ++rank) {
+  for (int rank = 0; rank < reader.ranks_with_pieces(); ++rank) {
     const std::string name = files::model_pieces_file(rank);
     if (reader.has(name)) {
       add_file(reader, name);

@@ -122,7 +122,7 @@ std::string pieces_file(int rank) {
 
 bool has_pieces(const StateReader& reader) {
   if (!reader.is_ours()) return false;
-  for (int rank = 0; rank < reader.saved_world_size(); ++rank) {
+  for (int rank = 0; rank < reader.ranks_with_pieces(); ++rank) {
     if (reader.has(pieces_file(rank))) return true;
   }
   return false;
@@ -192,7 +192,7 @@ SavedOptimizerState::SavedOptimizerState(TorchValue archive, size_t number,
       if (!value.is_none()) fields[name.as_string()].whole = value;
     }
   }
-  for (int rank = 0; reader.is_ours() && rank < reader.saved_world_size(); ++rank) {
+  for (int rank = 0; reader.is_ours() && rank < reader.ranks_with_pieces(); ++rank) {
     const std::string name = pieces_file(rank);
     if (!reader.has(name)) {
       if (absent_file_.empty()) absent_file_ = name;

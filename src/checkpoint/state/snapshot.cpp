@@ -105,6 +105,11 @@ void describe_tensors(const TensorsFile& file, files::FileRecord& record) {
 
 }  // namespace
 
+void Snapshot::take_pieces_below(int rank) {
+  ranks_with_pieces_ = rank;
+  facts_[kRanksWithPieces] = rank;
+}
+
 void Snapshot::add(std::string name, NamedTensors tensors, SafetensorsMetadata metadata) {
   add(std::move(name), TensorsFile{std::move(tensors), std::move(metadata)});
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -35,6 +36,10 @@ class Snapshot {
 
   bool writes_shared_files() const { return writes_shared_files_; }
 
+  // Ranks from this one on hold the same pieces as those before, and are left out.
+  void take_pieces_below(int rank);
+  bool takes_pieces_of(int rank) const { return !ranks_with_pieces_ || rank < *ranks_with_pieces_; }
+
   // The tensors are not copied: they are those of the training.
   void add(std::string name, NamedTensors tensors, SafetensorsMetadata metadata = {});
   void add(std::string name, TensorsFile file);
@@ -52,6 +57,7 @@ class Snapshot {
 
  private:
   bool writes_shared_files_;
+  std::optional<int> ranks_with_pieces_;
   std::vector<SnapshotFile> files_;
   nlohmann::json facts_ = nlohmann::json::object();
 };
@@ -60,6 +66,9 @@ class Snapshot {
 // of a safetensors file. Durable when it returns. Throws CheckpointError if it cannot be written.
 files::FileRecord write_snapshot_file(const std::filesystem::path& directory,
                                       const SnapshotFile& file);
+
+// A fact: how many ranks have written what is in pieces; only where these are not all.
+inline constexpr const char* kRanksWithPieces = "ranks_with_pieces";
 
 // "model.safetensors", "model_1.safetensors", ...: `stem`, the number from 1 on, `extension`.
 std::string numbered_file(std::string_view stem, size_t number, std::string_view extension);

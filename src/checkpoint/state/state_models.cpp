@@ -60,6 +60,7 @@ class SavedModels final : public StatePart {
     }
     if (in_pieces.empty()) return;
     snapshot.facts()[kInPieces] = in_pieces;
+    if (!snapshot.takes_pieces_of(rank_)) return;
     // Without tensors too: whoever loads it knows by that that the rank had none.
     snapshot.add(files::model_pieces_file(rank_), std::move(pieces));
   }

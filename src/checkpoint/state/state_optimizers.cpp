@@ -80,7 +80,8 @@ class OptimizersPart final : public StatePart {
       add_pieces(state, i, {prepared.optimizer(), prepared.parameters(), *layout}, pieces);
     }
     // Without tensors too: whoever loads it knows by that that the rank had none.
-    if (has_layout) snapshot.add(pieces_file(rank_), std::move(pieces));
+    if (has_layout && snapshot.takes_pieces_of(rank_))
+      snapshot.add(pieces_file(rank_), std::move(pieces));
   }
 
   void check(StateReader& reader) override {

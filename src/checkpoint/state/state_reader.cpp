@@ -38,6 +38,11 @@ StateReader::StateReader(std::filesystem::path directory, int rank, int world_si
                          .hint = "load a directory that save_state() has written"});
 }
 
+int StateReader::ranks_with_pieces() const {
+  const auto found = facts_.find(kRanksWithPieces);
+  return found == facts_.end() ? saved_world_size_ : found->get<int>();
+}
+
 bool StateReader::has(std::string_view name) const {
   if (manifest_)
     return std::ranges::find(manifest_->files, name, &files::FileRecord::name) !=

@@ -31,6 +31,8 @@ class StateReader {
   int world_size() const { return world_size_; }
   // Ranks that wrote it.
   int saved_world_size() const { return saved_world_size_; }
+  // Those of them, from 0 on, that wrote what is in pieces; the others held the same.
+  int ranks_with_pieces() const;
   // Whether names and numbers must be the same as those that were saved.
   bool strict() const { return strict_; }
   bool is_ours() const { return manifest_.has_value(); }

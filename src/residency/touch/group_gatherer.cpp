@@ -75,8 +75,8 @@ std::function<void()> GroupGatherer::begin(const GatherCall& call) {
 }
 
 void GroupGatherer::broadcast(at::Tensor whole, int rank) {
-  const comm::Activity activity(*ranks_, "full_parameters");
-  ranks_->broadcast(whole, rank);
+  const comm::Activity activity(*all_, "full_parameters");
+  all_->broadcast(whole, rank);
 }
 
 void GroupGatherer::compare_order(const char* where) {

@@ -21,9 +21,11 @@ namespace accelerate::residency {
 // units, and the others throw it where they wait. That asks nobody to wait for other ranks.
 class GroupGatherer final : public ShardGatherer {
  public:
-  // `model` is a number that no other gatherer of the group has or had, the same on all ranks.
-  GroupGatherer(std::shared_ptr<Communicator> ranks, size_t model)
-      : ranks_(std::move(ranks)), model_(model) {}
+  // `ranks` keep the shards of one copy, `all` those of all copies, which a broadcast reaches.
+  // `model` is a number that no other gatherer of these has or had, the same on all ranks.
+  GroupGatherer(std::shared_ptr<Communicator> ranks, std::shared_ptr<Communicator> all,
+                size_t model)
+      : ranks_(std::move(ranks)), all_(std::move(all)), model_(model) {}
   std::function<void()> begin(const GatherCall& call) override;
   void broadcast(at::Tensor whole, int rank) override;
 
@@ -35,6 +37,7 @@ class GroupGatherer final : public ShardGatherer {
   void compare(const std::string& key, const char* where);
 
   std::shared_ptr<Communicator> ranks_;
+  std::shared_ptr<Communicator> all_;
   const size_t model_;
   int64_t gathers_ = 0;
   int64_t comparisons_ = 0;

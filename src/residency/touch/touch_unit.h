@@ -40,6 +40,9 @@ class TouchUnit {
   const UnitLayout& layout() const { return layout_; }
   const at::Tensor& shard() const { return shard_; }
   const at::Tensor& piece(size_t index) const { return pieces_[index]; }
+  int64_t begin_of_piece(size_t index) const {
+    return layout_.piece(index, rank_).value_or(UnitLayout::Piece{}).begin;
+  }
   int64_t whole_numel() const { return layout_.whole_numel(); }
 
   // See TouchedUnits.

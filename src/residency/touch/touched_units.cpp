@@ -26,12 +26,16 @@ void require_unit(const UnitParameters& unit, const TouchOptions& options,
                       .hint = "a unit has parameters, each with a name"});
   }
   const at::Tensor& first = unit.parameters[0];
+  const auto device_of = [&](const at::Tensor& parameter) {
+    return parameter.is_meta() && options.device ? *options.device : parameter.device();
+  };
   for (size_t i = 0; i < unit.parameters.size(); ++i) {
     const at::Tensor& parameter = unit.parameters[i];
     if (parameter.layout() != c10::kStrided || !parameter.is_floating_point()) {
       refuse(i, "is not a dense tensor of floating-point numbers");
     }
-    if (parameter.scalar_type() != first.scalar_type() || parameter.device() != first.device()) {
+    if (parameter.scalar_type() != first.scalar_type() ||
+        device_of(parameter) != device_of(first)) {
       refuse(i, "differs in dtype or device from '" + unit.names[0] + "'");
     }
     if (parameter.is_meta() && !options.device) refuse(i, "has no memory");
@@ -85,6 +89,9 @@ const UnitLayout& TouchedUnits::layout(size_t unit) const { return keeper_->unit
 const at::Tensor& TouchedUnits::shard(size_t unit) const { return keeper_->unit(unit).shard(); }
 const at::Tensor& TouchedUnits::piece(size_t unit, size_t index) const {
   return keeper_->unit(unit).piece(index);
+}
+int64_t TouchedUnits::begin_of_piece(size_t unit, size_t index) const {
+  return keeper_->unit(unit).begin_of_piece(index);
 }
 std::optional<std::pair<size_t, size_t>> TouchedUnits::find(const at::Tensor& parameter) const {
   return keeper_->find(parameter);

@@ -86,6 +86,8 @@ class TouchedUnits {
   const at::Tensor& shard(size_t unit) const;
   // The elements of this rank of one parameter: a leaf over memory of shard(), maybe empty.
   const at::Tensor& piece(size_t unit, size_t index) const;
+  // Which element of the whole parameter, in row-major order, is the first of it.
+  int64_t begin_of_piece(size_t unit, size_t index) const;
   // Its unit and its number in it.
   std::optional<std::pair<size_t, size_t>> find(const at::Tensor& parameter) const;
 

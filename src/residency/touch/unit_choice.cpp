@@ -161,8 +161,10 @@ std::vector<UnitParameters> make_units(const Module& module, const ModuleNames& 
     if (parameter.layout() != c10::kStrided || !parameter.is_floating_point()) continue;
     if (parameter.numel() < choice.persistence_threshold) continue;
     const std::string owner = owner_of(item.key(), chosen);
-    const auto [place, is_new] = numbers.try_emplace(
-        Kind(owner, parameter.scalar_type(), parameter.device().str()), units.size());
+    const c10::Device device =
+        parameter.is_meta() && choice.device ? *choice.device : parameter.device();
+    const auto [place, is_new] =
+        numbers.try_emplace(Kind(owner, parameter.scalar_type(), device.str()), units.size());
     if (is_new) units.push_back({.name = owner.empty() ? "rest" : owner});
     units[place->second].parameters.push_back(parameter);
     units[place->second].names.push_back(item.key());

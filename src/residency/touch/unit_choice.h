@@ -1,7 +1,10 @@
 // Which parameters of a model form units.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +21,10 @@ namespace accelerate::residency {
 // "rest". A unit whose parameters differ in dtype or device becomes several. Not in any unit, and
 // so whole on every rank: what is not a dense floating-point tensor, and parameters with fewer
 // elements than `persistence_threshold`. Units come in the order in which their modules were
-// registered.
+// registered. Parameters on the meta device count as those on `device`, where they will be.
 struct UnitChoice {
   int64_t persistence_threshold = 0;
+  std::optional<c10::Device> device{};
 };
 
 // Blocks: the members of ModuleList, ModuleDict and Sequential, and children of one class that a

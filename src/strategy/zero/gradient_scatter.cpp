@@ -25,11 +25,11 @@ std::vector<size_t> buckets_of(const ShardPlan& plan) {
 }  // namespace
 
 GradientScatter::GradientScatter(std::vector<at::Tensor> parameters,
-                                 std::shared_ptr<const ShardPlan> plan,
-                                 std::shared_ptr<Communicator> ranks, Calls calls)
+                                 std::shared_ptr<const ShardPlan> plan, ShardGroups groups,
+                                 Calls calls)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
-      ranks_(std::move(ranks)),
+      groups_(std::move(groups)),
       on_taken_(std::move(calls.on_taken)),
       types_(plan_->buckets().size()),
       is_idle_(plan_->buckets().size(), true),
@@ -61,7 +61,7 @@ bool GradientScatter::is_piece(size_t parameter) const {
     return true;
   }
   return had_piece_[parameter] && gradient.dim() == 1 &&
-         gradient.numel() == plan_->part(parameter, ranks_->rank()).numel();
+         gradient.numel() == plan_->part(parameter, groups_.shards->rank()).numel();
 }
 
 void GradientScatter::place_piece(size_t parameter, at::Tensor piece) {
@@ -98,10 +98,11 @@ void GradientScatter::give_back(size_t parameter) {
 
 void GradientScatter::add_piece(size_t parameter, at::Tensor& gradient,
                                 const at::Tensor& piece) const {
-  const ElementRange own = plan_->part(parameter, ranks_->rank());
+  const ElementRange own = plan_->part(parameter, groups_.shards->rank());
   if (own.numel() == 0) return;
   at::Tensor row = gradient.detach().reshape({-1});
-  row.narrow(0, own.begin, own.numel()).add_(piece, ranks_->world_size());
+  // Each copy has a rank that adds it.
+  row.narrow(0, own.begin, own.numel()).add_(piece, groups_.shards->world_size());
   if (!gradient.is_contiguous()) gradient.detach().copy_(row.view(gradient.sizes()));
 }
 
@@ -165,10 +166,11 @@ void GradientScatter::make_whole() {
     at::Tensor own = at::zeros({bucket.part_numel}, options_of(number));
     for (const size_t i : bucket.parameters) {
       if (!aside_[i].defined()) continue;
-      own.narrow(0, plan_->begin_in_part(i, ranks_->rank()), aside_[i].numel()).copy_(aside_[i]);
+      own.narrow(0, plan_->begin_in_part(i, groups_.shards->rank()), aside_[i].numel())
+          .copy_(aside_[i]);
     }
-    at::Tensor all = at::empty({bucket.part_numel * ranks_->world_size()}, own.options());
-    ranks_->all_gather_into_async(all, own).wait();
+    at::Tensor all = at::empty({bucket.part_numel * groups_.shards->world_size()}, own.options());
+    groups_.shards->all_gather_into_async(all, own).wait();
     for (const size_t i : bucket.parameters) {
       if (!sharded[i]) continue;
       at::Tensor whole = at::empty(parameters_[i].sizes(), own.options());
@@ -196,6 +198,7 @@ void GradientScatter::begin(bool overlaps) {
   set_aside();
   reached_.assign(reached_.size(), false);
   under_way_.clear();
+  averages_.clear();
   order_.arm(overlaps);
 }
 
@@ -207,7 +210,7 @@ void GradientScatter::send(size_t bucket) {
   at::TensorOptions options = options_of(bucket);
   if (sent_type_) options = options.dtype(*sent_type_);
   Exchange exchange{.bucket = bucket,
-                    .all = at::zeros({present.part_numel * ranks_->world_size()}, options)};
+                    .all = at::zeros({present.part_numel * groups_.shards->world_size()}, options)};
   for (const size_t i : present.parameters) {
     if (!parameters_[i].grad().defined()) continue;
     require_shape_of_gradient(i);
@@ -219,13 +222,25 @@ void GradientScatter::send(size_t bucket) {
   }
   if (on_taken_) on_taken_(bucket);
   parts_[bucket] = at::empty({present.part_numel}, options);
-  exchange.work = ranks_->reduce_scatter_into_async(parts_[bucket], exchange.all, ReduceOp::kMean);
+  exchange.work =
+      groups_.shards->reduce_scatter_into_async(parts_[bucket], exchange.all, ReduceOp::kMean);
   under_way_.push_back(std::move(exchange));
 }
 
 void GradientScatter::receive_first() {
-  under_way_.front().work.wait();
+  Exchange first = std::move(under_way_.front());
   under_way_.pop_front();
+  first.work.wait();
+  if (!groups_.replicas) return;
+  first.all.reset();
+  if (averages_.size() == kMostScatters) end_first_average();
+  first.work = groups_.replicas->all_reduce_async(parts_[first.bucket], ReduceOp::kMean);
+  averages_.push_back(std::move(first));
+}
+
+void GradientScatter::end_first_average() {
+  averages_.front().work.wait();
+  averages_.pop_front();
 }
 
 // Only a rank that has left something out waits to know what the others have done.
@@ -241,7 +256,7 @@ std::vector<bool> GradientScatter::anywhere(const std::vector<bool>& here) const
     for (int64_t i = 0; i < count; ++i) flags.data_ptr<float>()[i] = here[i] ? 1 : 0;
     flags = flags.to(options.device());
   }
-  ranks_->all_reduce(flags, ReduceOp::kMax);
+  groups_.all->all_reduce(flags, ReduceOp::kMax);
   if (is_all) return here;
   flags = flags.cpu();
   std::vector<bool> set;
@@ -258,10 +273,11 @@ bool GradientScatter::finish() {
   }
   const std::vector<bool> reached = anywhere(reached_);
   while (!under_way_.empty()) receive_first();
+  while (!averages_.empty()) end_first_average();
   for (size_t bucket = 0; bucket < parts_.size(); ++bucket) {
     if (parts_[bucket].defined()) parts_[bucket] = parts_[bucket].to(options_of(bucket));
   }
-  const int rank = ranks_->rank();
+  const int rank = groups_.shards->rank();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!reached[i]) {
       give_back(i);

@@ -14,13 +14,16 @@
 
 #include "accelerate/communicator.h"
 #include "strategy/ddp/arrival_order.h"
+#include "strategy/zero/shard_groups.h"
 #include "strategy/zero/shard_plan.h"
 
 namespace accelerate {
 
 // Between passes the .grad() of a parameter is nothing, or a piece: a row of the elements that this
 // rank keeps, averaged over the ranks, which may be none; or whole, as a pass of this rank alone, a
-// checkpoint or the program has left it. A pass that is reduced makes pieces of all of them.
+// checkpoint or the program has left it. A pass that is reduced makes pieces of all of them. Where
+// there are several copies, parts are scattered among the ranks of a copy and averaged over the
+// copies, so that all have the same.
 class GradientScatter {
  public:
   struct Calls {
@@ -34,7 +37,7 @@ class GradientScatter {
 
   // `parameters` are those of the plan; of those that need no gradient none is touched.
   GradientScatter(std::vector<at::Tensor> parameters, std::shared_ptr<const ShardPlan> plan,
-                  std::shared_ptr<Communicator> ranks, Calls calls);
+                  ShardGroups groups, Calls calls);
 
   // From the next pass on gradients are sent in `type`, whatever pieces have.
   void send_as(at::ScalarType type) { sent_type_ = type; }
@@ -79,7 +82,7 @@ class GradientScatter {
  private:
   struct Exchange {
     size_t bucket = 0;
-    at::Tensor all{};
+    at::Tensor all{};  // until it was scattered
     Work work{};
   };
 
@@ -93,6 +96,7 @@ class GradientScatter {
   void add_piece(size_t parameter, at::Tensor& gradient, const at::Tensor& piece) const;
   void send(size_t bucket);
   void receive_first();
+  void end_first_average();
   // Which flags are set on any rank. Collective.
   std::vector<bool> anywhere(const std::vector<bool>& here) const;
   void require_shape_of_gradient(size_t parameter) const;
@@ -100,7 +104,7 @@ class GradientScatter {
 
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<const ShardPlan> plan_;
-  std::shared_ptr<Communicator> ranks_;
+  ShardGroups groups_;
   std::function<void(size_t)> on_taken_;
   std::vector<std::optional<at::ScalarType>> types_;  // by bucket
   std::optional<at::ScalarType> sent_type_;           // unset: that of the pieces
@@ -115,7 +119,8 @@ class GradientScatter {
   std::vector<bool> reached_;      // by parameter, on this rank
   std::vector<at::Tensor> parts_;  // by bucket: what this rank keeps
   std::deque<Exchange> under_way_;
-  ArrivalOrder order_;  // last: it calls the rest
+  std::deque<Exchange> averages_;  // of parts that were scattered, over the copies
+  ArrivalOrder order_;             // last: it calls the rest
 };
 
 }  // namespace accelerate

@@ -7,16 +7,18 @@
 #include <cmath>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "accelerate/empty_weights.h"
 #include "accelerate/errors.h"
-#include "comm/agreement.h"
 #include "comm/groups/process_group.h"
 #include "residency/touch/unit_choice.h"
 #include "strategy/ddp/replica_check.h"
 #include "strategy/ddp/tensor_broadcast.h"
 #include "strategy/ddp/trainable_parameters.h"
 #include "strategy/ddp/update_checks.h"
+#include "strategy/zero/empty_model.h"
 #include "strategy/zero/zero_options.h"
 
 namespace accelerate {
@@ -28,8 +30,9 @@ namespace {
 
 // Units in the order in which a backward pass comes to them.
 std::vector<residency::UnitParameters> units_of(const torch::nn::Module& module,
-                                                const ZeroUnits& units) {
-  const residency::UnitChoice choice{.persistence_threshold = units.persistence_threshold};
+                                                const ZeroUnits& units, c10::Device device) {
+  const residency::UnitChoice choice{.persistence_threshold = units.persistence_threshold,
+                                     .device = device};
   std::vector<residency::UnitParameters> chosen;
   if (!units.modules.empty()) {
     chosen = residency::units_by_name(module, units.modules, choice);
@@ -66,12 +69,41 @@ std::vector<std::vector<size_t>> add_units(const std::vector<residency::UnitPara
   return members;
 }
 
-residency::TouchOptions touch_options_of(const ZeroUnits& units) {
+residency::TouchOptions touch_options_of(const ZeroUnits& units, c10::Device device) {
   return {.whole_dtype = units.param_dtype,
+          .device = device,
           .release_after_forward = units.reshard_after_forward,
           .keep_within_numel = units.max_reuse_distance,
           .max_whole_numel = units.max_live_parameters,
           .prefetch_units = units.prefetch};
+}
+
+std::unordered_set<const void*> members_of(const std::vector<residency::UnitParameters>& units) {
+  std::unordered_set<const void*> members;
+  for (const residency::UnitParameters& unit : units) {
+    for (const at::Tensor& parameter : unit.parameters) {
+      members.insert(parameter.unsafeGetTensorImpl());
+    }
+  }
+  return members;
+}
+
+// This rank's part of what is in `units`, which may be null, and all of the rest. Collective.
+void fill_empty(EmptyModel& empty, residency::TouchedUnits* units) {
+  if (empty.none()) return;
+  empty.fill([units](at::Tensor& tensor, const at::Tensor& values) {
+    const auto place = units != nullptr ? units->find(tensor) : std::nullopt;
+    if (!place) {
+      tensor.detach().copy_(values);
+      return;
+    }
+    const auto& [unit, index] = *place;
+    at::Tensor own = units->piece(unit, index).detach();
+    if (own.numel() == 0) return;
+    const int64_t begin = units->begin_of_piece(unit, index);
+    own.copy_(values.reshape({-1}).narrow(0, begin, own.numel()));
+  });
+  if (units != nullptr) units->shards_changed();
 }
 
 // That of norms of these gradients, on whichever rank they are.
@@ -100,8 +132,33 @@ std::vector<std::shared_ptr<ScatteredModel>> ScatterStrategy::live(const Models&
   return all;
 }
 
+const ShardGroups& ScatterStrategy::groups() {
+  if (!groups_) groups_ = open_shard_groups(ranks_, options_);
+  return *groups_;
+}
+
+std::optional<int> ScatterStrategy::ranks_of_one_copy() const {
+  return shard_sizes_of(options_, ranks_->world_size()).shard;
+}
+
+void ScatterStrategy::place(torch::nn::Module& module, c10::Device device) {
+  if (!has_empty_weights(module)) {
+    Strategy::place(module, device);
+    device_ = device;
+    return;
+  }
+  device_ = device;
+  const at::NoGradGuard no_grad;
+  const auto place = [&](at::Tensor tensor) {
+    if (tensor.defined() && !tensor.is_meta()) tensor.set_data(tensor.detach().to(device));
+  };
+  for (const at::Tensor& parameter : module.parameters()) place(parameter);
+  for (const at::Tensor& buffer : module.buffers()) place(buffer);
+}
+
 std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
-  comm::require_same(*ranks_, facts_of(options_), "prepare");
+  const ShardGroups& groups = this->groups();
+  const int shards = groups.shards->world_size();
   require_same_model(*module, *ranks_);
   loose_.add_model(*module);
   TrainableParameters parameters = trainable_parameters(*module);
@@ -116,27 +173,40 @@ std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::
           "prepare one model that has both as modules, or use ZeroOptions{.stage = 1}");
     }
   }
-  for (const auto& [tensors, what] : {std::pair{module->parameters(), "broadcast of parameters"},
-                                      {module->buffers(), "broadcast of buffers"}}) {
+  std::optional<EmptyModel> empty;
+  if (fills_empty_weights()) empty.emplace(*module, ranks_);
+  for (auto [tensors, what] : {std::pair{module->parameters(), "broadcast of parameters"},
+                               {module->buffers(), "broadcast of buffers"}}) {
+    std::erase_if(tensors, [&](const at::Tensor& tensor) {
+      return empty && tensor.defined() && empty->has(tensor);
+    });
     if (ranks_->world_size() == 1) break;
     ranks_->guard(what, [&] { broadcast_tensors(comm::process_group_of(*ranks_), tensors, 0); });
   }
-  if (parameters.tensors.empty()) return std::make_shared<ModelStrategy>();
   std::vector<residency::UnitParameters> chosen;
-  if (options_.stage == 3) chosen = units_of(*module, options_.units);
+  if (options_.stage == 3 && !parameters.tensors.empty()) {
+    chosen = units_of(*module, options_.units, device_);
+  }
+  if (empty) empty->make_memory(device_, members_of(chosen));
+  if (parameters.tensors.empty()) {
+    if (empty) fill_empty(*empty, nullptr);
+    return std::make_shared<ModelStrategy>();
+  }
   const std::vector<std::vector<size_t>> members = add_units(chosen, parameters);
-  auto plan = std::make_shared<const ShardPlan>(parameters, ranks_->world_size(),
-                                                bucket_bytes_of(options_), members);
+  auto plan =
+      std::make_shared<const ShardPlan>(parameters, shards, bucket_bytes_of(options_), members);
   const size_t number = wrapped_++;
   GatheredUnits gathered;
   if (!chosen.empty()) {
-    gathered.gatherer = std::make_shared<residency::GroupGatherer>(ranks_, number);
+    gathered.gatherer =
+        std::make_shared<residency::GroupGatherer>(groups.shards, groups.all, number);
     gathered.units = std::make_shared<residency::TouchedUnits>(
-        std::move(chosen), ranks_->rank(), ranks_->world_size(), gathered.gatherer,
-        touch_options_of(options_.units));
+        std::move(chosen), groups.shards->rank(), shards, gathered.gatherer,
+        touch_options_of(options_.units, device_));
   }
+  if (empty) fill_empty(*empty, gathered.units.get());
   auto model = std::make_shared<ScatteredModel>(std::move(module), std::move(parameters.tensors),
-                                                plan, gathered, ranks_, options_.ddp);
+                                                plan, gathered, groups, options_.ddp);
   if (options_.reduce_dtype) model->send_gradients_as(*options_.reduce_dtype);
   planned_->add(model, std::move(plan), std::move(gathered.units));
   std::erase_if(*models_, [](const auto& weak) { return weak.expired(); });
@@ -154,7 +224,7 @@ std::unique_ptr<OptimizerStrategy> ScatterStrategy::prepare_optimizer(
   const auto checks = std::make_shared<UpdateChecks>(
       exchanged, options_.ddp.check_replicas ? loose_.add_optimizer() : nullptr);
   auto sharded = std::make_unique<ShardedOptimizer>(
-      preparation.optimizer, ranks_, planned_,
+      preparation.optimizer, groups().shards, planned_,
       [checks](const std::vector<at::Tensor>& parameters) { checks->before_update(parameters); });
   checks->note_parameters(sharded->parameters());
   return sharded;
@@ -165,7 +235,8 @@ void ScatterStrategy::before_backward(const BackwardCall& call) {
   planned_->note_pass(call.models, ranks_->rank() == 0);
 }
 
-// As the norm of a list of gradients is the norm of their norms, so is that over the ranks.
+// As the norm of a list of gradients is the norm of their norms, so is that over the ranks which
+// share a copy. All copies have the same gradients.
 at::Tensor ScatterStrategy::grad_norm(at::TensorList parameters, const ClipNormOptions& options) {
   const at::NoGradGuard no_grad;
   const auto models = live(*models_);
@@ -179,7 +250,7 @@ at::Tensor ScatterStrategy::grad_norm(at::TensorList parameters, const ClipNormO
   const ClipNormOptions of_part{.norm_type = options.norm_type};
   const at::Tensor own =
       accelerate::grad_norm(pieces, of_part).to(pieces.front().device(), at::kDouble);
-  std::vector<at::Tensor> norms = ranks_->all_gather(own);
+  std::vector<at::Tensor> norms = groups().shards->all_gather(own);
   norms.push_back(accelerate::grad_norm(whole, of_part).to(own.options()));
   const at::Tensor total = at::linalg_vector_norm(at::stack(norms), options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(total.item<double>())) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "accelerate/communicator.h"
@@ -11,6 +12,7 @@
 #include "accelerate/zero.h"
 #include "strategy/ddp/loose_watch.h"
 #include "strategy/zero/scattered_model.h"
+#include "strategy/zero/shard_groups.h"
 #include "strategy/zero/sharded_optimizer.h"
 
 namespace accelerate {
@@ -21,6 +23,8 @@ class ScatterStrategy final : public Strategy {
   ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options);
   std::string_view name() const override { return "zero"; }
 
+  bool fills_empty_weights() const override { return options_.stage == 3; }
+  void place(torch::nn::Module& module, c10::Device device) override;
   std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) override;
   std::unique_ptr<OptimizerStrategy> prepare_optimizer(
       const OptimizerPreparation& preparation) override;
@@ -32,6 +36,7 @@ class ScatterStrategy final : public Strategy {
   void at_end_of_pass(const char* where) override;
   void before_save(const char* where, bool with_gradients) override;
   void after_save() override;
+  std::optional<int> ranks_of_one_copy() const override;
   bool shares_buffers() const override { return options_.ddp.broadcast_buffers; }
 
  private:
@@ -39,9 +44,13 @@ class ScatterStrategy final : public Strategy {
 
   // Those that are neither gone nor released, in the order of their preparation.
   static std::vector<std::shared_ptr<ScatteredModel>> live(const Models& models);
+  // Collective, the first time.
+  const ShardGroups& groups();
 
   std::shared_ptr<Communicator> ranks_;
   ZeroOptions options_;
+  std::optional<ShardGroups> groups_;
+  c10::Device device_ = c10::Device(c10::kCPU);  // where empty models go
   LooseWatch loose_;
   size_t wrapped_ = 0;  // models so far
   std::shared_ptr<Models> models_ = std::make_shared<Models>();

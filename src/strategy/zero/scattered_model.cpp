@@ -11,6 +11,7 @@
 
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 #include "device/replay_actions.h"
 #include "strategy/ddp/local_passes.h"
 #include "strategy/ddp/replica_digest.h"
@@ -34,15 +35,15 @@ class HeldUnits final : public FullParameters::Held {
 ScatteredModel::ScatteredModel(std::shared_ptr<torch::nn::Module> module,
                                std::vector<at::Tensor> parameters,
                                std::shared_ptr<const ShardPlan> plan, GatheredUnits units,
-                               std::shared_ptr<Communicator> ranks, const DdpOptions& options)
+                               ShardGroups groups, const DdpOptions& options)
     : module_(std::move(module)),
       parameters_(std::move(parameters)),
       plan_(std::move(plan)),
       units_(std::move(units.units)),
       gatherer_(std::move(units.gatherer)),
-      ranks_(std::move(ranks)),
+      groups_(std::move(groups)),
       options_(options),
-      buffers_(*module_, ranks_),
+      buffers_(*module_, groups_.all),
       frozen_(*module_) {
   GradientScatter::Calls calls;
   calls.on_local_gradient = [this] {
@@ -57,7 +58,7 @@ ScatteredModel::ScatteredModel(std::shared_ptr<torch::nn::Module> module,
       return units->shard(bucket).scalar_type();
     };
   }
-  scatter_ = std::make_unique<GradientScatter>(parameters_, plan_, ranks_, std::move(calls));
+  scatter_ = std::make_unique<GradientScatter>(parameters_, plan_, groups_, std::move(calls));
 }
 
 void ScatteredModel::require_usable(const char* where) const {
@@ -80,7 +81,7 @@ void ScatteredModel::refuse_recording(const char* where) {
 }
 
 void ScatteredModel::before_forward() {
-  detail::stamped(*ranks_, [this] {
+  detail::stamped(*groups_.all, [this] {
     require_usable("forward");
     if (units_) refuse_recording("forward");
     require_no_local_pass("forward");
@@ -146,7 +147,7 @@ ModelLayout ScatteredModel::layout() const {
   for (size_t unit = 0; units_ && unit < units_->size(); ++unit) {
     for (const size_t i : plan_->buckets()[unit].parameters) {
       const at::IntArrayRef shape = parameters_[i].sizes();
-      const ElementRange own = plan_->part(i, ranks_->rank());
+      const ElementRange own = plan_->part(i, groups_.shards->rank());
       layout[plan_->name(i)] = {.shape = shape.vec(),
                                 .boxes = boxes_of_range(shape, own.begin, own.end)};
     }
@@ -205,13 +206,38 @@ void ScatteredModel::before_zero_grad(const std::vector<at::Tensor>& parameters)
 }
 
 void ScatteredModel::make_gradients_whole() {
-  ranks_->guard("save_state", [this] { scatter_->make_whole(); });
+  groups_.all->guard("save_state", [this] { scatter_->make_whole(); });
 }
 
 void ScatteredModel::require_fit_to_save(size_t index, const char* where) {
-  // What is in shards has no other copy to compare with.
-  if (!options_.check_replicas || !averages() || units_) return;
-  require_same_replica(*ranks_, *module_, index, true, where);
+  if (!options_.check_replicas || !averages()) return;
+  if (!units_) return require_same_replica(*groups_.all, *module_, index, true, where);
+  if (!groups_.replicas) return;
+  comm::together(*groups_.all, [&] { require_same_copies(index, where); });
+}
+
+void ScatteredModel::require_same_copies(size_t index, const char* where) const {
+  NamedValues shards;
+  for (size_t unit = 0; unit < units_->size(); ++unit) {
+    for (size_t i = 0; i < units_->unit(unit).names.size(); ++i) {
+      shards.emplace_back(units_->unit(unit).names[i], units_->piece(unit, i));
+    }
+  }
+  const ReplicaDigest own = ReplicaDigest::of(shards);
+  std::optional<ReplicaDigest::Difference> found;
+  int first_rank = 0, other_rank = 0;
+  const std::vector<std::string> all = groups_.replicas->all_gather_bytes(own.encode());
+  for (size_t i = 1; i < all.size() && !found; ++i) {
+    ReplicaDigest first = ReplicaDigest::decode(all[0]);
+    first.take_names(own);
+    found = first.compare(ReplicaDigest::decode(all[i]));
+    first_rank = groups_.replicas->global_ranks()[0];
+    other_rank = groups_.replicas->global_ranks()[i];
+  }
+  if (!found) return;
+  const std::string text = difference_text(*found, index, first_rank, other_rank);
+  if (!found->is_rounding) throw UsageError(difference_error(text, where));
+  warn_of_rounding(text);
 }
 
 }  // namespace accelerate

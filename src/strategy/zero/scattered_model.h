@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "accelerate/communicator.h"
 #include "accelerate/ddp.h"
 #include "accelerate/strategy.h"
 #include "residency/touch/group_gatherer.h"
@@ -14,6 +13,7 @@
 #include "strategy/ddp/exchanged_model.h"
 #include "strategy/ddp/model_passes.h"
 #include "strategy/zero/gradient_scatter.h"
+#include "strategy/zero/shard_groups.h"
 #include "strategy/zero/shard_plan.h"
 
 namespace accelerate {
@@ -31,8 +31,8 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
   // All ranks hold the same values already. `parameters` are those of the plan, at least one.
   // `units` are as PlannedModel has them. Not collective.
   ScatteredModel(std::shared_ptr<torch::nn::Module> module, std::vector<at::Tensor> parameters,
-                 std::shared_ptr<const ShardPlan> plan, GatheredUnits units,
-                 std::shared_ptr<Communicator> ranks, const DdpOptions& options);
+                 std::shared_ptr<const ShardPlan> plan, GatheredUnits units, ShardGroups groups,
+                 const DdpOptions& options);
 
   // See GradientScatter. Before the first pass.
   void send_gradients_as(at::ScalarType type) { scatter_->send_as(type); }
@@ -80,13 +80,15 @@ class ScatteredModel final : public ModelStrategy, public ExchangedModel {
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   void require_usable(const char* where) const;
   static void refuse_recording(const char* where);
+  // Of shards that several ranks keep.
+  void require_same_copies(size_t index, const char* where) const;
 
   std::shared_ptr<torch::nn::Module> module_;
   std::vector<at::Tensor> parameters_;
   std::shared_ptr<const ShardPlan> plan_;
   std::shared_ptr<residency::TouchedUnits> units_;      // null: parameters are whole
   std::shared_ptr<residency::GroupGatherer> gatherer_;  // of these units
-  std::shared_ptr<Communicator> ranks_;
+  ShardGroups groups_;
   DdpOptions options_;
   BufferBroadcast buffers_;
   FrozenParameters frozen_;

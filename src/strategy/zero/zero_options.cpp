@@ -5,6 +5,7 @@
 
 #include "accelerate/errors.h"
 #include "strategy/ddp/ddp_strategy.h"
+#include "strategy/zero/shard_groups.h"
 
 namespace accelerate {
 namespace {
@@ -29,7 +30,7 @@ FsdpSharding sharding_of(const FsdpOptions& options) {
 
 }  // namespace
 
-void require_usable_zero(const ZeroOptions& options) {
+void require_usable_zero(const ZeroOptions& options, int world_size) {
   constexpr const char* kStage = "ZeroOptions::stage";
   if (options.stage < 1 || options.stage > 3) {
     refuse_zero("there is no stage " + std::to_string(options.stage), kStage,
@@ -65,6 +66,7 @@ void require_usable_zero(const ZeroOptions& options) {
                 "leave one of the two out");
   }
   require_usable_ddp(options.ddp);
+  (void)shard_sizes_of(options, world_size);
   if (options.stage == 1) return;
   // Of c10d's reducer, which brings whole gradients together.
   if (options.ddp.comm_hook.hook != CommHook::kNo) {
@@ -77,30 +79,38 @@ void require_usable_zero(const ZeroOptions& options) {
   }
 }
 
-std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options) {
-  constexpr const char* kSharding = "FsdpOptions::sharding_strategy";
+std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options, int local_ranks) {
   const FsdpSharding sharding = sharding_of(options);
-  switch (sharding) {
-    case FsdpSharding::kNoShard:
-      if (options.reduce_dtype) {
-        refuse_zero("reduce_dtype without shards", "FsdpOptions::reduce_dtype",
-                    "set ddp.comm_hook to one that compresses to this type");
-      }
-      return options.ddp;
-    case FsdpSharding::kShardGradOp:
-      return ZeroOptions{.stage = 2, .reduce_dtype = options.reduce_dtype, .ddp = options.ddp};
-    case FsdpSharding::kFullShard:
-      return ZeroOptions{.stage = 3, .reduce_dtype = options.reduce_dtype, .ddp = options.ddp};
-    case FsdpSharding::kHybridShard:
-    case FsdpSharding::kHybridShardZero2:
-      break;
+  const bool has_sizes = options.dp_shard_size || options.dp_replicate_size;
+  if (sharding == FsdpSharding::kNoShard) {
+    if (options.reduce_dtype) {
+      refuse_zero("reduce_dtype without shards", "FsdpOptions::reduce_dtype",
+                  "set ddp.comm_hook to one that compresses to this type");
+    }
+    if (has_sizes) {
+      refuse_zero("kNoShard with dp_shard_size or dp_replicate_size", "FsdpOptions",
+                  "leave the sizes out, or name a sharding_strategy that shards");
+    }
+    return options.ddp;
   }
-  refuse_zero("hybrid sharding (shards inside a node, replicas across nodes) is not supported yet",
-              kSharding, "use kFullShard, kShardGradOp or kNoShard");
+  const bool is_hybrid =
+      sharding == FsdpSharding::kHybridShard || sharding == FsdpSharding::kHybridShardZero2;
+  const bool shards_parameters =
+      sharding == FsdpSharding::kFullShard || sharding == FsdpSharding::kHybridShard;
+  ZeroOptions zero{.stage = shards_parameters ? 3 : 2,
+                   .reduce_dtype = options.reduce_dtype,
+                   .ddp = options.ddp,
+                   .dp_shard_size = options.dp_shard_size,
+                   .dp_replicate_size = options.dp_replicate_size};
+  if (is_hybrid && !has_sizes) zero.dp_shard_size = local_ranks;
+  return zero;
 }
 
 std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
   const ZeroUnits& units = options.units;
+  const auto text = [](const std::optional<int>& size) {
+    return size ? std::to_string(*size) : std::string("unset");
+  };
   return {
       {"ZeroOptions::stage", std::to_string(options.stage)},
       {"ZeroOptions::reduce_dtype",
@@ -108,6 +118,8 @@ std::vector<comm::Fact> facts_of(const ZeroOptions& options) {
       {"ZeroOptions::ddp.bucket_cap_mb", std::to_string(options.ddp.bucket_cap_mb)},
       {"ZeroOptions::ddp.broadcast_buffers", options.ddp.broadcast_buffers ? "true" : "false"},
       {"ZeroOptions::ddp.check_replicas", options.ddp.check_replicas ? "true" : "false"},
+      {"ZeroOptions::dp_shard_size", text(options.dp_shard_size)},
+      {"ZeroOptions::dp_replicate_size", text(options.dp_replicate_size)},
       {"ZeroOptions::units.modules", comm::to_fields(units.modules)},
       {"ZeroOptions::units.min_num_params", std::to_string(units.min_num_params)},
       {"ZeroOptions::units.param_dtype",

@@ -11,12 +11,12 @@
 
 namespace accelerate {
 
-// Throws UsageError for options that mean nothing, or that this build does not have.
-void require_usable_zero(const ZeroOptions& options);
+// Throws UsageError for options that mean nothing, on so many ranks.
+void require_usable_zero(const ZeroOptions& options, int world_size);
 
-// The same in the names of DDP and ZeRO. Throws UsageError for what does not exist, and for names
-// that contradict each other.
-std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options);
+// The same in the names of DDP and ZeRO, with `local_ranks` on this machine. Throws UsageError for
+// names that contradict each other.
+std::variant<DdpOptions, ZeroOptions> named_otherwise(const FsdpOptions& options, int local_ranks);
 
 // What all ranks must have alike.
 std::vector<comm::Fact> facts_of(const ZeroOptions& options);

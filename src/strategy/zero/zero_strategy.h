@@ -2,12 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/strategy.h"
 #include "accelerate/zero.h"
 #include "strategy/ddp/ddp_strategy.h"
+#include "strategy/zero/shard_groups.h"
 #include "strategy/zero/sharded_optimizer.h"
 
 namespace accelerate {
@@ -36,12 +38,17 @@ class ZeroStrategy final : public Strategy {
   void before_save(const char* where, bool with_gradients) override {
     replicas_.before_save(where, with_gradients);
   }
+  std::optional<int> ranks_of_one_copy() const override;
   bool shares_buffers() const override { return replicas_.shares_buffers(); }
 
  private:
+  // Collective, the first time.
+  const ShardGroups& groups();
+
   std::shared_ptr<Communicator> ranks_;
   ZeroOptions options_;
   DdpStrategy replicas_;
+  std::optional<ShardGroups> groups_;
   std::shared_ptr<PlannedModels> planned_ = std::make_shared<PlannedModels>();
 };
 

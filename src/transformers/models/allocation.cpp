@@ -54,7 +54,9 @@ at::Tensor AllocationGuard::make(at::IntArrayRef shape) {
   }
   elements_ += elements;
   ++tensors_;
-  return at::empty(shape, at::TensorOptions().dtype(plan_.dtype).device(plan_.device));
+  // Inside of init_empty_weights() what names the CPU has memory all the same.
+  const at::TensorOptions options = at::TensorOptions().dtype(plan_.dtype);
+  return at::empty(shape, plan_.device.is_cpu() ? options : options.device(plan_.device));
 }
 
 }  // namespace accelerate::transformers

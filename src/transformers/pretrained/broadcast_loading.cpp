@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "accelerate/empty_weights.h"
 #include "accelerate/errors.h"
 #include "accelerate/model_files.h"
 #include "comm/agreement.h"
@@ -29,6 +30,7 @@ json description_of(const LoadedModel& loaded) {
           {"generation_name", loaded.model->generation_config().name()},
           {"dtype", static_cast<int64_t>(loaded.dtype)},
           {"tensors", tensors},
+          {"empty", has_empty_weights(*loaded.model)},
           {"missing", report.missing_keys},
           {"unexpected", report.unexpected_keys},
           {"mismatched", report.mismatched_keys},
@@ -116,6 +118,12 @@ LoadedModel receive_model(ModelTask task, const json& description,
                  std::to_string(options.broadcast->global_ranks()[0]),
          .hint = "register the same architectures on all ranks"});
   }
+  if (has_empty_weights(*loaded.model) != description.at("empty").get<bool>()) {
+    throw UsageError({.what = "some ranks load the model inside of init_empty_weights(), others "
+                              "do not",
+                      .where = "from_pretrained()",
+                      .hint = "open the scope on all ranks, or leave broadcast out"});
+  }
   // The values come from rank 0; the random numbers are drawn all the same, so that the generators
   // of the ranks stay together.
   initialise_parameters(*loaded.model, newly_initialised(loaded.report));
@@ -142,6 +150,8 @@ LoadedModel load_by_broadcast(ModelTask task, const std::string& name_or_folder,
   };
   comm::together(group, build, while_loading());
 
+  // Empty ones get theirs in prepare(), which sends those of rank 0 in parts.
+  if (description.at("empty").get<bool>()) return loaded;
   const at::NoGradGuard no_gradient;
   for (const auto& item : get_state_dict(*loaded.model)) {
     at::Tensor tensor = item.value().detach();

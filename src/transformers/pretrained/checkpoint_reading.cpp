@@ -178,12 +178,16 @@ void settle_parameters(PretrainedModel& model, at::ScalarType dtype, c10::Device
     const bool is_kept = std::ranges::any_of(
         kept, [&](const std::string& module) { return belongs_to(item.key(), module); });
     const at::ScalarType wanted = is_kept ? at::kFloat : dtype;
+    if (parameter.is_meta()) {  // built inside of init_empty_weights(): it stays there
+      if (parameter.scalar_type() != wanted) parameter.set_data(parameter.detach().to(wanted));
+      continue;
+    }
     if (parameter.scalar_type() == wanted && is_on(parameter, device)) continue;
     parameter.set_data(
         at::empty(parameter.sizes(), parameter.options().dtype(wanted).device(device)));
   }
   for (const at::Tensor& buffer : model.buffers()) {
-    if (!is_on(buffer, device)) buffer.set_data(buffer.to(device));
+    if (!buffer.is_meta() && !is_on(buffer, device)) buffer.set_data(buffer.to(device));
   }
 }
 

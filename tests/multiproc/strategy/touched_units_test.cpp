@@ -102,7 +102,7 @@ struct ShardedTraining {
       : model(std::move(of)),
         ranks(std::move(group)),
         units(residency::units_by_structure(*model), ranks->rank(), ranks->world_size(),
-              std::make_shared<GroupGatherer>(ranks, 0), {}),
+              std::make_shared<GroupGatherer>(ranks, ranks, 0), {}),
         gradients(units, [this](size_t unit) { reduce(unit); }) {
     std::vector<at::Tensor> pieces;
     for (size_t unit = 0; unit < units.size(); ++unit) {
@@ -198,7 +198,7 @@ TEST_F(TouchedRanks, WhatOneRankWroteIsWrittenOnAll) {
     auto ranks = std::make_shared<Communicator>(state, patient());
     TiedModel model = tied_model();
     TouchedUnits units(residency::units_by_structure(*model), rank.rank, 3,
-                       std::make_shared<GroupGatherer>(ranks, 0), {});
+                       std::make_shared<GroupGatherer>(ranks, ranks, 0), {});
     const torch::NoGradGuard no_grad;
     {
       auto scope = units.whole({}, {.write_back = true, .from_rank = 1});
@@ -217,7 +217,7 @@ TEST_F(TouchedRanks, ThatGatherUnitsOfOneLengthInDifferentOrdersAreTold) {
     auto ranks = std::make_shared<Communicator>(state, patient());
     TiedModel model = tied_model();
     TouchedUnits units(residency::units_by_structure(*model), rank.rank, 2,
-                       std::make_shared<GroupGatherer>(ranks, 0), {});
+                       std::make_shared<GroupGatherer>(ranks, ranks, 0), {});
     const torch::NoGradGuard no_grad;
     const at::Tensor x = torch::ones({1, 2, 32}, test_device());
     model->blocks[0]->as<Block>()->forward(x);
@@ -233,7 +233,7 @@ TEST_F(TouchedRanks, ThatGatherUnitsOfDifferentLengthsAreTold) {
     auto ranks = std::make_shared<Communicator>(state, patient());
     TiedModel model = tied_model();
     TouchedUnits units(residency::units_by_structure(*model), rank.rank, 2,
-                       std::make_shared<GroupGatherer>(ranks, 0), {});
+                       std::make_shared<GroupGatherer>(ranks, ranks, 0), {});
     const torch::NoGradGuard no_grad;
     if (rank.rank == 0) {
       model->blocks[0]->as<Block>()->forward(torch::ones({1, 2, 32}, test_device()));
@@ -251,7 +251,7 @@ TEST_F(TouchedRanks, ThatLeaveAKnownOrderAreToldAtTheEndOfThePassAtTheLatest) {
     ProcessState state = ProcessState::from_environment({.cpu = !tests_on_gpu()});
     auto ranks = std::make_shared<Communicator>(state, patient());
     TiedModel model = tied_model();
-    auto gatherer = std::make_shared<GroupGatherer>(ranks, 0);
+    auto gatherer = std::make_shared<GroupGatherer>(ranks, ranks, 0);
     TouchedUnits units(residency::units_by_structure(*model), rank.rank, 2, gatherer, {});
     const torch::NoGradGuard no_grad;
     const at::Tensor x = torch::ones({1, 2, 32}, test_device());

@@ -51,13 +51,10 @@ TEST_F(ZeroRefusals, OfNamesOfFsdpNameThem) {
                                        .reduce_dtype = at::kBFloat16}),
                 AllOf(HasSubstr("reduce_dtype without shards"), HasSubstr("comm_hook")));
     EXPECT_EQ(name_of({.reshard_after_forward = false}), "zero");
-    for (const FsdpSharding hybrid :
-         {FsdpSharding::kHybridShard, FsdpSharding::kHybridShardZero2}) {
-      EXPECT_THAT(refusal_of(FsdpOptions{.sharding_strategy = hybrid}),
-                  AllOf(HasSubstr("hybrid sharding"), HasSubstr("FsdpOptions::sharding_strategy")));
-    }
+    EXPECT_EQ(name_of({.sharding_strategy = FsdpSharding::kHybridShard}), "zero");
     for (const auto& [sharding, reshards] : {std::pair{FsdpSharding::kFullShard, false},
                                              {FsdpSharding::kShardGradOp, true},
+                                             {FsdpSharding::kHybridShard, false},
                                              {FsdpSharding::kNoShard, true},
                                              {FsdpSharding::kNoShard, false}}) {
       EXPECT_THAT(

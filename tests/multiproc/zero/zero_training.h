@@ -171,9 +171,39 @@ struct ZeroRecipe {
   bool weighted = false;
 };
 
+inline AcceleratorOptions in_windows(AcceleratorOptions options, int64_t steps) {
+  options.gradient_accumulation.steps = steps;
+  return options;
+}
+
+// Plain torch on all rows.
+inline std::vector<double> train_alone(const ZeroRecipe& recipe, int steps) {
+  const auto net = odd_net();
+  const auto optimizer = zero_optimizer(recipe.optimizer, distinct(net->parameters()));
+  Scheduler schedule =
+      get_scheduler("linear", *optimizer, {.warmup_steps = 2, .training_steps = 50});
+  for (int step = 0; step < steps; ++step) {
+    const StepData data = data_of_step(step, kZeroRows);
+    at::Tensor loss;
+    for (int i = 0; i < recipe.forwards; ++i) {
+      const at::Tensor one = loss_of(net->forward(data.input * (1 + i)), data.target);
+      loss = loss.defined() ? loss + one : one;
+    }
+    loss.backward();
+    const std::vector<at::Tensor> parameters = distinct(net->parameters());
+    if (recipe.max_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, recipe.max_norm);
+    if (recipe.max_value > 0) torch::nn::utils::clip_grad_value_(parameters, recipe.max_value);
+    optimizer->step();
+    schedule.step();
+    optimizer->zero_grad();
+  }
+  return values_of(distinct(net->parameters()));
+}
+
 struct ZeroLoop {
-  explicit ZeroLoop(const AcceleratorOptions& options, ZeroRecipe what = {})
-      : accelerator(options), recipe(std::move(what)) {
+  explicit ZeroLoop(const AcceleratorOptions& options, ZeroRecipe what = {},
+                    std::shared_ptr<OddNet> own = odd_net())
+      : accelerator(options), recipe(std::move(what)), net(std::move(own)) {
     optimizer_ = zero_optimizer(recipe.optimizer, distinct(net->parameters()));
     Scheduler schedule =
         get_scheduler("linear", *optimizer_, {.warmup_steps = 2, .training_steps = 50});
@@ -212,7 +242,7 @@ struct ZeroLoop {
 
   Accelerator accelerator;
   ZeroRecipe recipe;
-  std::shared_ptr<OddNet> net = odd_net();
+  std::shared_ptr<OddNet> net;
   std::vector<double> norms;
 
  private:
