@@ -290,9 +290,8 @@ SaveTicket StateKeeper::save(const TrainingState& training, const std::filesyste
   });
   const AfterSave after(*training.strategy);
   const bool with_gradients = saves_gradients(training, options.gradients);
-  checkpoint::agree(
-      *ranks_, [&] { training.strategy->before_save("save_state", with_gradients); },
-      {.keep_own = true});
+  checkpoint::agree(*ranks_, [&] { training.strategy->before_save("save_state", with_gradients); },
+                    {.keep_own = true});
   if (training.strategy_is_users) {
     require_equal_optimizers(*ranks_, training.optimizers, optimizers_elsewhere(),
                              training.strategy->name());

@@ -1,5 +1,5 @@
-// What a rank writes to parameters while all are whole: by every strategy, kept by end() on all ranks
-// and lost on all without it.
+// What a rank writes to parameters while all are whole: by every strategy, kept by end() on all
+// ranks and lost on all without it.
 #include "multiproc/prepared_mlp.h"
 #include "multiproc/zero/zero_training.h"
 
@@ -40,8 +40,8 @@ struct Training {
     const int rank = accelerator.process_index();
     for (int step = first; step < last; ++step) {
       const StepData data = data_of_step(step, 2 * kRows);
-      accelerator.backward(loss_of(model(rows_of(data.input, rank)).to(at::kFloat),
-                                   rows_of(data.target, rank)));
+      accelerator.backward(
+          loss_of(model(rows_of(data.input, rank)).to(at::kFloat), rows_of(data.target, rank)));
       optimizer.step();
       optimizer.zero_grad();
     }
