@@ -20,8 +20,10 @@
 #include "cli/reports/explain_dry_run.h"
 #include "cli/reports/explain_table.h"
 #include "cli/reports/print_output.h"
+#include "cli/reports/sharding_report.h"
 #include "config/capabilities.h"
 #include "config/config_path.h"
+#include "config/sharding_check.h"
 #include "config/variable_names.h"
 #include "config/worker_variables.h"
 #include "launch/job/job.h"
@@ -228,6 +230,9 @@ config::WorkerKind worker_kind(const LaunchPlan& plan) {
 void refuse_what_is_missing(const Settings& settings, config::WorkerKind workers) {
   config::refuse_missing_capability(settings, workers);
   config::refuse_inherited_variables(environment_variable, settings, workers);
+  if (workers == config::WorkerKind::kNative) {
+    static_cast<void>(config::requested_sharding(settings));  // throws where it cannot be
+  }
   refuse_missing_gpus(settings, launcher_kind(settings));
 }
 
@@ -246,6 +251,19 @@ std::string refusal_of_run(const Settings& settings, config::WorkerKind workers)
 std::string note_on_dry_run(const Settings& settings, const LaunchPlan& plan) {
   const std::string refusal = refusal_of_run(settings, worker_kind(plan));
   return refusal.empty() ? "" : "without --dry_run this is refused: " + refusal;
+}
+
+// What a dry run says of the memory of a sharded job; "" of others, and where it would be refused.
+std::string note_on_shards(const Settings& settings, const LaunchPlan& plan) {
+  if (worker_kind(plan) == config::WorkerKind::kPython) return "";
+  try {
+    const auto request = config::requested_sharding(settings);
+    if (!request) return "";
+    return sharding_text(*request, settings.integer("num_processes").value_or(1),
+                         settings.text("mixed_precision"));
+  } catch (const ConfigError&) {
+    return "";  // told already, as what would be refused
+  }
 }
 
 // What --explain says of settings that cannot run. Which program they are for may be open.
@@ -294,6 +312,7 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   for (const std::string& note : launch_notes(settings, plan)) tell(note);
   if (!is_dry) return launch::run_job(plan);
   print(stdout, dry_run_text(plan));
+  print(stdout, note_on_shards(settings, plan));
   return 0;
 }
 

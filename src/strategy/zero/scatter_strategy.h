@@ -20,6 +20,8 @@ class ScatterStrategy final : public Strategy {
   // On one rank too, where stage 3 stores masters beside parameters of another type.
   ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options);
   std::string_view name() const override { return "zero"; }
+  // For models that are wrapped later, where sizes follow from the model.
+  void set_options(const ZeroOptions& options) { options_ = options; }
 
   std::shared_ptr<ModelStrategy> wrap(std::shared_ptr<torch::nn::Module> module) override;
   std::unique_ptr<OptimizerStrategy> prepare_optimizer(
