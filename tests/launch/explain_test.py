@@ -377,6 +377,15 @@ class Sharding(ProgramTest):
         self.assertRegex(bf16, r"(?m)^> ZeRO-3 +3 +1 +2 +6$")
         self.assertNotIn("each parameter", self.run_program(*words, self.program()).stdout)
 
+    def test_python_programs_are_not_sharded_on_cpus_as_their_library_is_not(self):
+        program = self.write("train.py", "import os\nprint(os.environ.get('ACCELERATE_USE_FSDP'))\n")
+        path = self.write("fsdp.yaml", "num_processes: 1\ndistributed_type: FSDP\n")
+        self.assertEqual(self.run_program("launch", "--config_file", path, program).stdout, "true\n")
+        self.assertEqual(self.run_program("launch", "--cpu", "--config_file", path, program).stdout, "None\n")
+        refused = self.run_program("launch", "--cpu", "--use_fsdp", program)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("cpu and use_fsdp cannot be used together\n  at   --use_fsdp\n", refused.stderr)
+
     def refusal(self, *words):
         done = self.run_program("launch", *words, self.program())
         self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)

@@ -23,6 +23,7 @@
 #include "cli/reports/sharding_report.h"
 #include "config/capabilities.h"
 #include "config/config_path.h"
+#include "config/schema.h"
 #include "config/sharding_check.h"
 #include "config/variable_names.h"
 #include "config/worker_variables.h"
@@ -226,6 +227,25 @@ config::WorkerKind worker_kind(const LaunchPlan& plan) {
                                            : config::WorkerKind::kNative;
 }
 
+// Python's library does not shard on CPUs: there a flag or a variable for the CPU overrules what a
+// file says, and contradicts another flag. Throws ConfigError about those.
+void settle_for_python(Settings& settings) {
+  const config::SettingValue cpu = settings["cpu"];
+  if (!settings.is_on("cpu") || cpu.source.kind == ValueSource::kFile) return;
+  for (const char* name : {"use_deepspeed", "use_fsdp"}) {
+    if (!settings.is_on(name)) continue;
+    const config::SettingValue sharded = settings[name];
+    if (sharded.source.kind == ValueSource::kFile) {
+      settings.set(*config::find_setting(name), "false", cpu.source);
+      continue;
+    }
+    throw ConfigError({.what = "Python's library does not shard on CPUs: cpu and " +
+                               std::string(name) + " cannot be used together",
+                       .where = config::place_of(sharded.source),
+                       .hint = "leave one of them out"});
+  }
+}
+
 // Throws ConfigError where this build or this machine lacks what is asked for.
 void refuse_what_is_missing(const Settings& settings, config::WorkerKind workers) {
   config::refuse_missing_capability(settings, workers);
@@ -301,6 +321,9 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   if (arguments.program.empty()) {
     throw UsageError({.what = "accelerate launch needs a program to run",
                       .hint = "accelerate launch --num_processes 2 ./train"});
+  }
+  if (worker_kind(make_launch_plan(settings, arguments)) == config::WorkerKind::kPython) {
+    settle_for_python(settings);
   }
   LaunchPlan plan = make_launch_plan(settings, arguments);
   plan.repeat_last_lines = repeat_last_lines;
