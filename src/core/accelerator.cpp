@@ -11,6 +11,7 @@
 #include "base/bar_screen.h"
 #include "base/environment.h"
 #include "base/word_list.h"
+#include "comm/agreement.h"
 #include "comm/groups/activity.h"
 #include "comm/rendezvous/timeouts.h"
 #include "core/accelerator_impl.h"
@@ -137,6 +138,9 @@ void Accelerator::Impl::take_configuration() {
       std::make_shared<ConfiguredObjects>(configuration ? configuration->deepspeed() : nullptr,
                                           state.world_size(), options.data_loader.split_batches);
   if (!configuration) return;
+  std::vector<comm::Fact> facts;
+  for (const auto& [name, value] : configuration->facts()) facts.push_back({name, value});
+  comm::require_same(*communicator, facts, "Accelerator");
   if (const auto asked = configuration->clipping()) {
     clipping = std::make_shared<ConfiguredClipping>(asked->max_norm, asked->is_auto, asked->place,
                                                     strategy);

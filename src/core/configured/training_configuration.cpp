@@ -152,6 +152,18 @@ void TrainingConfiguration::apply_accumulation(AcceleratorOptions& options) {
   options.gradient_accumulation.steps = accumulation_steps_;
 }
 
+std::vector<std::pair<std::string, std::string>> TrainingConfiguration::facts() const {
+  std::vector<std::pair<std::string, std::string>> facts = {
+      {"the stage of sharding", std::to_string(stage())}};
+  if (!document_) return facts;
+  for (const char* key : {"gradient_accumulation_steps", "gradient_clipping", "optimizer",
+                          "scheduler", "fp16", "bf16", "zero_optimization"}) {
+    const auto* value = document_->find(key);
+    facts.emplace_back(key, value != nullptr ? value->dump() : "nothing");
+  }
+  return facts;
+}
+
 std::optional<TrainingConfiguration::Clipping> TrainingConfiguration::clipping() const {
   const auto* norm = document_ ? document_->find(kClippedNorm) : nullptr;
   if (norm == nullptr) return std::nullopt;
@@ -164,7 +176,8 @@ std::optional<TrainingConfiguration::Clipping> TrainingConfiguration::clipping()
 
 std::optional<ZeroOptions> TrainingConfiguration::options_for(const torch::nn::Module& model) {
   if (!document_ || !config::has_open_sizes(*document_)) return std::nullopt;
-  config::fill_sizes(*document_, hidden_size_of(model));
+  // Stage 1 exchanges gradients as DDP does.
+  config::fill_sizes(*document_, stage() >= 2 ? hidden_size_of(model) : std::nullopt);
   AcceleratorOptions options = own_;
   configure_strategy(config::deepspeed_request(*document_, ranks_), options);
   const auto* zero = std::get_if<ZeroOptions>(&options.strategy);

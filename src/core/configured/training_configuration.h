@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "accelerate/options.h"
@@ -39,6 +40,9 @@ class TrainingConfiguration {
   const std::vector<std::string>& without_effect() const { return without_effect_; }
   // Null where it is of FSDP.
   const config::DeepspeedDocument* deepspeed() const { return document_ ? &*document_ : nullptr; }
+
+  // What of it all ranks must have alike, by name and value.
+  std::vector<std::pair<std::string, std::string>> facts() const;
 
   // The norm that gradients are clipped to before each update.
   struct Clipping {

@@ -270,6 +270,19 @@ TEST_F(ConfiguredOptions, AccumulationIsThatOfTheConfiguration) {
   });
 }
 
+TEST_F(ConfiguredOptions, ConfigurationsThatDifferAreToldOnAllRanks) {
+  run(2, [](const Rank& rank) {
+    const auto of_rank = [&](int stage, double norm) {
+      return config_refusal(
+          deepspeed_variables(deepspeed_config(stage, {{"gradient_clipping", norm}})));
+    };
+    EXPECT_THAT(of_rank(1, 1.0 + rank.rank),
+                AllOf(HasSubstr("gradient_clipping"), HasSubstr("1.0"), HasSubstr("2.0")));
+    EXPECT_THAT(of_rank(1 + rank.rank, 1.0), HasSubstr("the stage of sharding"));
+    EXPECT_EQ(of_rank(1, 1.0), "accepted");
+  });
+}
+
 TEST_F(ConfiguredOptions, WhatHasNoEffectIsListedOnceOnTheMainProcess) {
   spawn(2, [](const Rank&) {
     const RankVariables set(deepspeed_variables(deepspeed_config(
