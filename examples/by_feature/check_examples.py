@@ -11,9 +11,9 @@ NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
 LINE = rf"y = {NUMBER} x \+ {NUMBER}"
 
 
-def read(example, processes, pattern, *arguments):
+def read(example, processes, pattern, *arguments, flags=()):
     """The numbers and words that the example prints where the pattern has groups; it must print nothing else."""
-    found = re.fullmatch(pattern, example.run(processes, *arguments))
+    found = re.fullmatch(pattern, example.run(processes, *arguments, flags=flags))
     expect(found, f"the output is {pattern!r}")
     return [float(word) if re.fullmatch(NUMBER, word) else word for word in found.groups()]
 
@@ -87,15 +87,26 @@ def check_ddp_comm_hook(example):
 
 
 def check_zero(example):
+    configurations = Path(__file__).parents[1] / "configurations"
+
+    def trained(processes, stage, *flags):
+        _, updated, loss = read(example, processes,
+                                rf"stage ({stage}): rank 0 updates (\d+) of 4096 elements, loss {NUMBER}\n", flags=flags)
+        expect(updated == (2048 if processes == 2 and stage > 0 else 4096), "each rank has its share")
+        expect(loss < 0.02, "the matrix is learned")
+        return loss
+
     for processes in (1, 2):
-        losses = []
+        losses = [trained(processes, 0)]
         for stage in (0, 1, 2, 3):
-            _, updated, loss = read(example, processes,
-                                    rf"stage ({stage}): AdamW updates (\d+) of 4096 elements, loss {NUMBER}\n", stage)
-            expect(updated == (2048 if processes == 2 and stage > 0 else 4096), "each rank has its share")
-            losses.append(loss)
-        expect(max(losses) < 0.02, "the matrix is learned")
-        expect_near(losses[1:], losses[:1] * 3, 1e-5, "all stages train alike")
+            losses.append(trained(processes, stage, "--use_deepspeed", "--zero_stage", stage))
+        losses.append(trained(processes, 3, "--use_fsdp"))
+        losses.append(trained(processes, 2, "--use_fsdp", "--fsdp_version", 2, "--fsdp_reshard_after_forward", "false"))
+        expect_near(losses[1:], losses[:1] * (len(losses) - 1), 1e-5, "all ways train alike")
+        # Steps of the configuration's own, by its own optimizer.
+        trained(processes, 3, "--use_deepspeed", "--deepspeed_config_file", configurations / "deepspeed.json")
+    by_file = trained(2, 3, "--config_file", configurations / "fsdp.yaml")
+    expect_near([by_file], losses[:1], 1e-5, "so does a file")
 
 
 def check_memory_safe_batch_size(example):

@@ -1,22 +1,31 @@
-// The ranks share out what training keeps for each parameter: in stage 1 the state of the
-// optimizer, in stage 2 gradients too, in stage 3 parameters too. The loop is that of DDP (stage
-// 0). Usage: zero [0|1|2|3]
+// The ranks share out what training keeps for each parameter, as flags, files or variables of the
+// launcher say. Stages of ZeRO by flags alone:
+//
+//   accelerate launch --num_processes 2 --use_deepspeed --zero_stage 2 zero
+//   accelerate launch --num_processes 2 --use_fsdp zero
+//
+// by a configuration of DeepSpeed, which has an optimizer and a schedule too:
+//
+//   accelerate launch --num_processes 2 --use_deepspeed --deepspeed_config_file deepspeed.json zero
+//
+// and by a file: accelerate launch --config_file fsdp.yaml zero. Without any of them it is DDP.
 #include <accelerate/accelerate.h>
 #include <torch/torch.h>
 
-#include <string>
+#include <variant>
 
 #include "../command_line.h"
 
 constexpr int64_t kWidth = 64;
+constexpr int kEpochs = 20;
 
-accelerate::StrategyOptions strategy_of(const std::string& stage) {
-  if (stage == "0") return accelerate::AutoStrategy{};
-  return accelerate::ZeroOptions{.stage = std::stoi(stage)};
+int stage_of(const accelerate::Accelerator& accelerator) {
+  const auto* zero = std::get_if<accelerate::ZeroOptions>(&accelerator.options().strategy);
+  return zero != nullptr ? zero->stage : 0;
 }
 
-void train(const std::string& stage) {
-  accelerate::Accelerator accelerator({.strategy = strategy_of(stage)});
+void train() {
+  accelerate::Accelerator accelerator;
   // A matrix is learned from what it makes of random vectors.
   torch::manual_seed(1);
   const auto secret = torch::randn({kWidth, kWidth}) / 8;
@@ -25,31 +34,33 @@ void train(const std::string& stage) {
 
   torch::nn::Linear linear(torch::nn::LinearOptions(kWidth, kWidth).bias(false));
   torch::optim::AdamW adamw(linear->parameters(), torch::optim::AdamWOptions(0.03).weight_decay(0));
+  // The optimizer of the configuration, if it has one, else adamw.
+  const accelerate::ConfiguredOptimizer chosen(adamw);
   auto batches = accelerate::data_loader(vectors, {.batch_size = 32, .shuffle = true, .seed = 1});
-  auto [model, optimizer, loader] = accelerator.prepare(linear, adamw, batches);
+  auto [model, optimizer, loader] = accelerator.prepare(linear, chosen, batches);
 
   torch::Tensor loss;
-  for (int epoch = 0; epoch < 20; ++epoch) {
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
     for (auto& batch : loader) {
+      const auto window = accelerator.accumulate(model);
       optimizer.zero_grad();
       loss = torch::mse_loss(model(batch.data), batch.target);
       accelerator.backward(loss);
-      accelerator.clip_grad_norm_(model->parameters(), 1.0);
+      if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(model->parameters(), 1.0);
       optimizer.step();
     }
   }
-  // What AdamW holds on this rank: its share of the matrix.
+  // What the optimizer holds on this rank: its share of the matrix.
   int64_t elements = 0;
-  for (const auto& shard : adamw.param_groups()[0].params()) elements += shard.numel();
+  for (const auto& shard : optimizer.param_groups()[0].params()) elements += shard.numel();
   const auto mean = accelerator.reduce(loss.detach(), "mean");
-  accelerator.print("stage ", stage, ": AdamW updates ", elements, " of ", kWidth * kWidth,
-                    " elements, loss ", mean.item<double>());
+  accelerator.print("stage ", stage_of(accelerator), ": rank 0 updates ", elements, " of ",
+                    kWidth * kWidth, " elements, loss ", mean.item<double>());
 }
 
 int main(int argc, char** argv) {
-  const Words words(argc, argv, "[0|1|2|3]",
-                    "Shares the training out over the ranks, by stage 2 of "
-                    "ZeRO by default.");
-  const std::string stage = words.choice(0, {"0", "1", "2", "3"}, "2");
-  return accelerate::run([&] { train(stage); });
+  const Words words(argc, argv, "",
+                    "Trains in shards, as the flags of accelerate launch say: --use_deepspeed "
+                    "--zero_stage 3, say.");
+  return accelerate::run(train);
 }

@@ -12,9 +12,10 @@ def is_on_gpu():
     return os.environ.get("ACCELERATE_TEST_DEVICE") == "nccl"
 
 
-def launch_words(accelerate, processes):
+def launch_words(accelerate, processes, flags=()):
     """How the launcher is called, in front of the program."""
-    return [accelerate, "launch", "--share_gpus" if is_on_gpu() else "--cpu", "--num_processes", str(processes)]
+    device = "--share_gpus" if is_on_gpu() else "--cpu"
+    return [accelerate, "launch", device, "--num_processes", str(processes), *map(str, flags)]
 
 
 def environment_of_examples():
@@ -28,11 +29,11 @@ class Example:
     def __init__(self, accelerate, program):
         self.accelerate, self.program = accelerate, program
 
-    def run(self, processes, *arguments):
-        """What the example prints; any other end than 0 ends the check."""
+    def run(self, processes, *arguments, flags=()):
+        """What the example prints, started with these flags of the launcher; any other end than 0 ends the check."""
         command = [self.program, *map(str, arguments)]
-        if processes > 1:
-            command = [*launch_words(self.accelerate, processes), *command]
+        if processes > 1 or flags:
+            command = [*launch_words(self.accelerate, processes, flags), *command]
         print("$", *command, flush=True)
         result = subprocess.run(command, env=environment_of_examples(), timeout=280, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -10,6 +10,7 @@
 #include "accelerate/comm_hook.h"
 #include "accelerate/communicator.h"
 #include "accelerate/communicator_pointer.h"
+#include "accelerate/configured.h"
 #include "accelerate/csv.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/dataset.h"

@@ -20,6 +20,7 @@
 #include "accelerate/checkpoint.h"
 #include "accelerate/clip.h"
 #include "accelerate/communicator.h"
+#include "accelerate/configured.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/followed_loader.h"
 #include "accelerate/detail/owned_impl.h"
@@ -53,15 +54,16 @@ namespace accelerate {
 class ACCELERATE_EXPORT Accelerator {
  public:
   // Reads the environment and meets the other ranks. Collective. Throws ConfigError for an invalid
-  // environment, UsageError for options that contradict each other, CommError if ranks do not join.
+  // environment and for one that contradicts the options, UsageError for options that contradict
+  // each other, CommError if ranks do not join.
   explicit Accelerator(AcceleratorOptions options = {});
   ~Accelerator();
   Accelerator(Accelerator&&) noexcept;
   Accelerator& operator=(Accelerator&&) noexcept;
 
   // What it was made with; settings that were left to the environment or to defaults
-  // (mixed_precision, gradient_accumulation.steps, the time-outs of process_group) have the values
-  // that it found.
+  // (mixed_precision, gradient_accumulation.steps, the time-outs of process_group, what a
+  // configuration of DeepSpeed or FSDP decides) have the values that it found.
   const AcceleratorOptions& options() const;
   const ProcessState& state() const;
   c10::Device device() const { return state().device(); }
@@ -72,7 +74,7 @@ class ACCELERATE_EXPORT Accelerator {
   bool is_main_process() const { return state().is_main_process(); }
   bool is_local_main_process() const { return state().is_local_main_process(); }
   bool is_last_process() const { return state().is_last_process(); }
-  // "single", "ddp" or what a strategy of your own calls itself.
+  // "single", "ddp", "zero" or what a strategy of your own calls itself.
   std::string strategy_name() const;
   Communicator& communicator() const;
   // Wherever a Communicator is expected: gather(accelerator, x).
@@ -84,6 +86,8 @@ class ACCELERATE_EXPORT Accelerator {
   //   model      TORCH_MODULE holder, std::shared_ptr of a module, Sequential -> PreparedModel
   //   optimizer  of torch::optim, or a smart pointer to one: an lvalue is referenced and must
   //              outlive the result, an rvalue is moved in -> PreparedOptimizer
+  //   optimizer  accelerate::ConfiguredOptimizer, accelerate::ConfiguredScheduler: what the
+  //   scheduler  configuration of DeepSpeed describes, see configured.h
   //   scheduler  accelerate::Scheduler -> PreparedScheduler; its optimizer is prepared too, before
   //              its first step
   //   scheduler  torch::optim::LRScheduler or a class derived from it, or a smart pointer to one:
@@ -484,6 +488,8 @@ class ACCELERATE_EXPORT Accelerator {
   ModelStateDict exact_state_dict(const torch::nn::Module& module,
                                   const ModelStrategy& strategy) const;
 
+  PreparedOptimizer prepare_configured(const ConfiguredOptimizer& optimizer, bool place);
+  PreparedScheduler prepare_configured(const ConfiguredScheduler& scheduler);
   PreparedScheduler prepare_scheduler(const Scheduler& scheduler);
   PreparedScheduler prepare_torch_scheduler(detail::TorchScheduler adapted);
   const PrecisionPolicy& precision() const;

@@ -25,6 +25,14 @@ struct GradScalerOptions {
   double growth_factor = 2.0;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;
+  // So many updates with an overflow until the scale shrinks, and then with every one, until the
+  // scale grows again; of those in a row, until an update without one.
+  int64_t hysteresis = 1;
+  bool overflows_in_a_row = false;
+  // It does not shrink below this.
+  double min_scale = 0;
+  // False: the scale stays as it is. Updates with an overflow are left out all the same.
+  bool adapts = true;
   // False: scale() and step() pass through, update() does nothing.
   bool enabled = true;
 };
@@ -92,7 +100,7 @@ class ACCELERATE_EXPORT GradScaler {
   int64_t growth_tracker() const;
 
   // With torch's names: "scale", "growth_factor", "backoff_factor", "growth_interval" and
-  // "_growth_tracker"; empty if disabled.
+  // "_growth_tracker"; with a hysteresis "_hysteresis_tracker" too. Empty if disabled.
   StateDict state_dict() const;
   // Restores such a state; also ends an iteration in progress. Throws CheckpointError that names
   // what is missing or wrong; then nothing has changed.
@@ -109,14 +117,17 @@ class ACCELERATE_EXPORT GradScaler {
   OptimizerState& before_step(torch::optim::Optimizer& optimizer);
   void require_first_unscale(const torch::optim::Optimizer& optimizer) const;
   at::Tensor unscale_gradients(const std::vector<at::Tensor>& parameters) const;
+  void adapt_slowly(const at::Tensor& found_inf);
 
   GradScalerOptions options_;
   // Float and int32 tensors without dimensions; undefined until the first loss.
   at::Tensor scale_;
   at::Tensor growth_tracker_;
+  at::Tensor hysteresis_tracker_;  // overflows that are still let pass; int32, where there are any
   // Both on the host, until the tensors are made.
   double initial_scale_;
   int64_t initial_growth_tracker_ = 0;
+  int64_t initial_hysteresis_tracker_ = 1;
   std::map<const torch::optim::Optimizer*, OptimizerState> iteration_;
   std::map<const torch::optim::Optimizer*, at::Tensor> found_at_last_step_;
 };

@@ -45,6 +45,10 @@ class ACCELERATE_EXPORT OptimizerHost {
   virtual bool accumulates() const { return false; }
   // Throws if the gradients of an optimizer's parameters are not fit for an update.
   virtual void require_complete(const std::vector<at::Tensor>& /*parameters*/) const {}
+  // The last that happens to gradients of whole parameters before an update by them, and after
+  // before_update(). Collective.
+  virtual void finish_gradients(torch::optim::Optimizer& /*optimizer*/,
+                                const std::vector<at::Tensor>& /*parameters*/) {}
 
   // Whether losses are scaled: updates then go through the two calls below, and closures, which
   // compute their loss unscaled, are refused.

@@ -289,11 +289,11 @@ class ACCELERATE_EXPORT Strategy {
   // A loop over a prepared loader has come to its end. By the thread of that loop; not collective.
   virtual void at_end_of_pass(const char* /*where*/) {}
   // Throws UsageError on all ranks alike if their state is not fit to be saved by save_state() or
-  // save_model(). `with_gradients`: gradients are saved too, by save_state(), and must be whole until
-  // after_save(). Collective.
+  // save_model(). `with_gradients`: gradients are saved too, by save_state(), and must be whole
+  // until after_save(). Collective.
   virtual void before_save(const char* /*where*/, bool /*with_gradients*/) {}
-  // What save_state() called before_save() for is done or has failed. By the same thread. Must not throw. Not
-  // collective.
+  // What save_state() called before_save() for is done or has failed. By the same thread. Must not
+  // throw. Not collective.
   virtual void after_save() {}
   // Ranks below this one hold all that is in pieces; those from there on hold the same again, and
   // save_state() leaves them out. Unset: all ranks are needed. The same on all of them.

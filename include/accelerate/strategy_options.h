@@ -10,7 +10,9 @@
 
 namespace accelerate {
 
-// "single" for one process, "ddp" with AcceleratorOptions::ddp for several.
+// What ACCELERATE_USE_DEEPSPEED or ACCELERATE_USE_FSDP and their variables ask for, as `accelerate
+// launch` sets them. Without them "single" for one process, "ddp" with AcceleratorOptions::ddp for
+// several.
 struct AutoStrategy {};
 
 // One process. UsageError on several.

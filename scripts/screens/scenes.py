@@ -81,6 +81,7 @@ def config_wizard(recorder):
             ("several GPUs", DOWN + ENTER),
             ("How many machines", ENTER),
             ("with mpirun", ENTER),
+            ("distributed over", ENTER),
             ("How many processes", "4" + ENTER),
             ("Compare every", ENTER),
             ("Mixed precision?", "jj" + ENTER),
@@ -114,13 +115,15 @@ def config_session(recorder):
         session.press("Enter")
         session.wait_for("with mpirun?", MENU_KEYS)
         session.press("Enter")
+        session.wait_for("distributed over", MENU_KEYS)
+        session.press("Enter")
         session.wait_for("How many processes [4]:", LINE_KEYS)
         session.press("8")
         session.wait_for("How many processes [4]: 8", LINE_KEYS)
         show("a number is typed; the line can be edited", lines=5)
         session.press("Up")
-        session.wait_for("with mpirun?", MENU_KEYS)
-        show("up arrow: back to the previous question", lines=4)
+        session.wait_for("distributed over", MENU_KEYS)
+        show("up arrow: back to the previous question", lines=5)
         session.press("Escape")
         session.wait_for_prompt("nothing was written")
         show("Esc: quit, the file is not changed", lines=6)
@@ -129,6 +132,7 @@ def config_session(recorder):
         for question, keys in (
             ("How many machines [1]:", LINE_KEYS),
             ("with mpirun?", MENU_KEYS),
+            ("distributed over", MENU_KEYS),
             ("How many processes [4]:", LINE_KEYS),
         ):
             session.press("Enter")

@@ -27,6 +27,9 @@ enum class Capability {
   kFp8,
   kOtherDevices,
   kSagemaker,
+  // Of sharded training: what its settings ask for is checked by requested_sharding().
+  kOffload,
+  kRecomputation,
 };
 
 struct CapabilityRow {
@@ -75,15 +78,15 @@ constexpr CapabilityRow asked_by_variable(CapabilityRow row, std::string_view va
   return row;
 }
 
-inline constexpr std::array<CapabilityRow, 13> kCapabilities = {{
+inline constexpr std::array<CapabilityRow, 15> kCapabilities = {{
     {.capability = Capability::kFsdp,
-     .is_in_this_build = false,
+     .is_in_this_build = true,
      .name = "FSDP",
      .setting = "use_fsdp",
      .variable = "ACCELERATE_USE_FSDP",
      .hint = "leave it out: every process then holds the whole model (DDP)"},
     {.capability = Capability::kDeepspeed,
-     .is_in_this_build = false,
+     .is_in_this_build = true,
      .name = "DeepSpeed",
      .setting = "use_deepspeed",
      .variable = "ACCELERATE_USE_DEEPSPEED",
@@ -128,6 +131,12 @@ inline constexpr std::array<CapabilityRow, 13> kCapabilities = {{
      .values = kSagemakerTypes,
      .variable = "ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE",
      .hint = "unset it, and start the processes with accelerate launch (DDP)"},
+    {.capability = Capability::kOffload,
+     .is_in_this_build = false,
+     .name = "optimizer state and parameters in host memory or files"},
+    {.capability = Capability::kRecomputation,
+     .is_in_this_build = false,
+     .name = "activations that are computed again"},
 }};
 
 constexpr bool is_in_this_build(Capability capability,

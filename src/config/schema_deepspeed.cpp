@@ -21,8 +21,13 @@ constexpr Setting deepspeed(SV name, Kind kind, SV key, SV variable, Spelling sp
           .file_key = key,
           .variable = variable,
           .passed = Passed::kDeepspeed,
-          .spelling = spelling,
-          .effect = Effect::kForwarded};
+          .spelling = spelling};
+}
+
+// What only Python's library does.
+constexpr Setting elsewhere(Setting setting) {
+  setting.effect = Effect::kForwarded;
+  return setting;
 }
 
 // What DeepSpeed's own launcher is told; nothing of it reaches workers.
@@ -44,8 +49,7 @@ constexpr Setting kDeepspeedSettings[] = {
      .preset = "false",
      .variable = "ACCELERATE_USE_DEEPSPEED",
      .passed = Passed::kIfTrue,
-     .spelling = Spelling::kLower,
-     .effect = Effect::kForwarded},
+     .spelling = Spelling::kLower},
     deepspeed("deepspeed_config_file", Kind::kPath, "deepspeed_config.deepspeed_config_file",
               "ACCELERATE_DEEPSPEED_CONFIG_FILE", Spelling::kAsIs,
               "DeepSpeed's own settings as JSON"),
@@ -57,8 +61,7 @@ constexpr Setting kDeepspeedSettings[] = {
      .most = 3,
      .file_key = "deepspeed_config.zero_stage",
      .variable = "ACCELERATE_DEEPSPEED_ZERO_STAGE",
-     .passed = Passed::kDeepspeed,
-     .effect = Effect::kForwarded},
+     .passed = Passed::kDeepspeed},
     deepspeed("offload_optimizer_device", Kind::kChoice,
               "deepspeed_config.offload_optimizer_device",
               "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", Spelling::kLower,
@@ -73,16 +76,17 @@ constexpr Setting kDeepspeedSettings[] = {
     deepspeed("offload_param_nvme_path", Kind::kPath, "deepspeed_config.offload_param_nvme_path",
               "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", Spelling::kAsIs,
               "Folder for parameters on NVMe"),
-    deepspeed("zero3_init_flag", Kind::kBool, "deepspeed_config.zero3_init_flag",
-              "ACCELERATE_DEEPSPEED_ZERO3_INIT", Spelling::kLower,
-              "Shard parameters while the model is built"),
-    deepspeed("zero3_save_16bit_model", Kind::kBool, "deepspeed_config.zero3_save_16bit_model",
-              "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", Spelling::kLower,
-              "Gather 16-bit weights of stage 3 when saving"),
-    deepspeed("deepspeed_moe_layer_cls_names", Kind::kText,
-              "deepspeed_config.deepspeed_moe_layer_cls_names",
-              "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", Spelling::kAsIs,
-              "Mixture-of-experts layers, separated by commas"),
+    elsewhere(deepspeed("zero3_init_flag", Kind::kBool, "deepspeed_config.zero3_init_flag",
+                        "ACCELERATE_DEEPSPEED_ZERO3_INIT", Spelling::kLower,
+                        "Shard parameters while the model is built")),
+    elsewhere(deepspeed("zero3_save_16bit_model", Kind::kBool,
+                        "deepspeed_config.zero3_save_16bit_model",
+                        "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", Spelling::kLower,
+                        "Gather 16-bit weights of stage 3 when saving")),
+    elsewhere(deepspeed("deepspeed_moe_layer_cls_names", Kind::kText,
+                        "deepspeed_config.deepspeed_moe_layer_cls_names",
+                        "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", Spelling::kAsIs,
+                        "Mixture-of-experts layers, separated by commas")),
     {.name = "deepspeed_multinode_launcher",
      .group = Group::kDeepspeed,
      .kind = Kind::kChoice,

@@ -43,8 +43,13 @@ constexpr Setting fsdp(SV name, Kind kind, std::optional<SV> preset, SV key, SV 
           .file_alias = alias,
           .variable = variable,
           .passed = Passed::kFsdp,
-          .spelling = spelling,
-          .effect = Effect::kForwarded};
+          .spelling = spelling};
+}
+
+// What only Python's library does.
+constexpr Setting in_python(Setting setting) {
+  setting.effect = Effect::kForwarded;
+  return setting;
 }
 
 constexpr Setting mesh(SV name, Kind kind, std::optional<SV> preset, SV key, SV variable, SV help,
@@ -72,8 +77,7 @@ constexpr Setting kFsdpSettings[] = {
      .preset = "false",
      .variable = "ACCELERATE_USE_FSDP",
      .passed = Passed::kIfTrue,
-     .spelling = Spelling::kLower,
-     .effect = Effect::kForwarded},
+     .spelling = Spelling::kLower},
     fsdp("fsdp_version", Kind::kChoice, "1", "fsdp_config.fsdp_version", "FSDP_VERSION",
          Spelling::kAsIs, "Which FSDP: 1 or 2", kVersions),
     fsdp("fsdp_offload_params", Kind::kBool, "false", "fsdp_config.fsdp_offload_params",
@@ -94,21 +98,25 @@ constexpr Setting kFsdpSettings[] = {
          "fsdp_config.fsdp_transformer_layer_cls_to_wrap", "FSDP_TRANSFORMER_CLS_TO_WRAP",
          Spelling::kAsIs,
          "Classes that TRANSFORMER_BASED_WRAP turns into units, separated by commas"),
-    fsdp("fsdp_backward_prefetch", Kind::kChoice, std::nullopt,
-         "fsdp_config.fsdp_backward_prefetch", "FSDP_BACKWARD_PREFETCH", Spelling::kAsIs,
-         "When version 1 gathers the next unit in backward", kPrefetches,
-         "fsdp_backward_prefetch_policy"),
-    fsdp("fsdp_state_dict_type", Kind::kChoice, std::nullopt, "fsdp_config.fsdp_state_dict_type",
-         "FSDP_STATE_DICT_TYPE", Spelling::kAsIs, "What checkpoints hold", kStateDicts),
-    fsdp("fsdp_forward_prefetch", Kind::kBool, "false", "fsdp_config.fsdp_forward_prefetch",
-         "FSDP_FORWARD_PREFETCH", Spelling::kLower, "Gather the next unit while one computes"),
-    fsdp("fsdp_use_orig_params", Kind::kBool, "true", "fsdp_config.fsdp_use_orig_params",
-         "FSDP_USE_ORIG_PARAMS", Spelling::kLower, "Let version 1 keep the shapes of parameters"),
-    fsdp("fsdp_cpu_ram_efficient_loading", Kind::kBool, "true",
-         "fsdp_config.fsdp_cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING",
-         Spelling::kLower, "Read checkpoints on the first rank only"),
-    fsdp("fsdp_sync_module_states", Kind::kBool, "true", "fsdp_config.fsdp_sync_module_states",
-         "FSDP_SYNC_MODULE_STATES", Spelling::kLower, "Start all ranks with the weights of rank 0"),
+    in_python(fsdp("fsdp_backward_prefetch", Kind::kChoice, std::nullopt,
+                   "fsdp_config.fsdp_backward_prefetch", "FSDP_BACKWARD_PREFETCH", Spelling::kAsIs,
+                   "When version 1 gathers the next unit in backward", kPrefetches,
+                   "fsdp_backward_prefetch_policy")),
+    in_python(fsdp("fsdp_state_dict_type", Kind::kChoice, std::nullopt,
+                   "fsdp_config.fsdp_state_dict_type", "FSDP_STATE_DICT_TYPE", Spelling::kAsIs,
+                   "What checkpoints hold", kStateDicts)),
+    in_python(fsdp("fsdp_forward_prefetch", Kind::kBool, "false",
+                   "fsdp_config.fsdp_forward_prefetch", "FSDP_FORWARD_PREFETCH", Spelling::kLower,
+                   "Gather the next unit while one computes")),
+    in_python(fsdp("fsdp_use_orig_params", Kind::kBool, "true", "fsdp_config.fsdp_use_orig_params",
+                   "FSDP_USE_ORIG_PARAMS", Spelling::kLower,
+                   "Let version 1 keep the shapes of parameters")),
+    in_python(fsdp("fsdp_cpu_ram_efficient_loading", Kind::kBool, "true",
+                   "fsdp_config.fsdp_cpu_ram_efficient_loading", "FSDP_CPU_RAM_EFFICIENT_LOADING",
+                   Spelling::kLower, "Read checkpoints on the first rank only")),
+    in_python(fsdp("fsdp_sync_module_states", Kind::kBool, "true",
+                   "fsdp_config.fsdp_sync_module_states", "FSDP_SYNC_MODULE_STATES",
+                   Spelling::kLower, "Start all ranks with the weights of rank 0")),
     fsdp("fsdp_activation_checkpointing", Kind::kBool, "false",
          "fsdp_config.fsdp_activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING",
          Spelling::kLower, "Recompute activations in backward instead of keeping them"),
@@ -123,8 +131,7 @@ constexpr Setting kFsdpSettings[] = {
      .has_flag = false,
      .file_key = "fsdp_config.fsdp_ignored_modules",
      .variable = "FSDP_IGNORED_MODULES",
-     .passed = Passed::kFsdp,
-     .effect = Effect::kForwarded},
+     .passed = Passed::kFsdp},
 
     {.name = "use_parallelism_config",
      .group = Group::kParallelism,

@@ -116,7 +116,7 @@ constexpr Setting kRunSettings[] = {
     {.name = "gradient_clipping",
      .group = Group::kTraining,
      .kind = Kind::kFloat,
-     .help = "Norm that DeepSpeed clips gradients to in Python programs; native programs call "
+     .help = "Norm that gradients are clipped to in DeepSpeed jobs; other programs call "
              "clip_grad_norm_",
      .words = kAuto,
      .least = 0,

@@ -60,14 +60,17 @@ bool is_decided_outside_the_file(const Settings& settings, const char* name) {
 }
 
 // The file's way of distributing counts only where no flag or variable chose one, and switched none
-// of it off.
+// of it off. Whoever chose the CPU keeps the shards that the file asks for.
 void apply_distributed_type(const ConfigFile& file, Settings& settings) {
+  const SettingValue type = settings["distributed_type"];
+  const char* paradigm = paradigm_of(type.text.value_or("NO"));
+  const std::string_view way = paradigm != nullptr ? paradigm : "";
+  const bool is_sharded = way == "use_fsdp" || way == "use_deepspeed";
   const bool is_chosen = std::any_of(std::begin(kParadigms), std::end(kParadigms), [&](auto name) {
+    if (is_sharded && name == std::string_view("cpu")) return false;
     return settings.is_on(name) && is_decided_outside_the_file(settings, name);
   });
   if (is_chosen) return;
-  const SettingValue type = settings["distributed_type"];
-  const char* paradigm = paradigm_of(type.text.value_or("NO"));
   const bool is_said = paradigm != nullptr && settings.is_on(paradigm);  // use_cpu beside MULTI_CPU
   if (paradigm != nullptr && !is_said && !is_decided_outside_the_file(settings, paradigm)) {
     settings.set(*find_setting(paradigm), "true", type.source);

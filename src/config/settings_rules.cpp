@@ -32,6 +32,13 @@ void check_program(const Settings& settings) {
   }
 }
 
+// Whether shards of this kind are for CPUs as well as for GPUs. Python's library has them on GPUs
+// alone, where this build has none.
+bool shards_on_cpus(std::string_view name) {
+  if (name == "use_deepspeed") return is_in_this_build(Capability::kDeepspeed);
+  return name == "use_fsdp" && is_in_this_build(Capability::kFsdp);
+}
+
 void check_paradigm(const Settings& settings) {
   std::vector<std::string> chosen;
   for (const char* name : {"cpu", "multi_gpu", "tpu", "use_deepspeed", "use_fsdp"}) {
@@ -41,6 +48,7 @@ void check_paradigm(const Settings& settings) {
       continue;
     chosen.emplace_back(name);
   }
+  if (chosen.size() == 2 && chosen[0] == "cpu" && shards_on_cpus(chosen[1])) return;
   if (chosen.size() < 2) return;
   // Left alone, the other one would be refused next.
   std::string hint = "leave one of them out";

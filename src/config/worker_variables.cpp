@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <iterator>
+#include <utility>
 
 #include "base/word_list.h"
 #include "config/schema.h"
@@ -85,17 +86,42 @@ std::vector<std::pair<std::string, std::string>> worker_variables(const Settings
   return variables;
 }
 
+namespace {
+
+// The switch that the settings of a group need; nullptr where they need none.
+const char* switch_of(Group group) {
+  if (group == Group::kFsdp) return "use_fsdp";
+  return group == Group::kDeepspeed ? "use_deepspeed" : nullptr;
+}
+
+bool is_switched_off(const Setting& setting, const Settings& settings) {
+  const char* needed = switch_of(setting.group);
+  return needed != nullptr && setting.name != needed && !settings.is_on(needed);
+}
+
+}  // namespace
+
+Effect effect_in(const Setting& setting, const Settings& settings) {
+  if (setting.name == "gradient_clipping" && settings.is_on("use_deepspeed")) return Effect::kUsed;
+  return is_switched_off(setting, settings) ? Effect::kNone : setting.effect;
+}
+
 std::vector<std::string> settings_of_effect(const Settings& settings, Effect effect) {
   std::vector<std::string> names;
   for (const Setting* setting : all_settings()) {
     const SettingValue& value = settings.of(*setting);
-    if (setting->effect != effect || !value.is_given() || value.text->empty()) continue;
+    if (effect_in(*setting, settings) != effect || !value.is_given() || value.text->empty())
+      continue;
+    const bool is_off = is_switched_off(*setting, settings);
+    if (is_off && value.source.kind == ValueSource::kFile) continue;
     const bool says_nothing = (setting->preset && *value.text == *setting->preset) ||
                               (setting->file_preset && *value.text == *setting->file_preset);
     if (says_nothing) continue;
     const bool is_flag = value.source.kind == ValueSource::kFlag;
-    names.push_back(is_flag ? flag_of(*setting)
-                            : std::string(setting->name) + " (" + value.source.where + ")");
+    std::string name =
+        is_flag ? flag_of(*setting) : std::string(setting->name) + " (" + value.source.where + ")";
+    if (is_off) name += ", without --" + std::string(switch_of(setting->group));
+    names.push_back(std::move(name));
   }
   return names;
 }

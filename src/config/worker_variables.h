@@ -14,9 +14,13 @@ namespace accelerate::config {
 // Python programs understand them too. Ranks, addresses and threads are the launcher's own matter.
 std::vector<std::pair<std::string, std::string>> worker_variables(const Settings& settings);
 
+// What becomes of `setting` beside the others: those of DeepSpeed and FSDP do nothing unless these
+// are switched on.
+Effect effect_in(const Setting& setting, const Settings& settings);
+
 // The settings that somebody gave, that say something else than their preset and that do nothing
 // (Effect::kNone) or nothing to native programs (Effect::kForwarded), each by the place that gave
-// it.
+// it. What a file says for a way of distributing that a flag overrules is left out.
 std::vector<std::string> settings_of_effect(const Settings& settings, Effect effect);
 
 // Lines NAME=value for a file of variables that another machine's shell reads. What such a file

@@ -5,10 +5,13 @@
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "accelerate/log.h"
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "base/word_list.h"
+#include "comm/agreement.h"
 #include "comm/groups/activity.h"
 #include "comm/rendezvous/timeouts.h"
 #include "core/accelerator_impl.h"
@@ -59,6 +62,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
   impl_->state = ProcessState::from_environment({.cpu = options.cpu});
   impl_->stamped([&] {
     refuse_missing_capabilities(environment_variable, options.mixed_precision);
+    impl_->configuration =
+        TrainingConfiguration::read(environment_variable, impl_->state.world_size());
+    if (impl_->configuration) impl_->configuration->apply(options, environment_variable);
     complete_options(options);
     impl_->options = options;
     set_up_rank_process(impl_->state);
@@ -88,9 +94,12 @@ Accelerator::Accelerator(AcceleratorOptions options)
         [impl = impl_.get()] { return impl->parameters_of_each(); });
     impl_->keeper = std::make_unique<StateKeeper>(impl_->state, impl_->communicator,
                                                   options.project, options.process_group);
-    impl_->optimizer_host = std::make_shared<TrainingOptimizerHost>(
+    auto optimizer_host = std::make_shared<TrainingOptimizerHost>(
         impl_->state, impl_->strategy, impl_->window, impl_->updates, impl_->unfit, impl_->checks,
         comm::events_of(*impl_->communicator));
+    impl_->take_configuration();
+    optimizer_host->configure(impl_->clipping, impl_->schedule);
+    impl_->optimizer_host = std::move(optimizer_host);
     if (impl_->compares_plain_ddp()) {
       impl_->epochs = std::make_shared<PassEpochs>(impl_->communicator);
     }
@@ -122,6 +131,49 @@ Accelerator::Accelerator(AcceleratorOptions options)
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
     }
   });
+}
+
+void Accelerator::Impl::take_configuration() {
+  configured =
+      std::make_shared<ConfiguredObjects>(configuration ? configuration->deepspeed() : nullptr,
+                                          state.world_size(), options.data_loader.split_batches);
+  if (!configuration) return;
+  std::vector<comm::Fact> facts;
+  for (const auto& [name, value] : configuration->facts()) facts.push_back({name, value});
+  comm::require_same(*communicator, facts, "Accelerator");
+  if (const auto asked = configuration->clipping()) {
+    clipping = std::make_shared<ConfiguredClipping>(asked->max_norm, asked->is_auto, asked->place,
+                                                    strategy);
+  }
+  if (!state.is_main_process() || configuration->without_effect().empty()) return;
+  log(LogLevel::kWarning, std::string("without effect in the configuration of ") +
+                              configuration->name() + ": " +
+                              joined(configuration->without_effect()));
+}
+
+// The batch of a loader, and an optimizer for a schedule, may be prepared after all the rest.
+void Accelerator::Impl::settle_configuration() {
+  if (!configuration || std::exchange(is_settled, true)) return;
+  const int64_t steps = configuration->settle_batches(options.data_loader.split_batches);
+  if (steps != window->steps()) {
+    window->set_steps(steps);
+    options.gradient_accumulation.steps = steps;
+  }
+  if (!configured->has_scheduler() || has_schedule) return;
+  const auto& prepared = optimizers->live();
+  if (prepared.size() != 1) {
+    throw ConfigError({.what = "the configuration has a schedule, and " +
+                               std::to_string(prepared.size()) + " optimizers were prepared",
+                       .where = configured->scheduler_place(),
+                       .hint = "prepare an accelerate::ConfiguredScheduler of the one that it is "
+                               "for"});
+  }
+  torch::optim::Optimizer& moved = prepared.front().optimizer();
+  PreparedSchedulerOptions how;
+  how.pace = SchedulerPace::kPerOptimizerStep;
+  schedule->scheduler.emplace(prepare_scheduler(configured->scheduler_of(moved), how));
+  schedule->optimizer = &moved;
+  has_schedule = true;
 }
 
 Accelerator::Impl::~Impl() {
@@ -185,6 +237,9 @@ void Accelerator::free_memory() {
   impl_->window->reset();
   impl_->checks->reset();
   impl_->schedulers.clear();
+  *impl_->schedule = {};
+  impl_->has_schedule = false;
+  impl_->is_settled = false;
   impl_->loaders.clear();
   impl_->keeper->free_memory();
   device::device_backend(device().type()).empty_cache();

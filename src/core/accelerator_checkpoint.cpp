@@ -31,6 +31,7 @@ void Accelerator::Impl::before_save(const SaveOptions& save) {
 }
 
 TrainingState Accelerator::Impl::training_state() {
+  settle_configuration();
   optimizers->drop_expired();  // the updates and the strategy look at the rest
   if (updates) updates->settle();
   for (const auto& [module, model] : models) {
@@ -185,9 +186,9 @@ void Accelerator::write_model(const torch::nn::Module& module, const ModelStrate
         },
         {.retell = checkpoint::throw_of_checkpoint});
     const checkpoint::PieceTable table(texts, kWhere);
-    checkpoint::agree(
-        ranks, [&] { impl_->strategy->before_save(kWhere, /*with_gradients=*/false); },
-        {.keep_own = true});
+    checkpoint::agree(ranks,
+                      [&] { impl_->strategy->before_save(kWhere, /*with_gradients=*/false); },
+                      {.keep_own = true});
     const bool writes = impl_->keeper->is_writer();
     if (table.empty()) {
       const auto write = [&] {

@@ -14,6 +14,9 @@
 #include "accelerate/detail/stamped.h"
 #include "accelerate/errors.h"
 #include "accelerate/preemption.h"
+#include "core/configured/configured_clipping.h"
+#include "core/configured/configured_objects.h"
+#include "core/configured/training_configuration.h"
 #include "core/gradient_window.h"
 #include "core/optimizer_host.h"
 #include "core/ownerless_parameters.h"
@@ -39,6 +42,13 @@ struct Accelerator::Impl {
 
   AcceleratorOptions options;
   ProcessState state;
+  std::shared_ptr<TrainingConfiguration> configuration;  // null where variables ask for none
+  std::shared_ptr<ConfiguredObjects> configured;         // never null
+  std::shared_ptr<ConfiguredClipping> clipping;          // null where nothing is clipped
+  // Of a configuration whose schedule nothing stands for.
+  std::shared_ptr<ScheduleOfUpdates> schedule = std::make_shared<ScheduleOfUpdates>();
+  bool has_schedule = false;  // that of the configuration was prepared
+  bool is_settled = false;    // see settle_configuration()
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<Strategy> strategy;  // prepared objects may outlive the accelerator
   PreparedModels models;
@@ -68,6 +78,14 @@ struct Accelerator::Impl {
   Trigger trigger;
   std::unique_ptr<SignalWatch> signals;  // null where none are watched
   std::unique_ptr<StateKeeper> keeper;   // last: finishes its save before the rest goes
+
+  // What of the configuration follows from the objects that were prepared. Called when training, or
+  // a checkpoint, begins: later calls do nothing.
+  void settle_configuration();
+  // What of it is known from the beginning; says once which of its keys have no effect.
+  void take_configuration();
+  PreparedScheduler prepare_scheduler(const Scheduler& scheduler,
+                                      const PreparedSchedulerOptions& how);
 
   // What a checkpoint is made of at the moment.
   TrainingState training_state();

@@ -24,6 +24,7 @@
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
 #include "optim/torch_schedule.h"
+#include "strategy/strategy_factory.h"
 
 namespace accelerate {
 namespace {
@@ -159,6 +160,12 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "prepare");
     require_no_pieces(*module);
+    if (impl_->configuration) {
+      if (const auto sized = impl_->configuration->options_for(*module)) {
+        set_zero_options(*impl_->strategy, *sized);
+        impl_->options.strategy = *sized;
+      }
+    }
     auto strategy = impl_->strategy->wrap(module);
     strategy->set_on_forward([checks = impl_->checks, streams = impl_->streams,
                               state = impl_->state, optimizers = impl_->optimizers,
@@ -181,6 +188,7 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
                                                  bool place) {
   impl_->stamped([&] {
     require_not_null(optimizer, "an optimizer");
+    impl_->configured->refuse_own(*optimizer);
     const bool is_adapter = &detail::own_optimizer(*optimizer) != optimizer.get();
     if (is_adapter || impl_->optimizers->find(*optimizer) != nullptr) {
       throw UsageError(
@@ -227,23 +235,50 @@ PreparedScheduler Accelerator::prepare_torch_scheduler(detail::TorchScheduler ad
 
 PreparedScheduler Accelerator::prepare_scheduler(const Scheduler& scheduler) {
   return impl_->stamped([&] {
-    if (scheduler.is_adapted()) {
-      // The user's object may be gone as soon as the last handle is.
-      impl_->schedulers.push_back(scheduler.weak_handle());
-    } else {
-      impl_->schedulers.push_back([scheduler] { return std::optional(scheduler); });
+    impl_->configured->refuse_own_scheduler();
+    return impl_->prepare_scheduler(scheduler, impl_->options.scheduler);
+  });
+}
+
+PreparedScheduler Accelerator::Impl::prepare_scheduler(const Scheduler& scheduler,
+                                                       const PreparedSchedulerOptions& how) {
+  if (scheduler.is_adapted()) {
+    // The user's object may be gone as soon as the last handle is.
+    schedulers.push_back(scheduler.weak_handle());
+  } else {
+    schedulers.push_back([scheduler] { return std::optional(scheduler); });
+  }
+  const bool says_pace = !scheduler.needs_metric() && !std::exchange(said_pace, true);
+  return PreparedScheduler(
+      scheduler,
+      {.num_processes = state.world_size(),
+       .is_main_process = state.is_main_process(),
+       .says_pace = says_pace,
+       .split_batches = options.data_loader.split_batches,
+       .adjust_scheduler = options.gradient_accumulation.adjust_scheduler},
+      how, std::make_shared<TrainingSchedulerHost>(state, scheduler, window, optimizers, updates));
+}
+
+PreparedOptimizer Accelerator::prepare_configured(const ConfiguredOptimizer& optimizer,
+                                                  bool place) {
+  auto chosen = impl_->stamped([&] { return impl_->configured->optimizer(optimizer); });
+  return prepare_optimizer(std::move(chosen), place);
+}
+
+PreparedScheduler Accelerator::prepare_configured(const ConfiguredScheduler& scheduler) {
+  return impl_->stamped([&] {
+    const ConfiguredObjects::Chosen chosen = impl_->configured->scheduler(scheduler);
+    if (!chosen.is_configured) {
+      return impl_->prepare_scheduler(chosen.scheduler, impl_->options.scheduler);
     }
-    const bool says_pace = !scheduler.needs_metric() && !std::exchange(impl_->said_pace, true);
-    return PreparedScheduler(
-        scheduler,
-        {.num_processes = impl_->state.world_size(),
-         .is_main_process = impl_->state.is_main_process(),
-         .says_pace = says_pace,
-         .split_batches = impl_->options.data_loader.split_batches,
-         .adjust_scheduler = impl_->options.gradient_accumulation.adjust_scheduler},
-        impl_->options.scheduler,
-        std::make_shared<TrainingSchedulerHost>(impl_->state, scheduler, impl_->window,
-                                                impl_->optimizers, impl_->updates));
+    if (std::exchange(impl_->has_schedule, true)) {
+      throw UsageError({.what = "the schedule of the configuration was prepared before",
+                        .where = "prepare",
+                        .hint = "use the PreparedScheduler that prepare() returned first"});
+    }
+    PreparedSchedulerOptions how;
+    how.pace = SchedulerPace::kPerOptimizerStep;  // it counts updates
+    return impl_->prepare_scheduler(chosen.scheduler, how);
   });
 }
 
@@ -279,6 +314,11 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
         is_main_process() && !size.empty() && size != impl_->said_batch) {
       log(LogLevel::kInfo, size);
       impl_->said_batch = size;
+    }
+    const auto batch_size =
+        options.batch_sampler ? options.batch_sampler->batch_size() : options.batch_size;
+    if (impl_->configuration && batch_size && !is_batch_stream) {
+      impl_->configuration->add_loader(*batch_size);
     }
     // Rank 0 decides: all ranks must shuffle alike.
     at::Tensor agreed = at::tensor({static_cast<int64_t>(own_seed), state.size}, at::kLong);

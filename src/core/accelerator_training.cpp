@@ -193,6 +193,7 @@ Accumulation Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelStr
                         .where = "accumulate",
                         .hint = "name the models that prepare() returned, or none"});
     }
+    impl_->settle_configuration();
     impl_->checks->before_call("accumulate");
     impl_->streams->separate();
     const auto batch = impl_->passes->current();
@@ -223,6 +224,7 @@ int64_t Accelerator::gradient_accumulation_steps() const { return impl_->window-
 
 void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& options) {
   impl_->stamped([&] {
+    impl_->settle_configuration();
     impl_->checks->before_backward("backward");
     require_samples(options.samples);
     if (!options.only.parameters()) impl_->look_for_strays(loss);
@@ -284,8 +286,11 @@ at::Tensor Accelerator::clip_grad_norm_(at::TensorList parameters, double max_no
                                         const ClipNormOptions& options) {
   return impl_->stamped([&] {
     require_gradients(parameters, "clip_grad_norm_");
+    if (impl_->clipping) impl_->clipping->check(max_norm, options);
     impl_->unscale_gradients_of(parameters, "clip_grad_norm_");
-    return impl_->strategy->clip_grad_norm_(parameters, max_norm, options);
+    at::Tensor norm = impl_->strategy->clip_grad_norm_(parameters, max_norm, options);
+    if (impl_->clipping) impl_->clipping->note(parameters);
+    return norm;
   });
 }
 

@@ -20,6 +20,10 @@ GradientWindow::GradientWindow(int64_t steps, bool sync_with_dataloader,
       gradients_(std::move(gradients)),
       held_(std::move(owners)) {}
 
+void GradientWindow::set_steps(int64_t steps) {
+  counter_ = detail::AccumulationWindow(steps, counter_.sync_with_dataloader());
+}
+
 // Two windows that take turns would be counted as one: the models of one would be updated too
 // often, those of the other hardly ever.
 void GradientWindow::require_same_window(const std::vector<const void*>& models) const {

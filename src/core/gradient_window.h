@@ -36,6 +36,8 @@ class GradientWindow {
 
   bool sync_gradients() const { return counter_.sync_gradients(); }
   int64_t steps() const { return counter_.steps(); }
+  // Before the first micro-batch. Throws UsageError for steps below 1.
+  void set_steps(int64_t steps);
 
   // What to run backward from instead of `loss`. Collective where a window of weighted losses ends,
   // and for the first weighted loss of all. Throws UsageError for a loss outside of micro-batches

@@ -10,6 +10,13 @@ void TrainingOptimizerHost::before_update(torch::optim::Optimizer& optimizer) {
   if (updates_->trains_pieces(optimizer)) updates_->unscale(optimizer);
 }
 
+void TrainingOptimizerHost::finish_gradients(torch::optim::Optimizer& optimizer,
+                                             const std::vector<at::Tensor>& parameters) {
+  if (!clipping_) return;
+  if (updates_) updates_->unscale(optimizer);
+  clipping_->clip(parameters);
+}
+
 bool TrainingOptimizerHost::run_update(torch::optim::Optimizer& optimizer,
                                        const std::function<void()>& update) {
   const bool is_made = updates_->step(optimizer, update);
@@ -40,6 +47,7 @@ bool TrainingOptimizerHost::begin_zero_grad(const torch::optim::Optimizer& optim
   }
   checks_->before_gradient_call("zero_grad");
   window_->drop(parameters);
+  if (clipping_) clipping_->forget(parameters);
   checks_->own_steps().forget(optimizer);
   if (updates_) {
     updates_->discard(optimizer);
@@ -57,6 +65,8 @@ void TrainingOptimizerHost::stepped(const torch::optim::Optimizer& optimizer,
   const c10::Device device = state_.device();
   device::device_backend(device.type()).end_of_step(device);
   if (!updates_) steps_->count();  // those of scaled losses are counted where they are made
+  const auto schedule = schedule_.lock();
+  if (schedule && schedule->optimizer == &optimizer) schedule->scheduler->step();
 }
 
 void TrainingOptimizerHost::Steps::count() {

@@ -39,7 +39,10 @@ const std::vector<at::Tensor>& OwnerlessParameters::parameters(const PreparedMod
     for (const at::Tensor& parameter : all) {
       if (!held.contains(parameter.unsafeGetTensorImpl())) model.parameters.push_back(parameter);
     }
-    parameters_.insert(parameters_.end(), model.parameters.begin(), model.parameters.end());
+    // Parameters in pieces have no memory to look at, and nobody can write to them.
+    if (strategy->layout().empty()) {
+      parameters_.insert(parameters_.end(), model.parameters.begin(), model.parameters.end());
+    }
     if (model.parameters.size() < all.size() || had_optimizer_.contains(strategy.get())) {
       had_optimizer.insert(strategy.get());
     } else if (!all.empty()) {

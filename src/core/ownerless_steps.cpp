@@ -19,6 +19,7 @@ constexpr double kLeastAgainst = 0.4;
 bool can_be_noted(const at::Tensor& parameter, const at::Tensor& gradient) {
   return gradient.defined() && gradient.layout() == at::kStrided && parameter.numel() > 0 &&
          parameter.is_floating_point() && gradient.is_floating_point() &&
+         parameter.sizes() == gradient.sizes() &&  // not those of shards
          parameter.is_contiguous() && gradient.is_contiguous();
 }
 

@@ -99,25 +99,21 @@ uint64_t optimizer_bytes(Optimizer optimizer, std::span<const Parameter> paramet
 
 TrainingNeed training_need(const ModelSizes& sizes, uint64_t optimizer_bytes, Dtype dtype,
                            Sharding sharding, uint64_t ranks) {
-  const uint64_t floats = sizes.floats;
-  const uint64_t computed = bytes_in(dtype, floats);  // what forward and backward work with
-  const bool is_mixed = dtype != Dtype::kFloat32;
-  TrainingNeed need;
-  if (sharding == Sharding::kDdp) {
-    need.weights = 4 * floats + (is_mixed ? computed : 0);
-    need.gradients = ranks > 1 ? 8 * floats : 4 * floats;
-    need.optimizer = optimizer_bytes;
+  const uint64_t whole = bytes_in(Dtype::kFloat32, sizes.floats);
+  // With shards of parameters or gradients one layer is there whole.
+  const uint64_t layer = ranks > 1 ? bytes_in(Dtype::kFloat32, sizes.largest_floats) : 0;
+  TrainingNeed need{.weights = whole, .gradients = whole, .optimizer = optimizer_bytes};
+  if (sharding != Sharding::kDdp) need.optimizer = share(optimizer_bytes, ranks);
+  if (sharding == Sharding::kDdp || sharding == Sharding::kZero1) {
+    need.gradients *= ranks > 1 ? 2 : 1;  // in the buckets too
   } else {
-    const uint64_t kept = optimizer_bytes + (is_mixed ? 4 * floats : 0);
-    const uint64_t layer = bytes_in(dtype, sizes.largest_floats);
-    need.optimizer = share(kept, ranks);
-    need.gradients = sharding == Sharding::kZero1 ? computed : share(computed, ranks);
-    need.weights = computed;
-    if (sharding == Sharding::kZero3) {
-      need.weights = share(computed, ranks) + (ranks > 1 ? layer : 0);
-      need.gradients += ranks > 1 ? layer : 0;
-    }
+    need.gradients = share(whole, ranks);
   }
+  if (sharding == Sharding::kZero3) {
+    need.weights = share(whole, ranks) + layer;
+    need.gradients += layer;
+  }
+  if (dtype != Dtype::kFloat32) need.weights += bytes_in(dtype, sizes.floats);
   need.weights += sizes.fixed_bytes;
   return need;
 }

@@ -7,10 +7,10 @@
 //   float16, bfloat16    4 + 2         4           the same
 //
 // The six bytes are what autocast holds: the weights themselves and the copies that backward needs.
-// DDP holds gradients twice, in the buckets that are reduced too (from two ranks on). ZeRO shares
-// the optimizer (1), gradients as well (2) and weights as well (3); in 16 bits it keeps the float32
-// weights with the optimizer, and weights and gradients in 16 bits beside them. ZeRO-3 also holds
-// the largest layer whole, with its gradients.
+// DDP and ZeRO-1 hold gradients twice, in the buckets that are reduced too (from two ranks on).
+// ZeRO shares the optimizer (1), gradients as well (2) and weights as well (3), but not the copies
+// of autocast. ZeRO-3 also holds the largest layer whole, with its gradients. What ZeRO-2 holds of
+// whole gradients for a moment, at most three buckets, is left out.
 #pragma once
 
 #include <cstdint>

@@ -38,6 +38,7 @@ struct PreparedOptimizer::Impl : std::enable_shared_from_this<Impl> {
     if (!closure) {  // a closure runs its own backward passes
       host->require_complete(strategy->parameters());
       if (host->scales_losses()) host->before_update(*optimizer);
+      host->finish_gradients(*optimizer, strategy->parameters());
       strategy->before_step();
     }
     if (!host->scales_losses()) {

@@ -5,6 +5,8 @@
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/isfinite.h>
+#include <ATen/ops/where.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -40,6 +42,13 @@ void require_usable(const GradScalerOptions& options) {
   if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) {
     refuse("backoff_factor must lie between 0 and 1", kWhere,
            "leave it out for the default of 0.5");
+  }
+  if (options.hysteresis < 1) {
+    refuse("hysteresis must be 1 or more", kWhere,
+           "leave it out: every overflow shrinks the scale");
+  }
+  if (!(options.min_scale >= 0) || !std::isfinite(options.min_scale)) {
+    refuse("min_scale must not be below 0", kWhere, "leave it out for no limit");
   }
   if (options.growth_interval < 1) {
     refuse("growth_interval must be 1 or more", kWhere, "leave it out for the default of 2000");
@@ -77,7 +86,9 @@ class OnDevices {
 }  // namespace
 
 GradScaler::GradScaler(const GradScalerOptions& options)
-    : options_(options), initial_scale_(options.init_scale) {
+    : options_(options),
+      initial_scale_(options.init_scale),
+      initial_hysteresis_tracker_(options.hysteresis) {
   if (options.enabled) require_usable(options);
 }
 
@@ -87,6 +98,7 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
     const auto on_device = at::TensorOptions().device(loss.device());
     scale_ = at::full({}, initial_scale_, on_device.dtype(at::kFloat));
     growth_tracker_ = at::full({}, initial_growth_tracker_, on_device.dtype(at::kInt));
+    hysteresis_tracker_ = at::full({}, initial_hysteresis_tracker_, on_device.dtype(at::kInt));
   }
   return loss * brought_to(loss.device(), scale_);
 }
@@ -217,9 +229,33 @@ void GradScaler::update() {
              recorded.growth_interval == options_.growth_interval;
     });
   }
-  at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
-                         options_.backoff_factor, options_.growth_interval);
+  if (!options_.adapts) {
+    // It stays as it is.
+  } else if (options_.hysteresis == 1 && options_.min_scale == 0) {
+    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor,
+                           options_.backoff_factor, options_.growth_interval);
+  } else {
+    adapt_slowly(found_inf);
+  }
   iteration_.clear();
+}
+
+// As DeepSpeed adapts its scale. On the device: nothing waits for it.
+void GradScaler::adapt_slowly(const at::Tensor& found_inf) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor overflow = found_inf > 0;
+  const at::Tensor shrinks = overflow.logical_and(hysteresis_tracker_ <= 1);
+  const at::Tensor smaller = (scale_ * options_.backoff_factor).clamp_min(options_.min_scale);
+  growth_tracker_.add_(1).masked_fill_(overflow, 0);
+  const at::Tensor larger = scale_ * options_.growth_factor;
+  const at::Tensor grows =
+      (growth_tracker_ >= options_.growth_interval).logical_and(larger.isfinite());
+  growth_tracker_.masked_fill_(grows, 0);
+  hysteresis_tracker_.sub_(overflow.logical_and(shrinks.logical_not()).to(at::kInt));
+  const at::Tensor starts_over =
+      options_.overflows_in_a_row ? grows.logical_or(overflow.logical_not()) : grows;
+  hysteresis_tracker_.masked_fill_(starts_over, options_.hysteresis);
+  scale_.copy_(at::where(shrinks, smaller, at::where(grows, larger, scale_)));
 }
 
 void GradScaler::update(double new_scale) {
@@ -243,11 +279,17 @@ int64_t GradScaler::growth_tracker() const {
 
 StateDict GradScaler::state_dict() const {
   if (!options_.enabled) return {};
-  return {{"scale", scale_factor()},
-          {"growth_factor", options_.growth_factor},
-          {"backoff_factor", options_.backoff_factor},
-          {"growth_interval", options_.growth_interval},
-          {"_growth_tracker", growth_tracker()}};
+  StateDict state = {{"scale", scale_factor()},
+                     {"growth_factor", options_.growth_factor},
+                     {"backoff_factor", options_.backoff_factor},
+                     {"growth_interval", options_.growth_interval},
+                     {"_growth_tracker", growth_tracker()}};
+  if (options_.hysteresis > 1) {
+    state.set("_hysteresis_tracker", hysteresis_tracker_.defined()
+                                         ? static_cast<int64_t>(hysteresis_tracker_.item<int>())
+                                         : initial_hysteresis_tracker_);
+  }
+  return state;
 }
 
 void GradScaler::load_state_dict(const StateDict& state) {
@@ -258,10 +300,16 @@ void GradScaler::load_state_dict(const StateDict& state) {
   loaded.backoff_factor = state.at("backoff_factor").as_number();
   loaded.growth_interval = state.at("growth_interval").as_integer();
   const int64_t growth_tracker = state.at("_growth_tracker").as_integer();
+  const StateValue* saved_hysteresis = state.find("_hysteresis_tracker");
+  const int64_t hysteresis_tracker =
+      saved_hysteresis != nullptr ? saved_hysteresis->as_integer() : options_.hysteresis;
   try {
     require_usable(loaded);
     if (growth_tracker < 0 || growth_tracker > std::numeric_limits<int32_t>::max()) {
       refuse("_growth_tracker is " + std::to_string(growth_tracker), "GradScaler", "");
+    }
+    if (hysteresis_tracker < 0 || hysteresis_tracker > std::numeric_limits<int32_t>::max()) {
+      refuse("_hysteresis_tracker is " + std::to_string(hysteresis_tracker), "GradScaler", "");
     }
   } catch (const UsageError& error) {
     throw CheckpointError(
@@ -271,10 +319,12 @@ void GradScaler::load_state_dict(const StateDict& state) {
   }
   initial_scale_ = std::exchange(loaded.init_scale, options_.init_scale);
   initial_growth_tracker_ = growth_tracker;
+  initial_hysteresis_tracker_ = hysteresis_tracker;
   options_ = loaded;
   if (scale_.defined()) {
     scale_.fill_(initial_scale_);
     growth_tracker_.fill_(initial_growth_tracker_);
+    hysteresis_tracker_.fill_(initial_hysteresis_tracker_);
   }
   iteration_.clear();
 }

@@ -51,7 +51,7 @@ struct Check {
 };
 
 // What every check starts from, whatever the environment says about precision and accumulation; one
-// check alone is about the precision that it says.
+// check alone is about the precision that it says. The strategy is that of the set-up.
 AcceleratorOptions plain_options();
 
 // All checks, in the order in which they are made. `folder`: where files may be written that all

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "selftest/arguments.h"
+#include "selftest/configured_strategy.h"
 #include "selftest/report.h"
 #include "selftest/runner.h"
 
@@ -17,11 +18,12 @@ constexpr int kFailed = 1;
 constexpr int kWrongArguments = 2;
 
 int run_all(const Arguments& arguments) {
+  const StrategyOptions strategy = take_configured_strategy();
   const ProcessState state = ProcessState::from_environment();
   // A rank that has failed waits for the verdicts of those that still wait for it in the check.
   Communicator control(state,
                        {.timeout = 2 * arguments.timeout, .rendezvous_timeout = arguments.timeout});
-  Runner runner(control, arguments.timeout);
+  Runner runner(control, arguments.timeout, strategy);
   TickList ticks(state.world_size(), wants_colours(STDOUT_FILENO), columns_of(STDOUT_FILENO));
   std::vector<CheckResult> results;
   for (const Check& check : all_checks(arguments.folder)) {

@@ -73,6 +73,7 @@ CheckResult combine(const Check& check, const std::vector<Verdict>& verdicts) {
 Accelerator& Runner::accelerator_for(const Check& check) {
   if (accelerator_ && is_shared_ && check.shares_accelerator) return *accelerator_;
   AcceleratorOptions options = check.options;
+  options.strategy = strategy_;
   options.process_group.timeout = timeout_;
   options.process_group.rendezvous_timeout = timeout_;
   accelerator_.reset();

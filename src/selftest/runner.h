@@ -3,10 +3,12 @@
 
 #include <accelerate/communicator.h>
 #include <accelerate/process_state.h>
+#include <accelerate/strategy_options.h>
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "selftest/check.h"
@@ -39,9 +41,9 @@ struct CheckResult {
 class Runner {
  public:
   // `control` must outlive it and wait longer than `timeout`, the most that a rank waits for
-  // another in a check.
-  Runner(Communicator& control, std::chrono::milliseconds timeout)
-      : control_(control), timeout_(timeout) {}
+  // another in a check. All checks train with `strategy`.
+  Runner(Communicator& control, std::chrono::milliseconds timeout, StrategyOptions strategy = {})
+      : control_(control), timeout_(timeout), strategy_(std::move(strategy)) {}
 
   // Collective: all ranks, the same check. The same result on all ranks. Throws CommError if a
   // process is gone.
@@ -53,6 +55,7 @@ class Runner {
 
   Communicator& control_;
   std::chrono::milliseconds timeout_;
+  StrategyOptions strategy_;
   std::optional<Accelerator> accelerator_;  // of the latest check
   bool is_shared_ = false;                  // and good for another one
 };

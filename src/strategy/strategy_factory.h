@@ -16,4 +16,8 @@ std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, const Dd
                                         const std::optional<FlatOptions>& flat,
                                         const StrategyContext& context);
 
+// Other options of the same stage for a strategy that this has made and that has wrapped no model
+// yet. Does nothing where there is nothing to share.
+void set_zero_options(Strategy& strategy, const ZeroOptions& options);
+
 }  // namespace accelerate

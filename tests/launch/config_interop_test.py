@@ -30,9 +30,11 @@ LAUNCHERS_OWN = ("ACCELERATE_SUPERVISED_BY", "ACCELERATE_ERROR_FD")
 class Interop(ProgramTest):
     ANSWERS = {
         "one process": "0\nbf16\n",
-        "processes on CPUs": "1\n1\nno\n4\nno\nno\n",
-        "two machines": "1\n2\n1\n10.0.0.1\n\nyes\nno\n4\nyes\nfp16\n",
-        "GPUs": "2\n1\n2\nno\nbf16\n",
+        "processes on CPUs": "1\n1\nno\n\n4\nno\nno\n",
+        "two machines": "1\n2\n1\n10.0.0.1\n\nyes\nno\n0\n4\nyes\nfp16\n",
+        "GPUs": "2\n1\n0\n2\nno\nbf16\n",
+        "shards of FSDP on GPUs": "2\n1\n1\n\nSIZE_BASED_WRAP\n1000\n\n\n2\nno\nbf16\n",
+        "shards of DeepSpeed on GPUs": "2\n1\n2\n\n3\n2\n\n\n2\nno\nbf16\n",
     }
 
     def test_the_reference_reads_every_kind_of_file_that_the_wizard_writes(self):

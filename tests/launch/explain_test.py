@@ -218,10 +218,10 @@ class NotInThisBuild(ProgramTest):
         self.assertFalse((self.folder / "started").exists())
 
     def test_it_is_refused_where_workers_would_start_under_every_launcher(self):
-        path = self.write("fsdp.yaml", "num_processes: 2\ndistributed_type: FSDP\n")
+        path = self.write("megatron.yaml", "num_processes: 2\ndistributed_type: MEGATRON_LM\n")
         hosts = self.write("hosts", "localhost slots=2\n")
-        self.refused("--config_file", path, by=f"{path}:2", what="FSDP")
-        self.refused("--use_deepspeed", by="--use_deepspeed", what="DeepSpeed")
+        self.refused("--config_file", path, by=f"{path}:2", what="Megatron-LM")
+        self.refused("--use_megatron_lm", by="--use_megatron_lm", what="Megatron-LM")
         self.refused("--tpu", by="--tpu", what="training on TPUs")
         self.refused(
             by="environment variable ACCELERATE_MIXED_PRECISION",
@@ -232,27 +232,32 @@ class NotInThisBuild(ProgramTest):
             ("--launcher", "ssh", "--hostfile", hosts, "--launcher_command", "touch started"),
             ("--launcher", "mpirun"),
         ):
-            self.refused(*launcher, "--use_fsdp", by="--use_fsdp", what="FSDP")
+            self.refused(*launcher, "--use_megatron_lm", by="--use_megatron_lm", what="Megatron-LM")
 
     def test_it_can_still_be_explained_planned_and_converted(self):
-        path = self.write("fsdp.yaml", "num_processes: 2\ndistributed_type: FSDP\n")
+        path = self.write("megatron.yaml", "num_processes: 2\ndistributed_type: MEGATRON_LM\n")
         for flag in ("--explain", "--dry_run"):
             result = self.run_program("launch", "--config_file", path, flag, self.started())
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("ACCELERATE_USE_FSDP" if flag == "--dry_run" else "use_fsdp", result.stdout)
+            self.assertIn("ACCELERATE_USE_MEGATRON_LM" if flag == "--dry_run" else "use_megatron_lm", result.stdout)
         self.assertEqual(self.run_program("config", "show", "--config_file", path).returncode, 0)
 
     def test_a_dry_run_and_a_table_say_what_would_be_refused(self):
-        result = self.run_program("launch", "--use_fsdp", "--dry_run", self.started())
+        result = self.run_program("launch", "--use_megatron_lm", "--dry_run", self.started())
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertTrue(
             result.stderr.startswith(
-                "accelerate launch: without --dry_run this is refused: FSDP is not part of this build (--use_fsdp)\n"
+                "accelerate launch: without --dry_run this is refused: Megatron-LM is not part of this build "
+                "(--use_megatron_lm)\n"
             ),
             result.stderr,
         )
-        table = rows(self.run_program("launch", "--use_fsdp", "--mixed_precision", "fp8", "--tpu_use_sudo", "--explain").stdout)
-        self.assertEqual(table["use_fsdp"], ("true", "--use_fsdp; not part of this build, for Python programs only"))
+        table = rows(
+            self.run_program("launch", "--use_megatron_lm", "--mixed_precision", "fp8", "--tpu_use_sudo", "--explain").stdout
+        )
+        self.assertEqual(
+            table["use_megatron_lm"], ("true", "--use_megatron_lm; not part of this build, for Python programs only")
+        )
         self.assertEqual(
             table["mixed_precision"], ("fp8", "--mixed_precision; not part of this build, for Python programs only")
         )
@@ -276,8 +281,8 @@ class NotInThisBuild(ProgramTest):
         self.assertEqual(self.run_program("launch", "--cpu", "--config_file", path, "true").returncode, 0)
 
     def test_a_type_in_small_letters_is_refused_too(self):
-        path = self.write("small.yaml", "distributed_type: fsdp\nnum_processes: 2\n")
-        self.refused("--config_file", path, by=f"{path}:1", what="FSDP")
+        path = self.write("small.yaml", "distributed_type: megatron_lm\nnum_processes: 2\n")
+        self.refused("--config_file", path, by=f"{path}:1", what="Megatron-LM")
 
     def test_variables_that_workers_would_inherit_are_refused_before_they_start(self):
         for name, value in (("PJRT_DEVICE", "TPU"), ("ACCELERATE_USE_TPU", "1"), ("ACCELERATE_IN_TPU_POD", "true")):
@@ -307,11 +312,11 @@ class NotInThisBuild(ProgramTest):
         self.assertEqual(
             (table.returncode, table.stderr), (0, "accelerate launch: with these settings nothing is started: " + refusal)
         )
-        native = self.run_program("launch", "--use_fsdp", "--explain").stderr
+        native = self.run_program("launch", "--use_megatron_lm", "--explain").stderr
         self.assertEqual(
             native,
             "accelerate launch: with these settings no native program is started: "
-            "FSDP is not part of this build (--use_fsdp)\n",
+            "Megatron-LM is not part of this build (--use_megatron_lm)\n",
         )
         hidden = {"CUDA_VISIBLE_DEVICES": ""}
         dry = self.run_program("launch", "--multi_gpu", "--dry_run", "true", environment=hidden)
@@ -329,7 +334,8 @@ class NotInThisBuild(ProgramTest):
             "  at   --mixed_precision\n  try  fp16?\n",
         )
         self.assertIn(
-            "try  --use_fsdp? It is not part of this build", self.run_program("launch", "--use_fsd", "true").stderr
+            "try  --use_megatron_lm? It is not part of this build",
+            self.run_program("launch", "--use_megatron", "true").stderr,
         )
         both = self.run_program("launch", "--cpu", "--multi_gpu", "true").stderr
         self.assertEqual(
@@ -342,14 +348,86 @@ class NotInThisBuild(ProgramTest):
         self.assertEqual((result.returncode, result.stdout), (0, "true\n"), result.stderr)
 
 
+class Sharding(ProgramTest):
+    """Sharded training is configured by flags, files and variables; what cannot be done is said before workers start."""
+
+    def program(self):
+        program = self.write("train", "#!/bin/sh\nenv | grep -E 'DEEPSPEED|FSDP' | sort\n")
+        program.chmod(0o755)
+        return program
+
+    def test_native_programs_are_started_with_its_variables_on_cpus_too(self):
+        done = self.run_program("launch", "--cpu", "--use_deepspeed", "--zero_stage", "3", self.program())
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("ACCELERATE_DEEPSPEED_ZERO_STAGE=3\n", done.stdout)
+        self.assertIn("ACCELERATE_USE_DEEPSPEED=true\n", done.stdout)
+        path = self.write("fsdp.yaml", "num_processes: 1\ndistributed_type: FSDP\nfsdp_config: {fsdp_version: 2}\n")
+        done = self.run_program("launch", "--cpu", "--config_file", path, self.program())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("FSDP_VERSION=2\n", done.stdout)
+
+    def test_a_dry_run_says_what_each_rank_keeps(self):
+        words = ("launch", "--cpu", "--num_processes", "4", "--dry_run")
+        text = self.run_program(*words, "--use_deepspeed", "--zero_stage", "2", self.program()).stdout
+        self.assertIn("Bytes that each of 4 ranks keeps of each parameter (stage 2: --zero_stage):\n", text)
+        self.assertRegex(text, r"(?m)^  DDP +4 +8 +8 +20$")
+        self.assertRegex(text, r"(?m)^> ZeRO-2 +4 +1 +2 +7$")
+        self.assertRegex(text, r"(?m)^  ZeRO-3 +1 +1 +2 +4$")
+        bf16 = self.run_program(*words, "--use_fsdp", "--mixed_precision", "bf16", self.program()).stdout
+        self.assertRegex(bf16, r"(?m)^> ZeRO-3 +3 +1 +2 +6$")
+        self.assertNotIn("each parameter", self.run_program(*words, self.program()).stdout)
+
+    def test_python_programs_are_not_sharded_on_cpus_as_their_library_is_not(self):
+        program = self.write("train.py", "import os\nprint(os.environ.get('ACCELERATE_USE_FSDP'))\n")
+        path = self.write("fsdp.yaml", "num_processes: 1\ndistributed_type: FSDP\n")
+        self.assertEqual(self.run_program("launch", "--config_file", path, program).stdout, "true\n")
+        self.assertEqual(self.run_program("launch", "--cpu", "--config_file", path, program).stdout, "None\n")
+        refused = self.run_program("launch", "--cpu", "--use_fsdp", program)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("cpu and use_fsdp cannot be used together\n  at   --use_fsdp\n", refused.stderr)
+
+    def refusal(self, *words):
+        done = self.run_program("launch", *words, self.program())
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        return done.stderr
+
+    def test_what_is_not_there_is_refused_by_the_flag_the_line_or_the_key(self):
+        self.assertTrue(
+            self.refusal("--use_deepspeed", "--offload_optimizer_device", "cpu").startswith(
+                "error: offload_optimizer to cpu is not part of this build\n  at   --offload_optimizer_device\n  try  "
+            )
+        )
+        path = self.write(
+            "fsdp.yaml", "num_processes: 2\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: true\n"
+        )
+        self.assertIn(f"\n  at   {path}:4\n", self.refusal("--config_file", path))
+        json = self.write("ds.json", '{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "/d"}}}')
+        self.assertIn(
+            f"  at   {json}: zero_optimization.offload_param.device\n",
+            self.refusal("--use_deepspeed", "--deepspeed_config_file", json),
+        )
+        self.assertIn("mistyped.json", self.refusal("--use_deepspeed", "--deepspeed_config_file", "mistyped.json"))
+
+    def test_settings_of_a_way_that_is_not_chosen_have_no_effect(self):
+        done = self.run_program("launch", "--cpu", "--zero_stage", "3", self.program())
+        self.assertEqual(
+            (done.returncode, done.stderr),
+            (0, "accelerate launch: without effect: --zero_stage, without --use_deepspeed\n"),
+        )
+
+    def test_a_table_says_what_is_used(self):
+        table = rows(self.run_program("launch", "--use_fsdp", "--fsdp_version", "2", "--zero_stage", "1", "--explain").stdout)
+        self.assertEqual(table["fsdp_version"], ("2", "--fsdp_version"))
+        self.assertEqual(table["zero_stage"], ("1", "--zero_stage; no effect"))
+
+
 class Effects(ProgramTest):
     def test_settings_without_effect_are_named_in_one_line(self):
         result = self.run_program("launch", "--tpu_use_sudo", "--fsdp-version", "2", "true")
         self.assertEqual(result.returncode, 0)
         self.assertEqual(
             result.stderr,
-            "accelerate launch: without effect: --tpu_use_sudo; passed on to the workers, but not used by native "
-            "programs: --fsdp_version\n",
+            "accelerate launch: without effect: --fsdp_version, without --use_fsdp, --tpu_use_sudo\n",
         )
 
     def test_quiet_hides_nothing_that_was_asked_for_in_vain(self):

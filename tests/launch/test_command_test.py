@@ -86,10 +86,10 @@ class Selftest(ProgramTest):
 
     def test_what_this_build_cannot_do_is_refused(self):
         self.stand_in(self.bin)
-        config = self.write("c.yaml", "distributed_type: DEEPSPEED\nnum_processes: 2\n")
+        config = self.write("c.yaml", "distributed_type: MEGATRON_LM\nnum_processes: 2\n")
         result = self.run_test("--config_file", config)
         self.assertEqual((result.returncode, result.stdout), (2, ""))
-        self.assertIn(f"error: DeepSpeed is not part of this build\n  at   {config}:1\n", result.stderr)
+        self.assertIn(f"error: Megatron-LM is not part of this build\n  at   {config}:1\n", result.stderr)
 
     def test_another_program_is_refused(self):
         result = self.run_test("--cpu", "./train")

@@ -30,6 +30,8 @@ class InATerminal(ProgramTest):
         terminal.type("\r")
         terminal.expect("Start the processes with mpirun?")
         terminal.type(ENTER)
+        terminal.expect("How is the model distributed over the processes?")
+        terminal.type(ENTER)
         terminal.expect("How many processes")
         terminal.type("4\r")
         terminal.expect("Compare every collective")
@@ -214,11 +216,19 @@ class InATerminal(ProgramTest):
 
     def test_what_the_file_says_is_proposed(self):
         path = self.write("mine.yaml", "distributed_type: MULTI_CPU\nnum_processes: 6\ndebug: true\nmixed_precision: fp16\n")
-        result = self.run_program("config", "--config_file", path, input="yes\n\n\n\n\n\n\n")
+        result = self.run_program("config", "--config_file", path, input="yes\n\n\n\n\n\n\n\n")
         self.assertEqual(result.returncode, 0, result.stderr)
         for line in ("distributed_type: MULTI_CPU", "num_processes: 6", "debug: true", "mixed_precision: fp16"):
             self.assertIn(line + "\n", path.read_text())
         self.assertIn(f"next: accelerate test --config_file {path}\n", result.stdout)
+
+    def test_shards_that_the_file_has_are_proposed(self):
+        text = "distributed_type: DEEPSPEED\nuse_cpu: true\nnum_processes: 4\ndeepspeed_config: {gradient_accumulation_steps: 3}\n"
+        path = self.write("mine.yaml", text)
+        result = self.run_program("config", "--config_file", path, input="yes\n" + 12 * "\n")
+        self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
+        for line in ("distributed_type: DEEPSPEED", "use_cpu: true", "num_processes: 4", "  gradient_accumulation_steps: 3"):
+            self.assertIn(line + "\n", path.read_text())
 
     def test_that_nothing_can_be_written_is_said_before_any_question(self):
         file = self.write("file", "")
@@ -231,7 +241,7 @@ class ThroughPipes(ProgramTest):
     def test_hosts_and_host_files_are_looked_at_when_they_are_asked_for(self):
         hosts = self.write("hosts", "a slots=2\n")
         answers = ["1", "2", "0", "10.0.0.1:29500", "http://a", "node-1.example", "70000", "29501", "yes", "yes", "nowhere",
-                   hosts, "4", "no", "no"]  # fmt: skip
+                   hosts, "0", "4", "no", "no"]  # fmt: skip
         result = self.run_program("config", input="\n".join(map(str, answers)) + "\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.returncode, 0, result.stderr + result.stdout)
         self.assertIn("The name or address alone: the port is asked for next.\n", result.stdout)
@@ -241,7 +251,7 @@ class ThroughPipes(ProgramTest):
         self.assertIn("main_process_ip: node-1.example\n", self.default_file.read_text())
 
     def test_several_machines_are_proposed_on_one_network_unless_the_file_says_otherwise(self):
-        machines = "1\n2\n0\n10.0.0.1\n29500\n%s\nno\n4\n\nno\n"
+        machines = "1\n2\n0\n10.0.0.1\n29500\n%s\nno\n\n4\n\nno\n"
         cpu_only = {"CUDA_VISIBLE_DEVICES": ""}
         self.assertEqual(self.run_program("config", input=machines % "", environment=cpu_only).returncode, 0)
         self.assertIn("same_network: true\n", self.default_file.read_text())
@@ -256,7 +266,7 @@ class ThroughPipes(ProgramTest):
         self.assertIn("num_processes: 1\n", self.default_file.read_text())
 
     def test_numbers_names_and_empty_lines_are_answers(self):
-        result = self.run_program("config", input="1\n\nno\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        result = self.run_program("config", input="1\n\nno\n\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("  1  several processes on CPUs\n", result.stdout)
         self.assertNotIn("\x1b", result.stdout)
@@ -264,7 +274,7 @@ class ThroughPipes(ProgramTest):
         self.assertIn("mixed_precision: bf16\n", self.default_file.read_text())
 
     def test_a_transcript_holds_the_answers_and_a_line_a_question(self):
-        result = self.run_program("config", input="1\n\nno\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
+        result = self.run_program("config", input="1\n\nno\n\n6\n\nbf16\n", environment={"CUDA_VISIBLE_DEVICES": ""})
         lines = result.stdout.splitlines()
         self.assertIn("How many machines [1]: ", lines)
         self.assertIn("How many processes [%d]: 6" % max(2, len(os.sched_getaffinity(0)) // 2), lines)

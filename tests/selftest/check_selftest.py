@@ -47,10 +47,10 @@ CHECKS = [
 
 
 class Selftest(unittest.TestCase):
-    def launch(self, *words, folder=None, launched=True, precision="bf16"):
+    def launch(self, *words, folder=None, launched=True, precision="bf16", flags=()):
         command = [PROGRAM, *words]
         if launched:
-            command = [LAUNCHER, "launch", "--cpu", "--num_processes", str(PROCESSES), *command]
+            command = [LAUNCHER, "launch", "--cpu", "--num_processes", str(PROCESSES), *flags, *command]
         # What a user may have configured must not disturb the checks.
         environment = {
             **os.environ,
@@ -84,6 +84,16 @@ class Selftest(unittest.TestCase):
         speeds = report["checks"][-1]["metrics"]
         self.assertEqual(len(speeds), 0 if alone else 3)
         self.assertTrue(all(speed > 0 for speed in speeds.values()), speeds)
+
+    def test_checks_train_in_shards_where_flags_say_so(self):
+        for flags in (("--use_deepspeed", "--zero_stage", "1"), ("--use_fsdp",)):
+            result = self.launch("--json", flags=flags)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+            checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+            self.assertEqual([name for name, check in checks.items() if check["status"] == "failed"], [])
+            strategy = "zero" if PROCESSES > 1 else "single"
+            self.assertIn(f"{strategy} equals one process", checks["several processes equal one"]["detail"])
+            self.assertIn("mixed precision bf16", checks["as configured"]["detail"])
 
     def test_a_precision_that_the_build_has_not_is_refused_by_the_launcher_and_fails_without_it(self):
         result = self.launch("--json", precision="fp8")

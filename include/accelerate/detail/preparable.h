@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "accelerate/configured.h"
 #include "accelerate/data_loader.h"
 #include "accelerate/detail/torch_loader.h"
 #include "accelerate/loader.h"
@@ -185,18 +186,26 @@ requires is_optimizer<T>
 struct PreparedType<T> {
   using type = PreparedOptimizer;
 };
+template <>
+struct PreparedType<ConfiguredOptimizer> {
+  using type = PreparedOptimizer;
+};
 template <class T>
-requires(std::is_same_v<T, Scheduler> ||
+requires(std::is_same_v<T, Scheduler> || std::is_same_v<T, ConfiguredScheduler> ||
          std::is_base_of_v<torch::optim::LRScheduler, T>) struct PreparedType<T> {
   using type = PreparedScheduler;
 };
+
+template <class T>
+inline constexpr bool is_configured =
+    std::is_same_v<T, ConfiguredOptimizer> || std::is_same_v<T, ConfiguredScheduler>;
 
 // What prepare() can do something with.
 template <class T>
 inline constexpr bool is_preparable =
     Model<T> || is_optimizer<T> || is_optimizer_pointer<T> || std::is_same_v<T, Scheduler> ||
-    is_torch_scheduler<T> || is_torch_loader<T> || is_loader<T> || is_unplaced<T> ||
-    is_pass_through<T> || is_prepared<T>;
+    is_configured<T> || is_torch_scheduler<T> || is_torch_loader<T> || is_loader<T> ||
+    is_unplaced<T> || is_pass_through<T> || is_prepared<T>;
 
 // A pointer that owns nothing: the creator of `object` keeps it alive.
 template <class T>

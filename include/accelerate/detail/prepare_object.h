@@ -51,6 +51,10 @@ decltype(auto) Accelerator::prepare_one(T&& object, bool place) {
     } else {
       return prepare_optimizer(std::forward<T>(object), place);
     }
+  } else if constexpr (std::is_same_v<Object, ConfiguredOptimizer>) {
+    return prepare_configured(object, place);
+  } else if constexpr (std::is_same_v<Object, ConfiguredScheduler>) {
+    return prepare_configured(object);
   } else if constexpr (std::is_same_v<Object, Scheduler>) {
     return prepare_scheduler(object);
   } else if constexpr (detail::is_torch_scheduler<Object> && !std::is_pointer_v<Object>) {

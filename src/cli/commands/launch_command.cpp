@@ -20,8 +20,11 @@
 #include "cli/reports/explain_dry_run.h"
 #include "cli/reports/explain_table.h"
 #include "cli/reports/print_output.h"
+#include "cli/reports/sharding_report.h"
 #include "config/capabilities.h"
 #include "config/config_path.h"
+#include "config/schema.h"
+#include "config/sharding_check.h"
 #include "config/variable_names.h"
 #include "config/worker_variables.h"
 #include "launch/job/job.h"
@@ -225,10 +228,32 @@ config::WorkerKind worker_kind(const LaunchPlan& plan) {
                                            : config::WorkerKind::kNative;
 }
 
+// Python's library does not shard on CPUs: there a flag or a variable for the CPU overrules what a
+// file says, and contradicts another flag. Throws ConfigError about those.
+void settle_for_python(Settings& settings) {
+  const config::SettingValue cpu = settings["cpu"];
+  if (!settings.is_on("cpu") || cpu.source.kind == ValueSource::kFile) return;
+  for (const char* name : {"use_deepspeed", "use_fsdp"}) {
+    if (!settings.is_on(name)) continue;
+    const config::SettingValue sharded = settings[name];
+    if (sharded.source.kind == ValueSource::kFile) {
+      settings.set(*config::find_setting(name), "false", cpu.source);
+      continue;
+    }
+    throw ConfigError({.what = "Python's library does not shard on CPUs: cpu and " +
+                               std::string(name) + " cannot be used together",
+                       .where = config::place_of(sharded.source),
+                       .hint = "leave one of them out"});
+  }
+}
+
 // Throws ConfigError where this build or this machine lacks what is asked for.
 void refuse_what_is_missing(const Settings& settings, config::WorkerKind workers) {
   config::refuse_missing_capability(settings, workers);
   config::refuse_inherited_variables(environment_variable, settings, workers);
+  if (workers == config::WorkerKind::kNative) {
+    static_cast<void>(config::requested_sharding(settings));  // throws where it cannot be
+  }
   refuse_missing_gpus(settings, launcher_kind(settings));
 }
 
@@ -247,6 +272,19 @@ std::string refusal_of_run(const Settings& settings, config::WorkerKind workers)
 std::string note_on_dry_run(const Settings& settings, const LaunchPlan& plan) {
   const std::string refusal = refusal_of_run(settings, worker_kind(plan));
   return refusal.empty() ? "" : "without --dry_run this is refused: " + refusal;
+}
+
+// What a dry run says of the memory of a sharded job; "" of others, and where it would be refused.
+std::string note_on_shards(const Settings& settings, const LaunchPlan& plan) {
+  if (worker_kind(plan) == config::WorkerKind::kPython) return "";
+  try {
+    const auto request = config::requested_sharding(settings);
+    if (!request) return "";
+    return sharding_text(*request, settings.integer("num_processes").value_or(1),
+                         settings.text("mixed_precision"));
+  } catch (const ConfigError&) {
+    return "";  // told already, as what would be refused
+  }
 }
 
 // What --explain says of settings that cannot run. Which program they are for may be open.
@@ -285,6 +323,9 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
     throw UsageError({.what = "accelerate launch needs a program to run",
                       .hint = "accelerate launch --num_processes 2 ./train"});
   }
+  if (worker_kind(make_launch_plan(settings, arguments)) == config::WorkerKind::kPython) {
+    settle_for_python(settings);
+  }
   LaunchPlan plan = make_launch_plan(settings, arguments);
   plan.repeat_last_lines = repeat_last_lines;
   const bool is_dry = settings.is_on("dry_run");
@@ -295,6 +336,7 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   for (const std::string& note : launch_notes(settings, plan)) tell(note);
   if (!is_dry) return launch::run_job(plan);
   print(stdout, dry_run_text(plan));
+  print(stdout, note_on_shards(settings, plan));
   return 0;
 }
 

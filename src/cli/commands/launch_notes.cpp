@@ -11,9 +11,16 @@ namespace {
 using config::Effect;
 using config::Settings;
 
+// Workers that shard say themselves which settings of it have no effect.
+bool is_told_by_workers(const std::string& name) {
+  return name.find("fsdp_") != std::string::npos || name.find("zero3_") != std::string::npos ||
+         name.find("deepspeed_moe_") != std::string::npos;
+}
+
 std::string note_on_effects(const Settings& settings) {
   const auto none = config::settings_of_effect(settings, Effect::kNone);
-  const auto forwarded = config::settings_of_effect(settings, Effect::kForwarded);
+  auto forwarded = config::settings_of_effect(settings, Effect::kForwarded);
+  std::erase_if(forwarded, is_told_by_workers);
   std::string text;
   if (!none.empty()) text = "without effect: " + joined(none);
   if (!forwarded.empty()) {

@@ -67,13 +67,14 @@ use_cpu: false
 Effects: **used** by the launcher or the library; **passed on**: workers see the variable, which Python's library reads
 and native programs do not; **none**: accepted, and listed as having no effect when a job starts.
 
-FSDP, DeepSpeed, Megatron-LM, TPUs, meshes, fp8 and devices other than CPUs and NVIDIA GPUs are not part of this build
+FSDP and DeepSpeed shard native programs too, on CPUs and GPUs: [deepspeed.md](deepspeed.md). `launch` refuses what it cannot follow of them.
+Megatron-LM, TPUs, meshes, fp8 and devices other than CPUs and NVIDIA GPUs are not part of this build
 (`src/config/capabilities.h`). Files and flags that ask for them are read, shown by `--explain` and `--dry_run` and converted,
 but `accelerate launch` and `accelerate test` refuse to start workers, and an `Accelerator` whose variables ask for them throws:
 nothing is silently trained in another way. Python programs are started, since Python's library supports most of these;
 TPUs are the exception.
 `--dry_run` and `--explain` say what would be refused. Variables that name TPUs (`PJRT_DEVICE=TPU`) are refused like `--tpu`,
-unless `--cpu` is given. How configurations of DeepSpeed and settings of FSDP are read: [deepspeed.md](deepspeed.md).
+unless `--cpu` is given.
 
 ## Settings
 

@@ -42,6 +42,9 @@ std::vector<Group> groups_of_launch() {
 
 bool is_for_native_programs(Group group) { return group < Group::kFsdp; }
 
+// Flags that have a page of their own, and a line in the short help.
+bool is_about_sharding(Group group) { return group == Group::kFsdp || group == Group::kDeepspeed; }
+
 std::string flags_column(const Setting& setting) {
   std::string text = "  ";
   if (!setting.short_flag.empty()) text += std::string(setting.short_flag) + ",";
@@ -110,12 +113,12 @@ std::string group_title(Group group) {
   return title + in_column(flags, title.size(), 17);
 }
 
-// How a group that native programs do not use is dealt with.
-enum class Dealing { kRefused, kRefusedForNativePrograms, kPassedOn };
+// How a group that is not explained in the short help is dealt with.
+enum class Dealing { kUsed, kRefused, kRefusedForNativePrograms, kPassedOn };
 
 Dealing dealing_with(Group group) {
   const config::CapabilityRow* missing = config::missing_for(group);
-  if (missing == nullptr) return Dealing::kPassedOn;
+  if (missing == nullptr) return is_about_sharding(group) ? Dealing::kUsed : Dealing::kPassedOn;
   return missing->is_left_to_python ? Dealing::kRefusedForNativePrograms : Dealing::kRefused;
 }
 
@@ -129,8 +132,10 @@ std::string groups_text(Dealing dealing, const char* heading) {
   return text.empty() ? "" : heading + text;
 }
 
-std::string groups_for_python() {
-  return groups_text(Dealing::kRefusedForNativePrograms,
+std::string other_groups() {
+  return groups_text(Dealing::kUsed,
+                     "\nSharded training (--help_all explains each; docs/deepspeed.md):\n") +
+         groups_text(Dealing::kRefusedForNativePrograms,
                      "\nNot part of this build, which refuses to start native programs with "
                      "them.\nFiles, --explain and --dry_run accept them, and Python programs get "
                      "them as\nvariables (--help_all explains each):\n") +
@@ -149,7 +154,7 @@ std::string launch_help(HelpWanted wanted) {
   for (const Group group : groups_of_launch()) {
     if (is_for_native_programs(group) || wanted == HelpWanted::kAll) text += explained(group);
   }
-  if (wanted != HelpWanted::kAll) text += groups_for_python();
+  if (wanted != HelpWanted::kAll) text += other_groups();
   text +=
       "\nHelp:\n  -h,--help                     Print this help and exit\n"
       "  --help_all                    Print the help of every flag and exit\n";

@@ -5,6 +5,7 @@
 
 #include "config/capabilities.h"
 #include "config/schema.h"
+#include "config/worker_variables.h"
 
 namespace accelerate::cli {
 namespace {
@@ -34,7 +35,8 @@ bool is_set(const SettingValue& value) {
   return value.is_given() || value.source.kind == ValueSource::kDetected;
 }
 
-std::string shown_source(const Setting& setting, const SettingValue& value) {
+std::string shown_source(const Setting& setting, const config::Settings& settings) {
+  const SettingValue& value = settings.of(setting);
   std::string text;
   switch (value.source.kind) {
     case ValueSource::kFlag:
@@ -52,8 +54,9 @@ std::string shown_source(const Setting& setting, const SettingValue& value) {
     return text + (missing->is_left_to_python ? "; not part of this build, for Python programs only"
                                               : "; not part of this build");
   }
-  if (setting.effect == Effect::kNone) text += "; no effect";
-  if (setting.effect == Effect::kForwarded) text += "; passed on, not used by native programs";
+  const Effect effect = config::effect_in(setting, settings);
+  if (effect == Effect::kNone) text += "; no effect";
+  if (effect == Effect::kForwarded) text += "; passed on, not used by native programs";
   return text;
 }
 
@@ -69,7 +72,7 @@ std::string explain_table(const config::Settings& settings, bool with_defaults) 
     if (!setting->has_flag && !value.is_given()) continue;
     (is_set(value) ? rows : defaults)
         .push_back({std::string(setting->name), shown_value(*setting, value),
-                    shown_source(*setting, value)});
+                    shown_source(*setting, settings)});
   }
   const size_t left_out = with_defaults ? 0 : defaults.size();
   if (with_defaults) rows.insert(rows.end(), defaults.begin(), defaults.end());
@@ -98,7 +101,7 @@ std::vector<std::string> given_settings(const config::Settings& settings) {
     const SettingValue& value = settings.of(*setting);
     if (!value.text || value.source.kind == ValueSource::kPreset) continue;
     lines.push_back(std::string(setting->name) + ": " + shown_value(*setting, value) + " (" +
-                    shown_source(*setting, value) + ")");
+                    shown_source(*setting, settings) + ")");
   }
   return lines;
 }

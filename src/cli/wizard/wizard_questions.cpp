@@ -68,7 +68,9 @@ class Wizard {
     const MachineKind kind = ask_machine_kind();
     if (kind != MachineKind::kOneProcess) ask_machines();
     if (kind == MachineKind::kManyCpu) ask_mpirun();
-    if (kind == MachineKind::kManyGpu) ask_sharding(asking_, document_, machine_.capabilities);
+    if (kind != MachineKind::kOneProcess) {
+      ask_sharding(asking_, document_, machine_.capabilities);
+    }
     if (kind != MachineKind::kOneProcess) ask_processes(kind);
     if (kind != MachineKind::kOneProcess) ask_checks();
     if (!is_cpu_) ask_gpus();
@@ -206,7 +208,7 @@ class Wizard {
     const auto type = machine_.present.find("distributed_type");
     if (type == machine_.present.end()) return machine_.gpus > 1 ? 2 : 0;
     if (type->second == "NO") return 0;
-    return type->second == "MULTI_CPU" ? 1 : 2;
+    return type->second == "MULTI_CPU" || is_present("cpu") ? 1 : 2;
   }
 
   Prompter& prompter_;

@@ -150,25 +150,6 @@ class AutoFilling {
   std::vector<Mismatch> mismatches_;
 };
 
-// How many batches make an update: what the configuration says, else what the program says.
-void settle_accumulation(DeepspeedDocument& document, const DeepspeedRun& run) {
-  const json* present = document.find(kAccumulation);
-  const bool is_open = present == nullptr || *present == "auto" || document.assumes_accumulation;
-  if (is_open) {
-    // Where all three are left to it, DeepSpeed derives the steps from the batches.
-    if (document.assumes_accumulation && !run.accumulation_steps) return;
-    document.set(kAccumulation, run.accumulation_steps.value_or(1), kProgram);
-    document.assumes_accumulation = false;
-    return;
-  }
-  if (!run.accumulation_steps || *present == *run.accumulation_steps) return;
-  refuse_contradiction(std::string(kAccumulation) + " is " + value_text(*present) +
-                           " in the DeepSpeed configuration, but " +
-                           std::to_string(*run.accumulation_steps) + " in the program",
-                       document.place_of(kAccumulation), kProgram,
-                       "write \"auto\" in the DeepSpeed configuration");
-}
-
 // Whether the configuration enables `name`; nothing where it does not say.
 std::optional<bool> says_enabled(const DeepspeedDocument& document, const std::string& name) {
   const json* enabled = document.find(name + ".enabled");
@@ -195,8 +176,37 @@ void fill_auto(DeepspeedDocument& document, const AutoValues& values) {
   filling.report();
 }
 
+void settle_accumulation(DeepspeedDocument& document,
+                         const std::optional<int64_t>& accumulation_steps) {
+  const json* present = document.find(kAccumulation);
+  const bool is_open = present == nullptr || *present == "auto" || document.assumes_accumulation;
+  if (is_open) {
+    // Where all three are left to it, DeepSpeed derives the steps from the batches.
+    if (document.assumes_accumulation && !accumulation_steps) return;
+    document.set(kAccumulation, accumulation_steps.value_or(1), kProgram);
+    document.assumes_accumulation = false;
+    return;
+  }
+  if (!accumulation_steps || *present == *accumulation_steps) return;
+  refuse_contradiction(std::string(kAccumulation) + " is " + value_text(*present) +
+                           " in the DeepSpeed configuration, but " +
+                           std::to_string(*accumulation_steps) + " in the program",
+                       document.place_of(kAccumulation), kProgram,
+                       "write \"auto\" in the DeepSpeed configuration");
+}
+
+DeepspeedDocument part_of(const DeepspeedDocument& document,
+                          std::initializer_list<const char*> keys) {
+  DeepspeedDocument part = document;
+  part.values = json::object();
+  for (const char* key : keys) {
+    if (const json* value = document.find(key)) part.values[key] = *value;
+  }
+  return part;
+}
+
 void fill_auto(DeepspeedDocument& document, const DeepspeedRun& run) {
-  settle_accumulation(document, run);
+  settle_accumulation(document, run.accumulation_steps);
   fill_auto(document, auto_values(document, run));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,6 +48,17 @@ void fill_auto(DeepspeedDocument& document, const AutoValues& values);
 
 // fill_auto() with the values of `run`, after accumulation is settled, which others follow from.
 void fill_auto(DeepspeedDocument& document, const DeepspeedRun& run);
+
+// How many batches make an update: what the configuration says, else what the program says, else 1.
+// Where the configuration leaves all batch sizes but the total to the run, it stays open. Throws
+// ConfigError that names both places where both say it and differ.
+void settle_accumulation(DeepspeedDocument& document,
+                         const std::optional<int64_t>& accumulation_steps);
+
+// These keys of the top alone, with who gave them: a section that is filled in before the rest is
+// known.
+DeepspeedDocument part_of(const DeepspeedDocument& document,
+                          std::initializer_list<const char*> keys);
 
 // Whether a program brings its own optimizer, or schedule, or something that stands for that of the
 // configuration.

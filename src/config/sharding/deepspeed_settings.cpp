@@ -127,8 +127,10 @@ void decide_init(const GivenValues& given, DeepspeedDocument& document) {
   const auto init = given("zero3_init_flag");
   const bool is_wanted = init ? given_flag("zero3_init_flag", *init) : is_stage_3;
   document.shards_at_init = is_stage_3 && is_wanted;
-  if (init && is_wanted && !is_stage_3) {
-    document.without_effect.push_back("zero3_init_flag (" + init->place + "; only in stage 3)");
+  if (init && is_wanted) {
+    document.without_effect.push_back(
+        "zero3_init_flag (" + init->place +
+        (is_stage_3 ? "; models are sharded when they are prepared)" : "; only in stage 3)"));
   }
 }
 

@@ -148,6 +148,36 @@ TEST_F(ZeroTraining, OfScaledLossesIsThatOfDdp) {
   }
 }
 
+// Its gradients are scaled, or a part of a sum, and nobody is to use them.
+TEST_F(ZeroTraining, AModelThatNoOptimizerUpdatesMayGetGradients) {
+  run(2, [](const Rank&) {
+    for (const int stage : zero_stages()) {
+      for (const bool is_scaled : {true, false}) {
+        AcceleratorOptions options = zero(stage);
+        if (is_scaled) options.mixed_precision = MixedPrecision::kFp16;
+        if (!is_scaled) options.gradient_accumulation.steps = 2;
+        Accelerator accelerator(options);
+        torch::manual_seed(1);
+        auto frozen = std::make_shared<Mlp>();
+        auto net = std::make_shared<Mlp>();
+        auto other = accelerator.prepare(frozen);
+        auto [model, optimizer] =
+            accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+        const std::vector<double> before = values_of(net->parameters());
+        for (int step = 0; step < 4; ++step) {
+          const auto window = accelerator.accumulate(model, other);
+          const at::Tensor input = ones({2, 6});
+          accelerator.backward((model(input) + other(input)).sum());
+          optimizer.step();
+          optimizer.zero_grad();
+          other.zero_grad();
+        }
+        EXPECT_NE(values_of(net->parameters()), before);
+      }
+    }
+  });
+}
+
 TEST_F(ZeroTraining, UnderAutocastEqualsDdpOnTwoRanks) {
   run(2, [](const Rank&) {
     const auto in_bf16 = [](AcceleratorOptions options) {

@@ -87,7 +87,7 @@ TEST(Wizard, AsksTwoQuestionsOnAMachineWithoutGpus) {
 }
 
 TEST(Wizard, ProposesWhatTheMachineHas) {
-  Script script({"", "", "", "", "", "", ""});
+  Script script({"", "", "", "", "", "", "", ""});
   const config::FileNode document = ask_configuration(script, {.gpus = 4, .cores = 8});
   EXPECT_TRUE(script.is_used_up());
   EXPECT_EQ(text_of(document, "distributed_type"), "MULTI_GPU");
@@ -97,8 +97,8 @@ TEST(Wizard, ProposesWhatTheMachineHas) {
 }
 
 TEST(Wizard, AsksForTheMeetingPlaceOnlyWithSeveralMachines) {
-  Script script({"several processes on CPUs", "2", "2", "1", "", "10.0.0.1", "", "no", "no", "7",
-                 "8", "", ""});
+  Script script({"several processes on CPUs", "2", "2", "1", "", "10.0.0.1", "", "no", "no", "",
+                 "7", "8", "", ""});
   const config::FileNode document = ask_configuration(script, {.gpus = 0, .cores = 8});
   EXPECT_THAT(script.complaints,
               ElementsAre("With 2 machines the last one is 1.", "An answer is needed.",
@@ -111,15 +111,17 @@ TEST(Wizard, AsksForTheMeetingPlaceOnlyWithSeveralMachines) {
 }
 
 TEST(Wizard, RefusesAsTheSchemaDoes) {
-  Script script({"several processes on CPUs", "many", "1", "", "0", "2", "", ""});
+  Script script({"several processes on CPUs", "many", "1", "", "", "0", "2", "", ""});
   ask_configuration(script, {.gpus = 0, .cores = 2});
   EXPECT_THAT(script.complaints, ElementsAre(HasSubstr("num_machines cannot be 'many'"),
                                              HasSubstr("num_processes cannot be '0'")));
 }
 
 TEST(Wizard, WhatThisBuildCannotDoIsNotOffered) {
+  auto none = config::kCapabilities;
+  for (config::CapabilityRow& row : none) row.is_in_this_build = false;
   Script script({"several GPUs", "1", "2", "no", "", "", "fp16"});
-  ask_configuration(script, {.gpus = 2, .cores = 8});
+  ask_configuration(script, {.gpus = 2, .cores = 8, .capabilities = none});
   EXPECT_THAT(script.questions, Not(Contains(HasSubstr("distributed over"))));
   EXPECT_THAT(script.offered.back(), ElementsAre("no", "fp16", "bf16"));
 
@@ -154,6 +156,24 @@ TEST(Wizard, KeepsTheChoicesOfSharding) {
   EXPECT_EQ(text_of(*zero.find("deepspeed_config"), "offload_optimizer_nvme_path"), "/disk");
 }
 
+TEST(Wizard, ShardsAreOfferedOnCpusTooWithWhatThisBuildHasOfThem) {
+  Script deepspeed({"several processes on CPUs", "1", "no", "sharded, as DeepSpeed", "",
+                    "parameters", "2", "", "no", "4", "", "bf16"});
+  const config::FileNode zero = ask_configuration(deepspeed, {.gpus = 0, .cores = 8});
+  EXPECT_TRUE(deepspeed.is_used_up());
+  EXPECT_EQ(text_of(zero, "distributed_type"), "DEEPSPEED");
+  EXPECT_EQ(text_of(zero, "use_cpu"), "true");
+  EXPECT_EQ(text_of(*zero.find("deepspeed_config"), "zero_stage"), "3");
+  EXPECT_THAT(deepspeed.questions, Not(Contains(HasSubstr("kept"))));
+
+  Script fsdp({"several processes on CPUs", "1", "no", "sharded, as FSDP", "", "", "", "", "", "4",
+               "", "bf16"});
+  const config::FileNode document = ask_configuration(fsdp, {.gpus = 0, .cores = 8});
+  EXPECT_TRUE(fsdp.is_used_up());
+  EXPECT_EQ(text_of(document, "distributed_type"), "FSDP");
+  EXPECT_EQ(document.find("fsdp_config")->find("fsdp_offload_params"), nullptr);
+}
+
 TEST(Wizard, NumbersOfShardingAreThoseOfTheSchema) {
   const auto rows = all_capabilities();
   Script deepspeed({"several GPUs", "1", "sharded, as DeepSpeed", "", "optimizer", "0", "+-0", "+4",
@@ -167,7 +187,7 @@ TEST(Wizard, NumbersOfShardingAreThoseOfTheSchema) {
 }
 
 TEST(Wizard, GpusAreNumbersAndEnoughOfThem) {
-  Script script({"several GPUs", "1", "", "", ",", "0,", "1", "0,1", "", ""});
+  Script script({"several GPUs", "1", "", "", "", ",", "0,", "1", "0,1", "", ""});
   const config::FileNode document = ask_configuration(script, {.gpus = 2, .cores = 8});
   EXPECT_THAT(script.complaints, ElementsAre("Numbers separated by commas, or all.",
                                              "Numbers separated by commas, or all.",
@@ -185,12 +205,12 @@ TEST(Wizard, EveryPrecisionOfTheSchemaIsOfferedIfTheBuildCanDoIt) {
 }
 
 TEST(Wizard, GpusThatThereAreNotAreMissedAloud) {
-  Script here({"several GPUs", "", "", "", ""});
+  Script here({"several GPUs", "", "", "", "", ""});
   EXPECT_EQ(text_of(ask_configuration(here, {.gpus = 0, .cores = 8}), "distributed_type"),
             "MULTI_GPU");
   EXPECT_THAT(here.told, ElementsAre("No NVIDIA GPU was found on this machine: accelerate "
                                      "launch will refuse to start here."));
-  Script there({"several GPUs", "", "", "", "", "", ""});
+  Script there({"several GPUs", "", "", "", "", "", "", ""});
   ask_configuration(there, {.gpus = 2, .cores = 8});
   EXPECT_THAT(there.told, ElementsAre());
 }

@@ -9,6 +9,7 @@
 #include "config/config_file.h"
 #include "config/schema.h"
 #include "config/settings.h"
+#include "config/sharding_check.h"
 
 namespace accelerate::config {
 namespace {
@@ -52,15 +53,13 @@ std::string file_of(const std::string& type) {
 }
 
 TEST(Capabilities, WhatIsMissingIsRefusedByTheNameOfWhoAsked) {
-  EXPECT_EQ(answer_to({.flags = {{"--use_fsdp", "true"}}}),
-            "FSDP is not part of this build | --use_fsdp");
-  EXPECT_EQ(answer_to({.file = file_of("FSDP")}), "FSDP is not part of this build | c.yaml:2");
-  EXPECT_EQ(answer_to({.variables = {{"ACCELERATE_USE_FSDP", "true"}}}),
-            "FSDP is not part of this build | environment variable ACCELERATE_USE_FSDP");
-  EXPECT_EQ(answer_to({.file = file_of("DEEPSPEED")}),
-            "DeepSpeed is not part of this build | c.yaml:2");
   EXPECT_EQ(answer_to({.flags = {{"--use_megatron_lm", "true"}}}),
             "Megatron-LM is not part of this build | --use_megatron_lm");
+  EXPECT_EQ(answer_to({.file = file_of("MEGATRON_LM")}),
+            "Megatron-LM is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.variables = {{"ACCELERATE_USE_MEGATRON_LM", "true"}}}),
+            "Megatron-LM is not part of this build | environment variable "
+            "ACCELERATE_USE_MEGATRON_LM");
   EXPECT_EQ(answer_to({.flags = {{"--tpu", "true"}}}),
             "training on TPUs is not part of this build | --tpu");
   EXPECT_EQ(answer_to({.file = file_of("XLA")}),
@@ -82,13 +81,13 @@ TEST(Capabilities, WhatIsMissingIsRefusedByTheNameOfWhoAsked) {
 
 TEST(Capabilities, WhatThisBuildDoesRuns) {
   EXPECT_EQ(answer_to({}), "runs");
-  for (const char* type : {"'NO'", "MULTI_CPU", "MULTI_GPU"}) {
+  for (const char* type : {"'NO'", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"}) {
     EXPECT_EQ(answer_to({.file = file_of(type) + "mixed_precision: bf16\n"}), "runs") << type;
   }
 }
 
 TEST(Capabilities, AFileThatAFlagOverrulesAsksForNothing) {
-  for (const char* type : {"FSDP", "XLA", "MULTI_NPU"}) {
+  for (const char* type : {"MEGATRON_LM", "XLA", "MULTI_NPU"}) {
     EXPECT_EQ(answer_to({.flags = {{"--cpu", "true"}}, .file = file_of(type)}), "runs") << type;
   }
   EXPECT_EQ(answer_to({.flags = {{"--mixed_precision", "no"}},
@@ -97,7 +96,7 @@ TEST(Capabilities, AFileThatAFlagOverrulesAsksForNothing) {
 }
 
 TEST(Capabilities, PythonIsToldOfWhatItsLibraryDoes) {
-  EXPECT_EQ(answer_to({.file = file_of("FSDP")}, WorkerKind::kPython), "runs");
+  EXPECT_EQ(answer_to({.file = file_of("MEGATRON_LM")}, WorkerKind::kPython), "runs");
   EXPECT_EQ(answer_to({.flags = {{"--mixed_precision", "fp8"}}}, WorkerKind::kPython), "runs");
   // Workers on TPUs are started in another way, which this launcher does not know.
   EXPECT_EQ(answer_to({.file = file_of("XLA")}, WorkerKind::kPython),
@@ -123,7 +122,8 @@ TEST(Capabilities, FilesFromBeforeXlaAskForTpus) {
 }
 
 TEST(Capabilities, TypesCountInAnyCase) {
-  EXPECT_EQ(answer_to({.file = file_of("fsdp")}), "FSDP is not part of this build | c.yaml:2");
+  EXPECT_EQ(answer_to({.file = file_of("megatron_lm")}),
+            "Megatron-LM is not part of this build | c.yaml:2");
   EXPECT_EQ(answer_to({.file = file_of("multi_cpu")}), "runs");
 }
 
@@ -154,7 +154,7 @@ TEST(Capabilities, VariablesThatNoSettingHasAreRefusedToo) {
   EXPECT_EQ(inherited("ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE", "NO"), "runs");
   EXPECT_NE(inherited("ACCELERATE_SAGEMAKER_DISTRIBUTED_TYPE", "DATA_PARALLEL"), "runs");
   // A flag may overrule the variable of a setting: it is asked for among the settings.
-  EXPECT_EQ(inherited("ACCELERATE_USE_FSDP", "true"), "runs");
+  EXPECT_EQ(inherited("ACCELERATE_USE_MEGATRON_LM", "true"), "runs");
   auto rows = kCapabilities;
   for (CapabilityRow& row : rows) row.is_in_this_build = row.capability == Capability::kTpu;
   EXPECT_EQ(inherited("PJRT_DEVICE", "TPU", rows), "runs");
@@ -179,7 +179,8 @@ TEST(Capabilities, AVariableThatIsNeitherYesNorNoIsRefusedBeforeWorkersReadIt) {
 }
 
 TEST(Capabilities, GroupsAndChoicesAreMarkedUntilTheirRowIsFlipped) {
-  EXPECT_NE(missing_for(Group::kFsdp), nullptr);
+  EXPECT_NE(missing_for(Group::kMegatron), nullptr);
+  EXPECT_EQ(missing_for(Group::kFsdp), nullptr);
   EXPECT_EQ(missing_for(Group::kMachines), nullptr);
   EXPECT_EQ(missing_for(Group::kDynamo), nullptr);
   const Setting& precision = *find_setting("mixed_precision");
@@ -187,7 +188,7 @@ TEST(Capabilities, GroupsAndChoicesAreMarkedUntilTheirRowIsFlipped) {
   EXPECT_EQ(missing_for(precision, "bf16"), nullptr);
   auto rows = kCapabilities;
   for (CapabilityRow& row : rows) row.is_in_this_build = true;
-  EXPECT_EQ(missing_for(Group::kFsdp, rows), nullptr);
+  EXPECT_EQ(missing_for(Group::kMegatron, rows), nullptr);
   EXPECT_EQ(missing_for(precision, "fp8", rows), nullptr);
 }
 
@@ -207,8 +208,55 @@ TEST(Capabilities, EachWayOfSharingMemoryAsksForItsOwn) {
   EXPECT_EQ(runnable(Capability::kDeepspeed), (std::vector{true, true, true, true}));
 }
 
+// What the launcher finds before workers start.
+std::string sharding_of(const Wish& wish) {
+  const Settings settings = wished(wish);
+  try {
+    const auto request = requested_sharding(settings);
+    return request ? "stage " + std::to_string(request->stage.value) : "not sharded";
+  } catch (const ConfigError& error) {
+    return error.message() + " | " + error.where();
+  }
+}
+
+TEST(RequestedSharding, IsThatOfTheSettings) {
+  EXPECT_EQ(sharding_of({}), "not sharded");
+  EXPECT_EQ(sharding_of({.flags = {{"--use_deepspeed", "true"}}}), "stage 2");
+  EXPECT_EQ(sharding_of({.flags = {{"--use_deepspeed", "true"}, {"--zero_stage", "3"}}}),
+            "stage 3");
+  EXPECT_EQ(sharding_of({.flags = {{"--zero_stage", "3"}}}), "not sharded");
+  EXPECT_EQ(sharding_of({.file = file_of("FSDP")}), "stage 3");
+  EXPECT_EQ(sharding_of({.flags = {{"--cpu", "true"}}, .file = file_of("FSDP")}), "stage 3");
+  EXPECT_EQ(sharding_of({.flags = {{"--cpu", "true"}, {"--use_deepspeed", "true"}}}), "stage 2");
+}
+
+TEST(RequestedSharding, IsRefusedByTheFlagTheLineOrTheKeyThatAskedForIt) {
+  EXPECT_EQ(sharding_of({.flags = {{"--use_fsdp", "true"}, {"--fsdp_offload_params", "true"}}}),
+            "parameters in host memory are not part of this build | --fsdp_offload_params");
+  EXPECT_EQ(sharding_of({.file = file_of("DEEPSPEED") +
+                                 "deepspeed_config: {offload_optimizer_device: cpu}\n"}),
+            "offload_optimizer to cpu is not part of this build | c.yaml:3");
+  const std::string json =
+      R"({"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}})";
+  EXPECT_THAT(
+      sharding_of({.flags = {{"--use_deepspeed", "true"}, {"--deepspeed_config_file", json}}}),
+      testing::AllOf(testing::HasSubstr("offload_param to cpu is not part of this build"),
+                     testing::HasSubstr("zero_optimization.offload_param.device")));
+  EXPECT_THAT(
+      sharding_of(
+          {.flags = {{"--use_deepspeed", "true"},
+                     {"--mixed_precision", "bf16"},
+                     {"--deepspeed_config_file",
+                      R"({"zero_optimization": {"stage": 1}, "fp16": {"enabled": true}})"}}}),
+      testing::HasSubstr("mixed_precision is bf16, but fp16.enabled is true"));
+}
+
 TEST(Capabilities, EveryRowNamesASettingThatThereIsAndTheVariableOfThatSetting) {
   for (const CapabilityRow& row : kCapabilities) {
+    // Parts of sharding, which requested_sharding() refuses.
+    const bool is_part =
+        row.capability == Capability::kOffload || row.capability == Capability::kRecomputation;
+    if (is_part) continue;
     if (row.setting.empty()) {
       EXPECT_FALSE(row.variable.empty()) << row.name;
       continue;

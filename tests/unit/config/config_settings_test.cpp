@@ -14,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 struct Given {
   std::vector<std::pair<std::string, std::string>> flags{};
@@ -90,7 +91,10 @@ TEST(Settings, TheFilesWayOfDistributingYieldsToAFlag) {
   const Settings deepspeed = resolved({.flags = {{"--use_deepspeed", "true"}}, .file = file});
   EXPECT_TRUE(deepspeed.is_on("use_deepspeed"));
   EXPECT_FALSE(deepspeed.is_on("use_fsdp"));
-  EXPECT_FALSE(resolved({.flags = {{"--cpu", "true"}}, .file = file}).is_on("use_fsdp"));
+  EXPECT_FALSE(resolved({.flags = {{"--multi_gpu", "true"}}, .file = file}).is_on("use_fsdp"));
+  // Shards are for CPUs too.
+  const Settings on_cpus = resolved({.flags = {{"--cpu", "true"}}, .file = file});
+  EXPECT_TRUE(on_cpus.is_on("use_fsdp") && on_cpus.is_on("cpu"));
 }
 
 TEST(Settings, AFlagOrVariableOfAWayOfDistributingCountsBeforeTheFile) {
@@ -159,8 +163,11 @@ TEST(Settings, AFileMayLeaveTheProcessesToTheCommandLine) {
 TEST(Settings, ContradictionsAreRefused) {
   EXPECT_EQ(refusal({.flags = {{"--module", "true"}, {"--no_python", "true"}}}),
             "--module and --no_python cannot be used together | --no_python");
-  EXPECT_EQ(refusal({.flags = {{"--cpu", "true"}, {"--use_fsdp", "true"}}}),
-            "cpu and use_fsdp cannot be used together | --use_fsdp");
+  EXPECT_EQ(refusal({.flags = {{"--cpu", "true"}, {"--multi_gpu", "true"}}}),
+            "cpu and multi_gpu cannot be used together | --multi_gpu");
+  EXPECT_EQ(refusal({.flags = {{"--use_deepspeed", "true"}, {"--use_fsdp", "true"}}}),
+            "use_deepspeed and use_fsdp cannot be used together | --use_fsdp");
+  EXPECT_EQ(refusal({.flags = {{"--cpu", "true"}, {"--use_fsdp", "true"}}}), "taken");
   EXPECT_EQ(refusal({.flags = {{"--multi_gpu", "true"}, {"--num_processes", "1"}}}),
             "--multi_gpu needs at least 2 processes | --num_processes");
   EXPECT_EQ(refusal({.flags = {{"--num_machines", "2"}, {"--num_processes", "3"}}}),
@@ -194,9 +201,18 @@ TEST(Settings, WhatHasNoEffectIsNamedByWhoGaveIt) {
        .file =
            "distributed_type: 'NO'\ntpu_name: pod\ndowncast_bf16: 'no'\nrdzv_backend: static\n"});
   EXPECT_THAT(settings_of_effect(settings, Effect::kNone),
-              ElementsAre("--tpu_use_sudo", "tpu_name (c.yaml:2)"));
-  EXPECT_THAT(settings_of_effect(settings, Effect::kForwarded),
-              ElementsAre("fsdp_version (FSDP_VERSION)", "--dynamo_backend"));
+              UnorderedElementsAre("--tpu_use_sudo", "tpu_name (c.yaml:2)",
+                                   "fsdp_version (FSDP_VERSION), without --use_fsdp"));
+  EXPECT_THAT(settings_of_effect(settings, Effect::kForwarded), ElementsAre("--dynamo_backend"));
+  const Settings sharded = resolved({.flags = {{"--use_fsdp", "true"},
+                                               {"--fsdp_version", "2"},
+                                               {"--zero_stage", "1"},
+                                               {"--fsdp_use_orig_params", "false"},
+                                               {"--gradient_clipping", "1"}}});
+  EXPECT_THAT(settings_of_effect(sharded, Effect::kNone),
+              ElementsAre("--zero_stage, without --use_deepspeed"));
+  EXPECT_THAT(settings_of_effect(sharded, Effect::kForwarded),
+              UnorderedElementsAre("--gradient_clipping", "--fsdp_use_orig_params"));
   EXPECT_THAT(settings_of_effect(resolved({}), Effect::kNone), IsEmpty());
 }
 

@@ -31,9 +31,7 @@ std::string refusal_of(AcceleratorOptions options = {}) {
 }
 
 TEST(Accelerator, RefusesWhatItsVariablesAskForAndThisBuildLacks) {
-  for (const auto& [variable, name] : {std::pair{"ACCELERATE_USE_FSDP", "FSDP"},
-                                       std::pair{"ACCELERATE_USE_DEEPSPEED", "DeepSpeed"},
-                                       std::pair{"ACCELERATE_USE_MEGATRON_LM", "Megatron-LM"},
+  for (const auto& [variable, name] : {std::pair{"ACCELERATE_USE_MEGATRON_LM", "Megatron-LM"},
                                        std::pair{"ACCELERATE_USE_TPU", "training on TPUs"},
                                        std::pair{"ACCELERATE_TPU", "training on TPUs"},
                                        std::pair{"ACCELERATE_IN_TPU_POD", "training on TPUs"}}) {
@@ -61,7 +59,8 @@ TEST(Accelerator, RefusesTheDevicesThatVariablesOfXlaName) {
 
 TEST(Accelerator, VariablesThatSwitchItOffOrAreEmptyAskForNothing) {
   for (const char* value : {"false", ""}) {
-    const SetVariable set("ACCELERATE_USE_FSDP", value);
+    const SetVariable set("ACCELERATE_USE_MEGATRON_LM", value);
+    const SetVariable sharded("ACCELERATE_USE_FSDP", value);
     EXPECT_EQ(refusal_of<ConfigError>(), "accepted");
   }
 }

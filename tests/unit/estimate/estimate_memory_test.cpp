@@ -49,14 +49,16 @@ TEST(EstimateMemory, DdpHoldsAllOfItOnEveryRankAndGradientsTwice) {
 }
 
 TEST(EstimateMemory, ZeroSharesOptimizerThenGradientsThenWeights) {
-  EXPECT_EQ(need(Dtype::kFloat32, Sharding::kZero1, 4), 4016 + 4000 + 2000);
+  EXPECT_EQ(need(Dtype::kFloat32, Sharding::kZero1, 1), need(Dtype::kFloat32, Sharding::kDdp, 1));
+  EXPECT_EQ(need(Dtype::kFloat32, Sharding::kZero1, 4), 4016 + 8000 + 2000);
   EXPECT_EQ(need(Dtype::kFloat32, Sharding::kZero2, 4), 4016 + 1000 + 2000);
   EXPECT_EQ(need(Dtype::kFloat32, Sharding::kZero3, 4), (1016 + 2400) + (1000 + 2400) + 2000);
 }
 
-TEST(EstimateMemory, ZeroIn16BitsKeepsFloatWeightsWithTheOptimizer) {
-  EXPECT_EQ(need(Dtype::kFloat16, Sharding::kZero1, 4), 2016 + 2000 + (8000 + 4000) / 4);
-  EXPECT_EQ(need(Dtype::kFloat16, Sharding::kZero3, 4), (516 + 1200) + (500 + 1200) + 3000);
+TEST(EstimateMemory, In16BitsTheCopiesOfAutocastAreWholeOnEveryRank) {
+  for (const Sharding sharding : all_shardings()) {
+    EXPECT_EQ(need(Dtype::kFloat16, sharding, 4), need(Dtype::kFloat32, sharding, 4) + 2000);
+  }
 }
 
 TEST(EstimateMemory, ActivationsFollowFromTheBlocks) {
@@ -110,12 +112,13 @@ std::optional<uint64_t> gpus_for(const MemoryEstimate& estimate, Dtype dtype,
 }
 
 TEST(EstimateMemory, TheFewestGpusThatDoAreNamed) {
-  // 1 Gi numbers: 16 GiB with Adam on one rank, 8 GiB and a share of 8 GiB with ZeRO-1.
+  // 1 Gi numbers: 16 GiB with Adam on one rank, 4 GiB and a share of 12 GiB with ZeRO-2.
   const auto estimate = estimate_memory(
       source_of(kGib), {.gpus = GpuSet{.count = 8, .bytes = 12 * kGib, .source = "test"}});
   EXPECT_EQ(gpus_for(estimate, Dtype::kFloat32, std::nullopt), 1);
   EXPECT_EQ(gpus_for(estimate, Dtype::kFloat32, Sharding::kDdp), std::nullopt);
-  EXPECT_EQ(gpus_for(estimate, Dtype::kFloat32, Sharding::kZero1), 3);  // 8 + 8/3 < 11.25
+  EXPECT_EQ(gpus_for(estimate, Dtype::kFloat32, Sharding::kZero1), std::nullopt);
+  EXPECT_EQ(gpus_for(estimate, Dtype::kFloat32, Sharding::kZero2), 2);  // 4 + 12/2 < 11.25
   EXPECT_EQ(gpus_for(estimate, Dtype::kInt4, std::nullopt), 1);
 }
 

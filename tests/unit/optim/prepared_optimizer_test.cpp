@@ -205,6 +205,23 @@ TEST(PreparedOptimizer, TheHostIsToldOfAScaledUpdateBeforeTheStrategyLooksAtGrad
   EXPECT_EQ(parameter[0].item<double>(), 0.25);
 }
 
+// Whether losses are scaled or not: clipping belongs here.
+TEST(PreparedOptimizer, TheHostFinishesWholeGradientsBeforeEveryUpdate) {
+  struct ClippingHost final : OptimizerHost {
+    void finish_gradients(torch::optim::Optimizer&,
+                          const std::vector<at::Tensor>& parameters) override {
+      for (at::Tensor parameter : parameters) parameter.mutable_grad().clamp_(-1, 1);
+    }
+  };
+  const at::Tensor parameter = torch::ones({2}).requires_grad_();
+  const auto sgd = std::make_shared<torch::optim::SGD>(std::vector<at::Tensor>{parameter}, 0.25);
+  PreparedOptimizer optimizer(sgd, std::make_unique<InItsPlace>(*sgd),
+                              std::make_shared<ClippingHost>());
+  parameter.mutable_grad() = torch::full({2}, 7.0);
+  optimizer.step();  // 1 - 0.25 * (1 * 2)
+  EXPECT_EQ(parameter[0].item<double>(), 0.5);
+}
+
 // Layer by layer with a rate of its own: as many groups as layers.
 TEST(PreparedOptimizer, UpdatesOfManyGroupsCanBeRecorded) {
   std::vector<torch::optim::OptimizerParamGroup> groups;

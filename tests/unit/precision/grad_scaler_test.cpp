@@ -118,6 +118,58 @@ TEST(GradScalerTest, GrowsAfterAnIntervalWithoutOverflow) {
   EXPECT_EQ(scaler.growth_tracker(), 1);
 }
 
+// The scales after updates that overflow (o) or do not (f).
+std::vector<double> scales_after(GradScaler& scaler, const std::string& updates) {
+  std::vector<double> scales;
+  Problem problem;
+  for (const char update : updates) {
+    problem.backward(scaler, update == 'o' ? kInfinity : 1, 1);
+    EXPECT_EQ(scaler.step(problem.sgd), update == 'f');
+    scaler.update();
+    scales.push_back(scaler.scale_factor());
+  }
+  return scales;
+}
+
+TEST(GradScalerTest, LetsOverflowsPassBeforeItShrinksAndDoesNotShrinkBelowTheLeast) {
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 3, .hysteresis = 2, .min_scale = 300});
+  // Once it has shrunk, each overflow shrinks it until it grows.
+  EXPECT_THAT(scales_after(scaler, "ofooffffo"),
+              testing::ElementsAre(1024, 1024, 512, 300, 300, 300, 600, 600, 600));
+  EXPECT_THAT(scales_after(scaler, "o"), testing::ElementsAre(300));
+}
+
+TEST(GradScalerTest, CountsOverflowsInARowWhereItIsTold) {
+  const GradScalerOptions options{.init_scale = 1024, .hysteresis = 2};
+  GradScaler all(options);
+  EXPECT_EQ(scales_after(all, "ofo").back(), 512);
+  GradScalerOptions in_a_row = options;
+  in_a_row.overflows_in_a_row = true;
+  GradScaler row(in_a_row);
+  EXPECT_THAT(scales_after(row, "ofofoo"), testing::ElementsAre(1024, 1024, 1024, 1024, 1024, 512));
+}
+
+TEST(GradScalerTest, AFixedScaleStays) {
+  GradScaler scaler({.init_scale = 128, .growth_interval = 1, .adapts = false});
+  EXPECT_THAT(scales_after(scaler, "foof"), testing::ElementsAre(128, 128, 128, 128));
+}
+
+TEST(GradScalerTest, TheOverflowsThatAreStillLetPassAreSaved) {
+  const GradScalerOptions options{.init_scale = 1024, .hysteresis = 3};
+  GradScaler scaler(options);
+  scales_after(scaler, "oo");
+  EXPECT_EQ(scaler.state_dict().at("_hysteresis_tracker").as_integer(), 1);
+  GradScaler loaded(options);
+  loaded.load_state_dict(scaler.state_dict());
+  EXPECT_EQ(loaded.state_dict(), scaler.state_dict());
+  EXPECT_EQ(scales_after(loaded, "o").back(), 512);
+  // One of torch has none.
+  GradScaler plain({.init_scale = 1024});
+  scales_after(plain, "f");
+  loaded.load_state_dict(plain.state_dict());
+  EXPECT_THAT(scales_after(loaded, "ooo"), testing::ElementsAre(1024, 1024, 512));
+}
+
 TEST(GradScalerTest, EachOptimizerStepsForItselfAndOneOverflowShrinksTheScale) {
   GradScaler scaler({.init_scale = 4});
   Problem fine, overflows;
@@ -254,6 +306,8 @@ TEST(GradScalerTest, WrongOptionsAreRefused) {
   EXPECT_THROW(GradScaler({.backoff_factor = 1}), UsageError);
   EXPECT_THROW(GradScaler({.init_scale = 0}), UsageError);
   EXPECT_THROW(GradScaler({.growth_interval = 0}), UsageError);
+  EXPECT_THROW(GradScaler({.hysteresis = 0}), UsageError);
+  EXPECT_THROW(GradScaler({.min_scale = -1}), UsageError);
 }
 
 TEST(GradScalerTest, ANewScaleTakesEffectAtOnce) {
