@@ -56,7 +56,8 @@ PARTS = {
     ("training_test", "nccl"): 4, ("zero_test", "gloo"): 4, ("zero_test", "nccl"): 6,
 }  # fmt: skip
 
-OWN = ("cuda_test", "capture_cuda_test", "checkpoint_cuda_test", "nccl_test", "optim_cuda_test", "precision_cuda_test", "touch_cuda_test")
+OWN = ("cuda_test", "capture_cuda_test", "checkpoint_cuda_test", "nccl_test", "optim_cuda_test", "precision_cuda_test", "touch_cuda_test",
+       "tracking_cuda_test")
 ALONE_ON_GPU = ("decoders_test", "flat_test", "ops_test", "optim_test", "precision_test")
 OF_RANKS = (
     "accelerator_test", "comm_groups_test", "comm_hooks_test", "comm_test", "ddp_test", "flat_training_test", "join_test",
@@ -66,7 +67,7 @@ OF_RANKS = (
 BY_FEATURE = (
     "actor_critic", "automatic_gradient_accumulation", "checkpointing", "cross_validation", "ddp_comm_hook", "early_stopping",
     "gan", "gradient_accumulation", "local_sgd", "memory_safe_batch_size", "multi_process_metrics", "preemption", "schedule",
-    "token_weighted_accumulation", "zero",
+    "token_weighted_accumulation", "tracking", "zero",
 )  # fmt: skip
 EXAMPLES = (*("by_feature_" + name for name in BY_FEATURE), "data_resume", "data_streaming", "data_tokens", "train_gpt2")
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs the Python side of the benchmarks and of the interop tests into an environment of its own, which nothing else
-# of the project uses: .deps/python-peer, or the folder named as the argument. About 5 GB; does nothing where it holds all
-# that scripts/python_peer_requirements.txt names.
+# of the project uses: .deps/python-peer, or the folder named as the first argument. About 5 GB; does nothing where it holds
+# all that scripts/python_peer_requirements.txt names, or another file of requirements that the second argument names.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 environment=${1:-.deps/python-peer}
-requirements=scripts/python_peer_requirements.txt
+requirements=${2:-scripts/python_peer_requirements.txt}
 
 # pip installs what a package needs before the package itself: those that are named are the last.
 if [[ -x $environment/bin/python ]] && "$environment/bin/python" - "$requirements" <<'PYTHON'; then
@@ -25,6 +25,7 @@ for line in open(sys.argv[1], encoding="utf-8").read().split():
 PYTHON
   exit 0
 fi
-echo "installing the Python peer into $environment (about 5 GB)" >&2
+size=$([[ $requirements == scripts/python_peer_requirements.txt ]] && echo " (about 5 GB)" || true)
+echo "installing the Python peer into $environment$size" >&2
 [[ -x $environment/bin/python ]] || python3 -m venv --clear "$environment"
 "$environment/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Runs one of the examples on one process and on two, and reads what it prints."""
+import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "checks"))
@@ -127,6 +129,26 @@ def check_token_weighted_accumulation(example):
     for processes in (1, 2):
         _, _, difference = read(example, processes, rf"{LINE}, difference to big batches {NUMBER}\n")
         expect(difference < 1e-6, "the result is that of big batches")
+
+
+def check_tracking(example):
+    for processes in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            steps = 32 // processes
+            for words in ([folder], [folder, "again"]):
+                (count,) = read(example, processes, r"(\d+) steps are recorded\n", *words)
+                expect(count == steps, "four epochs of eight batches, shared by the processes")
+            lines = (Path(folder) / "line" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            losses = {}
+            for line in map(json.loads, lines):
+                if "loss" not in line:
+                    continue
+                expect(line["step"] not in losses, "no step is recorded twice")
+                losses[line["step"]] = line["loss"]
+            expect(sorted(losses) == list(range(1, steps + 1)), "every step is recorded")
+            expect(losses[steps] < 0.1 * losses[1], "the loss falls")
+            files = list((Path(folder) / "line").glob("events.out.tfevents.*"))
+            expect(len(files) == 2, "an event file of each start, of the main process alone")
 
 
 def check_schedule(example):

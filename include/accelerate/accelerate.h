@@ -68,5 +68,7 @@
 #include "accelerate/tensor_box.h"
 #include "accelerate/token_dataset.h"
 #include "accelerate/torch_archive.h"
+#include "accelerate/tracker.h"
+#include "accelerate/tracking.h"
 #include "accelerate/work.h"
 #include "accelerate/zero.h"

@@ -43,6 +43,7 @@
 #include "accelerate/split.h"
 #include "accelerate/step_capture.h"
 #include "accelerate/torch_archive.h"
+#include "accelerate/tracking.h"
 
 namespace accelerate {
 
@@ -434,6 +435,40 @@ class ACCELERATE_EXPORT Accelerator {
     (text << ... << values);
     print_line(text.str());
   }
+
+  // Starts the trackers of AcceleratorOptions::log_with for a run of `project_name`, on the main
+  // process (trackers of your own: see GeneralTracker::main_process_only). Those that need a folder
+  // write below ProjectOptions::logging_dir, or project_dir. If a checkpoint was loaded, before or
+  // later, the run goes on and no step is recorded twice (TrackerInitOptions::resume). Not
+  // collective. Throws UsageError for an unknown name, without a folder or if called twice,
+  // TrackerError if a folder or a server is not there.
+  void init_trackers(const std::string& project_name, const TrackerConfig& config = {},
+                     const TrackerInitOptions& options = {});
+  // Records values under a step of your own counting:
+  //   accelerator.log({{"loss", loss}, {"lr", scheduler.get_last_lr()[0]}}, step);
+  // Never waits: not for a device, a disk or a server. A thread writes what was logged; what it
+  // cannot keep up with is dropped, counted and reported in the log. Does nothing on other
+  // processes, and without log_with. From any thread. Throws UsageError before init_trackers(),
+  // after end_training() and for a tensor with several elements.
+  void log(std::initializer_list<Logged> values, std::optional<int64_t> step = {}) {
+    log(std::span<const Logged>(values.begin(), values.size()), step);
+  }
+  void log(std::span<const Logged> values, std::optional<int64_t> step = {});
+  // The same for pictures, tables, the distribution of values, drawn figures and files. Trackers
+  // that have no use for one leave it out. A file of log_artifact() is read later: keep it.
+  void log_images(std::initializer_list<LoggedImages> images, std::optional<int64_t> step = {},
+                  ImageLayout layout = ImageLayout::kChannelsFirst);
+  void log_table(TrackedTable table, std::optional<int64_t> step = {});
+  void log_histogram(std::string_view name, const at::Tensor& values,
+                     std::optional<int64_t> step = {});
+  void log_figure(TrackedFigure figure, std::optional<int64_t> step = {});
+  void log_artifact(const std::filesystem::path& path, std::string artifact_path = {});
+  // The tracker of that name, nothing on processes that track nothing. Throws UsageError for a name
+  // that log_with does not have.
+  Tracker get_tracker(const std::string& name) const;
+  // Writes what was logged and ends the trackers; blocks until that is done. The destructor does it
+  // too. Not collective.
+  void end_training();
 
   // Releases everything prepared so far and returns cached device memory. Models that average
   // gradients must be prepared again before they run. Not collective.

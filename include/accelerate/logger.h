@@ -38,9 +38,19 @@ class LogLevelSetting {
   std::optional<LogLevel> level_;
 };
 
+// What a line of a log looks like.
+enum class LogFormat {
+  kText,  // [rank 1] warning: train: the loss is not finite
+  // {"time":"2026-11-19T13:05:11.250Z","level":"warning","rank":1,"host":"node1","pid":71,
+  //  "logger":"train","message":"the loss is not finite"}
+  kJson,
+};
+
 struct LoggerOptions {
   LogLevelSetting level{};         // what is below is not written
   std::ostream* stream = nullptr;  // where it is written; standard error if null
+  // Unset: that of ACCELERATE_LOG_FORMAT ("text" or "json"), which accelerate::log() follows too.
+  std::optional<LogFormat> format{};
 };
 
 // Who writes a message.
@@ -51,12 +61,20 @@ struct LogOptions {
   bool in_order = false;
 };
 
+class Logger;
+
+// A logger for code that has no accelerator at hand. The rank is the one that the launcher of this
+// process gave it (torchrun's, Open MPI's, PMI's, MVAPICH's or SLURM's variable). It knows no other
+// ranks: {.in_order = true} is a UsageError. Throws ConfigError for a bad ACCELERATE_LOG_LEVEL or
+// ACCELERATE_LOG_FORMAT.
+ACCELERATE_EXPORT Logger get_logger(std::string name, const LoggerOptions& options = {});
+
 // Writes lines such as
 //   [rank 1] warning: train: the loss is not finite
-// each in one call, so that lines of several ranks do not mix; without the rank if there is
-// only one process, without the name if that is empty. Progress bars on the terminal stay below the
-// lines. Calls without in_order come from any thread and never block on other ranks. Copies share
-// the level and what warning_once() has written.
+// or objects of JSON (LogFormat), each in one call, so that lines of several ranks do not mix;
+// without the rank if there is only one process, without the name if that is empty. Progress bars
+// on the terminal stay below the lines. Calls without in_order come from any thread and never block
+// on other ranks. Copies share the level and what warning_once() has written.
 class ACCELERATE_EXPORT Logger {
  public:
   // Copies what it needs from `state`. `communicator`, which only in_order uses, must outlive
@@ -90,12 +108,16 @@ class ACCELERATE_EXPORT Logger {
   void warning_once(std::string_view text, LogOptions options = {});
 
   const std::string& name() const;
+  LogFormat format() const;
   LogLevel level() const;
   void set_level(LogLevel level);
   bool is_enabled_for(LogLevel level) const { return level >= this->level(); }
 
  private:
+  friend Logger get_logger(std::string name, const LoggerOptions& options);
   struct ACCELERATE_HIDDEN Impl;
+  explicit Logger(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
   std::shared_ptr<Impl> impl_;
 };
 

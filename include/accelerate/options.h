@@ -16,6 +16,7 @@
 #include "accelerate/preemption.h"
 #include "accelerate/prepared_scheduler.h"
 #include "accelerate/strategy_options.h"
+#include "accelerate/tracker.h"
 
 namespace accelerate {
 
@@ -54,6 +55,8 @@ struct AcceleratorOptions {
   GradientAccumulationOptions gradient_accumulation{};
   // Where checkpoints go, and how many stay.
   ProjectOptions project{};
+  // Where log() writes: names such as "tensorboard", or trackers of your own. See init_trackers().
+  std::vector<TrackerChoice> log_with{};
   // Signals after which the loop should save and stop.
   PreemptionOptions preemption{};
   // Give every rank its own random numbers from where its loop begins: the first pass over a

@@ -10,6 +10,7 @@
 #include "accelerate/errors.h"
 #include "base/bar_screen.h"
 #include "base/environment.h"
+#include "base/log_line.h"
 #include "base/own_rank.h"
 
 namespace accelerate {
@@ -58,12 +59,9 @@ LogLevel log_level() {
 
 void log(LogLevel level, std::string_view message) {
   if (level < log_level() || level == LogLevel::kOff) return;
-  std::string line;
-  if (const std::string rank = own_rank(); !rank.empty()) line += "[rank " + rank + "] ";
-  line += to_string(level);
-  line += ": ";
-  line += message;
-  line += '\n';
+  const std::string rank = own_rank();
+  const std::string line =
+      log_line_of({.level = level, .rank = rank, .text = message}, log_format());
   write_above_bars(stderr, line);
 }
 

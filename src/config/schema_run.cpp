@@ -10,6 +10,9 @@ using SV = std::string_view;
 constexpr double kMaxProcesses = 4096;
 constexpr std::array<SV, 4> kPrecisions = {"no", "fp16", "bf16", "fp8"};
 constexpr std::array<SV, 4> kLaunchers = {"local", "mpirun", "slurm", "ssh"};
+constexpr std::array<SV, 8> kLogLevels = {"debug", "info",     "warning", "warn",
+                                          "error", "critical", "fatal",   "off"};
+constexpr std::array<SV, 2> kLogFormats = {"text", "json"};
 constexpr std::array<SV, 1> kAuto = {"auto"};
 
 constexpr Setting kRunSettings[] = {
@@ -302,6 +305,26 @@ constexpr Setting kRunSettings[] = {
      .file_kind = FileKind::kBoth,
      .variable = "ACCELERATE_DEBUG_MODE",
      .passed = Passed::kIfTrue,
+     .spelling = Spelling::kLower},
+    {.name = "log_level",
+     .group = Group::kOutput,
+     .kind = Kind::kChoice,
+     .help = "Least level that the log of the library shows",
+     .decided = "warning",
+     .choices = kLogLevels,
+     .file_key = "log_level",
+     .file_kind = FileKind::kBoth,
+     .passed = Passed::kIfGiven,
+     .spelling = Spelling::kLower},
+    {.name = "log_format",
+     .group = Group::kOutput,
+     .kind = Kind::kChoice,
+     .help = "Lines of that log: text, or JSON with time, level, rank and host",
+     .decided = "text",
+     .choices = kLogFormats,
+     .file_key = "log_format",
+     .file_kind = FileKind::kBoth,
+     .passed = Passed::kIfGiven,
      .spelling = Spelling::kLower},
 
     {.name = "config_file",

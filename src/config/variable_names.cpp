@@ -15,10 +15,9 @@ namespace {
 constexpr size_t kTypingError = 2;  // letters
 
 // Read by the library or by Python's, and no settings of the launcher.
-constexpr std::array<std::string_view, 19> kOthers = {"ACCELERATE_SUPERVISED_BY",
+constexpr std::array<std::string_view, 18> kOthers = {"ACCELERATE_SUPERVISED_BY",
                                                       "ACCELERATE_ERROR_FD",
                                                       "ACCELERATE_TORCH_DEVICE",
-                                                      "ACCELERATE_LOG_LEVEL",
                                                       "ACCELERATE_COLLECTIVE_LOG_DIR",
                                                       "ACCELERATE_CONFIG_DS_FIELDS",
                                                       "ACCELERATE_INIT_INCLUDE_BUFFERS",

@@ -126,6 +126,8 @@ Accelerator::Accelerator(AcceleratorOptions options)
                if (!epochs || !passes) return;
                if (const auto last = passes->current()) epochs->at_end(last->epoch);
              }});
+    impl_->tracking =
+        std::make_shared<RunTracking>(impl_->state, options.log_with, options.project);
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);
@@ -178,6 +180,7 @@ void Accelerator::Impl::settle_configuration() {
 
 Accelerator::Impl::~Impl() {
   try {
+    if (tracking) tracking->end();
     if (optimizers)
       optimizers->drop_expired();  // models give those of the rest their parameters back
     for (const auto& model : models) {
@@ -185,7 +188,8 @@ Accelerator::Impl::~Impl() {
     }
     if (unfit) unfit->watch({});  // optimizers that outlive this have it too
   } catch (const std::exception& error) {
-    log(LogLevel::kWarning,
+    accelerate::log(
+        LogLevel::kWarning,
         std::string("a model could not be released with its accelerator: ") + error.what());
   }
 }

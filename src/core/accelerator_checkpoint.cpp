@@ -101,6 +101,7 @@ std::filesystem::path Accelerator::load_state(const std::filesystem::path& dir,
     if (loaded.empty()) return loaded;
     impl_->streams->set_separate();
     impl_->checks->set_loaded();
+    impl_->tracking->continue_run();
     return loaded;
   });
 }

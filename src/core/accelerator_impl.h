@@ -24,6 +24,7 @@
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
 #include "core/process/rank_streams.h"
+#include "core/run_tracking.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/stray_parameters.h"
@@ -76,8 +77,9 @@ struct Accelerator::Impl {
   std::shared_ptr<GradientWindow> window;
   std::shared_ptr<OptimizerHost> optimizer_host;
   Trigger trigger;
-  std::unique_ptr<SignalWatch> signals;  // null where none are watched
-  std::unique_ptr<StateKeeper> keeper;   // last: finishes its save before the rest goes
+  std::shared_ptr<RunTracking> tracking;  // ends with this, whoever else holds it
+  std::unique_ptr<SignalWatch> signals;   // null where none are watched
+  std::unique_ptr<StateKeeper> keeper;    // last: finishes its save before the rest goes
 
   // What of the configuration follows from the objects that were prepared. Called when training, or
   // a checkpoint, begins: later calls do nothing.

@@ -125,12 +125,12 @@ void Accelerator::Impl::say_flat_inputs(const torch::nn::Module& module) {
   if (!state.is_main_process()) return;
   const std::string type = c10::toString(options.flat->dtype);
   const std::string wanted = options.flat->dtype == at::kHalf ? "fp16" : "bf16";
-  log(LogLevel::kWarning,
-      "the parameters of this model are " + type +
-          " now (AcceleratorOptions::flat), and without mixed precision its "
-          "layers refuse inputs of another type (\"must have the same dtype\"): "
-          "set AcceleratorOptions::mixed_precision = \"" +
-          wanted + "\", or give it inputs in " + type);
+  accelerate::log(LogLevel::kWarning,
+                  "the parameters of this model are " + type +
+                      " now (AcceleratorOptions::flat), and without mixed precision its "
+                      "layers refuse inputs of another type (\"must have the same dtype\"): "
+                      "set AcceleratorOptions::mixed_precision = \"" +
+                      wanted + "\", or give it inputs in " + type);
 }
 
 std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
@@ -285,7 +285,8 @@ PreparedScheduler Accelerator::prepare_configured(const ConfiguredScheduler& sch
 void Accelerator::say_rank_zero_reads() {
   if (impl_->state.world_size() == 1 || std::exchange(impl_->said_rank_zero_reads, true)) return;
   if (!is_main_process()) return;
-  log(LogLevel::kWarning,
+  accelerate::log(
+      LogLevel::kWarning,
       "rank 0 reads the batches of a torch::data loader for all ranks, because only the loader "
       "knows their order; give its dataset to accelerate::data_loader and each rank reads its "
       "own "
@@ -312,7 +313,7 @@ LoaderShard Accelerator::loader_shard(const LoaderOptions& options, bool is_batc
     if (const std::string size = batch_size_text(options, is_batch_stream,
                                                  impl_->state.world_size(), sharding.split_batches);
         is_main_process() && !size.empty() && size != impl_->said_batch) {
-      log(LogLevel::kInfo, size);
+      accelerate::log(LogLevel::kInfo, size);
       impl_->said_batch = size;
     }
     const auto batch_size =

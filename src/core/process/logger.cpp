@@ -6,33 +6,33 @@
 #include <mutex>
 #include <ostream>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
 #include "accelerate/process_state.h"
 #include "base/bar_screen.h"
+#include "base/log_line.h"
+#include "base/own_rank.h"
 
 namespace accelerate {
 
 struct Logger::Impl {
-  Impl(std::string name, const ProcessState& state, Communicator& communicator,
+  Impl(std::string name, int rank, int world_size, Communicator* communicator,
        const LoggerOptions& options)
       : name(std::move(name)),
-        rank(state.rank()),
-        world_size(state.world_size()),
+        rank(rank),
+        world_size(world_size),
         communicator(communicator),
         stream(options.stream),
+        format(options.format ? *options.format : log_format()),
         level(options.level.value()) {}
 
   void write(LogLevel level, std::string_view text) {
-    std::string line;
-    if (world_size > 1) line += "[rank " + std::to_string(rank) + "] ";
-    line += to_string(level);
-    line += ": ";
-    if (!name.empty()) line += name + ": ";
-    line += text;
-    line += '\n';
+    const std::string own = world_size > 1 ? std::to_string(rank) : "";
+    const std::string line =
+        log_line_of({.level = level, .rank = own, .name = name, .text = text}, format);
     if (stream == nullptr) return write_above_bars(stderr, line);
     const std::lock_guard lock(mutex);
     *stream << line << std::flush;
@@ -41,9 +41,14 @@ struct Logger::Impl {
   // Ranks may have different levels, and differ in what they have said: who writes nothing takes
   // its turn all the same.
   void take_turns(LogLevel level, std::string_view text, bool speaks) {
+    if (communicator == nullptr) {
+      throw UsageError({.what = "this logger knows no other ranks to take turns with",
+                        .where = "LogOptions::in_order",
+                        .hint = "make it as Logger(name, accelerator)"});
+    }
     for (int turn = 0; turn < world_size; ++turn) {
       if (turn == rank && speaks) write(level, text);
-      communicator.barrier();
+      communicator->barrier();
     }
   }
 
@@ -55,8 +60,9 @@ struct Logger::Impl {
   const std::string name;
   const int rank;
   const int world_size;
-  Communicator& communicator;
+  Communicator* const communicator;
   std::ostream* const stream;
+  const LogFormat format;
   std::atomic<LogLevel> level;
   std::mutex mutex;  // of the stream and what was said
   std::set<std::string, std::less<>> said_once;
@@ -64,7 +70,16 @@ struct Logger::Impl {
 
 Logger::Logger(std::string name, const ProcessState& state, Communicator& communicator,
                const LoggerOptions& options)
-    : impl_(std::make_shared<Impl>(std::move(name), state, communicator, options)) {}
+    : impl_(std::make_shared<Impl>(std::move(name), state.rank(), state.world_size(), &communicator,
+                                   options)) {}
+
+Logger get_logger(std::string name, const LoggerOptions& options) {
+  const std::string rank = own_rank();
+  // Which rank it is says more than how many there are: with one it is not shown.
+  constexpr int kSeveral = 2;
+  return Logger(std::make_shared<Logger::Impl>(std::move(name), rank.empty() ? 0 : std::stoi(rank),
+                                               rank.empty() ? 1 : kSeveral, nullptr, options));
+}
 
 void Logger::log(LogLevel level, std::string_view text, LogOptions options) {
   if (level == LogLevel::kOff) {
@@ -90,6 +105,7 @@ void Logger::warning_once(std::string_view text, LogOptions options) {
 }
 
 const std::string& Logger::name() const { return impl_->name; }
+LogFormat Logger::format() const { return impl_->format; }
 LogLevel Logger::level() const { return impl_->level; }
 void Logger::set_level(LogLevel level) { impl_->level = level; }
 

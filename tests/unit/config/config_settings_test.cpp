@@ -268,6 +268,23 @@ TEST(Settings, TimeoutsReachWorkersFromFlagVariableAndFile) {
   EXPECT_NE(refusal(given), "taken");
 }
 
+TEST(Settings, LevelAndFormatOfTheLogReachWorkersWhereSomebodyGaveThem) {
+  const auto told = [](const Given& given) {
+    std::map<std::string, std::string> variables;
+    for (const auto& [name, value] : worker_variables(resolved(given))) variables[name] = value;
+    return std::vector{variables["ACCELERATE_LOG_LEVEL"], variables["ACCELERATE_LOG_FORMAT"]};
+  };
+  EXPECT_THAT(told({}), ElementsAre("", ""));
+  Given given{.file = "distributed_type: 'NO'\nlog_level: info\nlog_format: json\n"};
+  EXPECT_THAT(told(given), ElementsAre("info", "json"));
+  given.variables = {{"ACCELERATE_LOG_LEVEL", "WARN"}};
+  EXPECT_THAT(told(given), ElementsAre("warn", "json"));
+  given.flags = {{"--log_level", "debug"}, {"--log_format", "text"}};
+  EXPECT_THAT(told(given), ElementsAre("debug", "text"));
+  given.flags = {{"--log_level", "loud"}};
+  EXPECT_NE(refusal(given), "taken");
+}
+
 TEST(Settings, MistypedVariablesAreRefusedWithTheRightName) {
   EXPECT_NO_THROW(refuse_mistyped_variables({"PATH", "ACCELERATE_MIXED_PRECISION", "FSDP_VERSION",
                                              "ACCELERATE_LOG_LEVEL", "ACCELERATE_VECTORS"}));

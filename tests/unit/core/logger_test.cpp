@@ -3,10 +3,15 @@
 #include <accelerate/logger.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
+#include "base/host_name.h"
 #include "unit/core/fake_rank.h"
 
 namespace accelerate {
@@ -55,6 +60,50 @@ TEST_F(LoggerOfOneProcess, WritesLevelNameAndText) {
   EXPECT_EQ(out_.str(),
             "debug: train: a\ninfo: train: b\nwarning: train: c\nerror: train: d\n"
             "critical: train: e\n");
+}
+
+TEST_F(LoggerOfOneProcess, WritesObjectsOfJsonThatAParserReads) {
+  Logger log("tra\"in", state_, communicator_,
+             {.level = LogLevel::kInfo, .stream = &out_, .format = LogFormat::kJson});
+  EXPECT_EQ(log.format(), LogFormat::kJson);
+  log.warning("two\nlines \xff");
+  const std::string text = out_.str();
+  const auto line = nlohmann::json::parse(text);
+  EXPECT_EQ(line["level"], "warning");
+  EXPECT_EQ(line["logger"], "tra\"in");
+  EXPECT_EQ(line["message"], "two\nlines \xef\xbf\xbd");
+  EXPECT_EQ(line["host"], host_name());
+  EXPECT_EQ(line["pid"], ::getpid());
+  EXPECT_FALSE(line.contains("rank"));
+  EXPECT_THAT(line["time"].get<std::string>(), testing::MatchesRegex("20..-..-..T..:..:..[.]...Z"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+}
+
+TEST(LoggersWithoutAnAccelerator, KnowTheRankThatTheLauncherGave) {
+  std::ostringstream out;
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"}) {
+    for (const char* other : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK"}) {
+      ::unsetenv(other);
+    }
+    const bool is_slurm = std::string(variable) == "SLURM_PROCID";
+    ::setenv(variable, "3", 1);
+    ::setenv(is_slurm ? "SLURM_NTASKS" : "PMI_SIZE", "4", 1);
+    ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    Logger log = get_logger("tools", {.level = "info", .stream = &out});
+    log.info("all", {.main_process_only = false});
+    log.info("not the main process");
+    ::unsetenv(variable);
+  }
+  EXPECT_EQ(out.str(),
+            "[rank 3] info: tools: all\n[rank 3] info: tools: all\n"
+            "[rank 3] info: tools: all\n");
+  Logger log = get_logger("tools", {.level = "info", .stream = &out});
+  try {
+    log.info("x", {.in_order = true});
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_EQ(error.message(), "this logger knows no other ranks to take turns with");
+  }
 }
 
 TEST_F(LoggerOfOneProcess, WithoutANameWritesLevelAndText) {
