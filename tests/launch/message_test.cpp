@@ -222,10 +222,11 @@ TEST(RemotePlan, EveryFieldOfAPlanTravelsOrIsKnownToStay) {
   const auto presets = texts_of(LaunchPlan{});
   const auto sent = texts_of(remote.plan);
   const auto come = texts_of(decode_remote_plan(encode_remote_plan(remote)).plan);
-  ASSERT_EQ(sent.size(), 30U);
+  ASSERT_EQ(sent.size(), 33U);
   for (const auto& [key, text] : sent) {
     EXPECT_NE(text, presets.at(key)) << key;
-    const bool stays = key == "launcher" || key == "hostfile" || key == "launcher_command";
+    const bool stays = key == "launcher" || key == "hostfile" || key == "launcher_command" ||
+                       key == "page_socket" || key == "page_token";
     EXPECT_EQ(come.at(key), stays ? presets.at(key) : text) << key;
   }
 }
