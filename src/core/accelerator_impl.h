@@ -21,6 +21,7 @@
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
 #include "core/process/rank_streams.h"
+#include "core/process/run_recorder.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/stray_parameters.h"
@@ -66,8 +67,9 @@ struct Accelerator::Impl {
   std::shared_ptr<GradientWindow> window;
   std::shared_ptr<OptimizerHost> optimizer_host;
   Trigger trigger;
-  std::unique_ptr<SignalWatch> signals;  // null where none are watched
-  std::unique_ptr<StateKeeper> keeper;   // last: finishes its save before the rest goes
+  std::unique_ptr<SignalWatch> signals;   // null where none are watched
+  std::unique_ptr<RunRecorder> recorder;  // null where the run is not recorded
+  std::unique_ptr<StateKeeper> keeper;    // last: finishes its save before the rest goes
 
   // What a checkpoint is made of at the moment.
   TrainingState training_state();

@@ -228,5 +228,45 @@ TEST_F(LaunchMonitor, ARunThatThereIsNotIsNamed) {
   }
 }
 
+// The library in the workers: steps and what they are made of.
+TEST_F(LaunchMonitor, AProgramOfTheLibraryRecordsItsSteps) {
+  const RunResult result =
+      run({"launch", "--cpu", "--num_processes", "2", "--run_dir", run_dir().string(),
+           TRAINING_PROGRAM, (folder_.path() / "project").string()});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* rank : {"rank_0-000.rec", "rank_1-000.rec"}) {
+    const auto begin = records_of<rec::Begin>(run_dir() / rank);
+    ASSERT_EQ(begin.size(), 1U) << rank;
+    EXPECT_EQ(begin[0].world_size, 2U);
+    EXPECT_EQ(begin[0].version, ACCELERATE_TEST_VERSION);
+    uint64_t count = 0;
+    uint64_t samples = 0;
+    uint64_t last = 0;
+    uint64_t parts = 0;
+    for (const rec::Steps& steps : records_of<rec::Steps>(run_dir() / rank)) {
+      count += steps.count;
+      samples += steps.samples;
+      last = steps.last;
+      parts += steps.parts.size();
+      EXPECT_GE(steps.total_us, steps.longest_us);
+    }
+    EXPECT_GT(count, 1U) << rank;
+    EXPECT_EQ(count, last) << "each step is counted once";
+    EXPECT_GE(samples, count);
+    EXPECT_GT(parts, 0U);
+    std::vector<std::string> names;
+    for (const rec::Name& name : records_of<rec::Name>(run_dir() / rank))
+      names.push_back(name.text);
+    EXPECT_THAT(names, ::testing::IsSupersetOf({"data", "backward", "optimizer"}));
+    EXPECT_EQ(records_of<rec::End>(run_dir() / rank).size(), 1U);
+    int saved = 0;
+    for (const auto& checkpoint : records_of<rec::Checkpoint>(run_dir() / rank)) {
+      EXPECT_FALSE(checkpoint.failed);
+      saved += checkpoint.is_open ? 0 : 1;
+    }
+    EXPECT_GT(saved, 0);
+  }
+}
+
 }  // namespace
 }  // namespace accelerate::test
