@@ -2,7 +2,7 @@
 # Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
 # packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
 #
-# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers
+# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser
 #   quickstart     what the library, the program and the examples need
 #   transformers   also the pretrained model and the texts of examples/transformers
 #   test           also what the tests, the benchmarks and the linters need
@@ -60,6 +60,7 @@ missing_packages() {
   fi
   # Texts for examples/transformers.
   [[ "$1" == quickstart ]] || packages+=(fortunes)
+  [[ "$1" == browser ]] && packages+=(chromium fonts-dejavu-core)
   [[ "$1" == packages ]] && packages+=(debootstrap dpkg-dev file lintian)
   [[ "$1" == sanitizers && -n "$2" ]] && packages+=("llvm-$2")
   if [[ "$1" == test || "$1" == packages || "$1" == sanitizers ]]; then
@@ -223,8 +224,8 @@ provide_torch() {
 # ---------------------------------------------------------------------------------------------------------------------
 
 case "${1:-}" in
-  quickstart | transformers | test | packages | sanitizers) ;;
-  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers" ;;
+  quickstart | transformers | test | packages | sanitizers | browser) ;;
+  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser" ;;
 esac
 install_packages "$1"
 check_cmake

@@ -220,11 +220,13 @@ EventKind end_of(EventKind begin) {
 
 }  // namespace
 
-EventSpan::EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text)
+EventSpan::EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text,
+                     int64_t number)
     : stream_(std::move(stream)),
       line_(stream_->open_line()),
       exceptions_at_begin_(std::uncaught_exceptions()),
       event_(begin, text) {
+  event_.number = number;
   stream_->show(line_, event_);
   stream_->emit(event_);
 }

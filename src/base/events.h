@@ -134,7 +134,9 @@ class EventStream {
 // emitted, the end with its outcome: kFailed if an exception destroys it. One thread.
 class [[nodiscard]] EventSpan {
  public:
-  EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text);
+  // `number` is that of the event that begins.
+  EventSpan(std::shared_ptr<EventStream> stream, EventKind begin, std::string_view text,
+            int64_t number = 0);
   ~EventSpan();
   EventSpan(const EventSpan&) = delete;
   EventSpan& operator=(const EventSpan&) = delete;

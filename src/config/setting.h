@@ -104,8 +104,11 @@ struct Setting {
   bool has_flag = true;
   std::string_view short_flag{};     // "-m"
   std::string_view negative_flag{};  // the long flag that switches it off
-  std::string_view placeholder{};    // of its value in help; "": from `unit` and `kind`
-  bool is_secret = false;            // never printed
+  // The value that its flag gives without one; a value then stands behind a =: --monitor=8642. "":
+  // the flag takes the next word.
+  std::string_view alone{};
+  std::string_view placeholder{};  // of its value in help; "": from `unit` and `kind`
+  bool is_secret = false;          // never printed
 
   // The key in a configuration file: "num_processes", or "fsdp_config.fsdp_version" inside a map.
   std::string_view file_key{};

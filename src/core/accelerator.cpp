@@ -18,6 +18,7 @@
 #include "core/process/gloo_threads.h"
 #include "core/process/rank_process.h"
 #include "core/process/requested_capabilities.h"
+#include "core/process/step_aggregator.h"
 #include "device/device_backend.h"
 #include "strategy/strategy_factory.h"
 
@@ -71,6 +72,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
     device::device_backend(device().type()).make_current(device());
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
     report_failures_of_gloo(impl_->communicator);
+    impl_->recorder = recorder_of_environment(static_cast<uint64_t>(impl_->state.rank()),
+                                              static_cast<uint64_t>(impl_->state.world_size()),
+                                              comm::events_of(*impl_->communicator));
     impl_->streams = std::make_shared<RankStreams>(impl_->state.rank(), device(),
                                                    options.separate_random_streams);
     impl_->passes->set_before_pass([streams = impl_->streams] { streams->separate(); });
@@ -111,10 +115,10 @@ Accelerator::Accelerator(AcceleratorOptions options)
         {.before_batch =
              [checks = impl_->checks, weak_strategy,
               events = comm::events_of(*impl_->communicator)] {
-               constexpr const char* kWhere = "loader: next batch";
+               constexpr const char* kWhere = kDataSpan.data();  // a literal
                checks->before_batch(kWhere);
                if (const auto strategy = weak_strategy.lock()) strategy->require_sound(kWhere);
-               return std::make_shared<EventSpan>(events, EventKind::kSpanBegin, kWhere);
+               return std::make_shared<EventSpan>(events, EventKind::kSpanBegin, kDataSpan);
              },
          .at_end =
              [checks = impl_->checks, weak_strategy, weak_epochs, weak_passes] {

@@ -24,6 +24,7 @@
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
 #include "core/process/rank_streams.h"
+#include "core/process/run_recorder.h"
 #include "core/run_tracking.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
@@ -79,6 +80,7 @@ struct Accelerator::Impl {
   Trigger trigger;
   std::shared_ptr<RunTracking> tracking;  // ends with this, whoever else holds it
   std::unique_ptr<SignalWatch> signals;   // null where none are watched
+  std::unique_ptr<RunRecorder> recorder;  // null where the run is not recorded
   std::unique_ptr<StateKeeper> keeper;    // last: finishes its save before the rest goes
 
   // What of the configuration follows from the objects that were prepared. Called when training, or

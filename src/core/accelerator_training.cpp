@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "comm/groups/activity.h"
 #include "core/accelerator_impl.h"
+#include "core/process/step_aggregator.h"
 #include "device/replay_actions.h"
 #include "tensor/gradient_values.h"
 
@@ -235,6 +237,8 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     if (!call.samples) {
       if (const auto batch = impl_->passes->current()) call.samples = batch->size;
     }
+    const EventSpan span(comm::events_of(*impl_->communicator), EventKind::kSpanBegin,
+                         kBackwardSpan, call.samples.value_or(0));
     impl_->strategy->before_backward(call);
     impl_->window->restore_gradients();
     at::Tensor counted = impl_->window->counted(loss, options.weight);

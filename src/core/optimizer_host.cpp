@@ -1,9 +1,15 @@
 #include "core/optimizer_host.h"
 
+#include "core/process/step_aggregator.h"
 #include "device/device_backend.h"
 #include "device/replay_actions.h"
 
 namespace accelerate {
+
+void TrainingOptimizerHost::before_step() {
+  checks_->before_gradient_call("step");
+  steps_->events->emit(Event(EventKind::kSpanBegin, kOptimizerSpan));
+}
 
 // What the strategy makes of gradients must not be scaled any more.
 void TrainingOptimizerHost::before_update(torch::optim::Optimizer& optimizer) {
@@ -62,6 +68,7 @@ void TrainingOptimizerHost::stepped(const torch::optim::Optimizer& optimizer,
   window_->used(parameters);
   checks_->own_steps().forget(optimizer);
   if (device::ReplayActions::current() != nullptr) return;  // the replays are the steps
+  steps_->events->emit(Event(EventKind::kSpanEnd, kOptimizerSpan));
   const c10::Device device = state_.device();
   device::device_backend(device.type()).end_of_step(device);
   if (!updates_) steps_->count();  // those of scaled losses are counted where they are made

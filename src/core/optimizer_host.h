@@ -52,7 +52,7 @@ class TrainingOptimizerHost final : public OptimizerHost {
 
   int rank() const override { return state_.rank(); }
   int world_size() const override { return state_.world_size(); }
-  void before_step() override { checks_->before_gradient_call("step"); }
+  void before_step() override;
   bool sync_gradients() const override { return window_->sync_gradients(); }
   bool accumulates() const override { return window_->steps() > 1; }
   void require_complete(const std::vector<at::Tensor>& parameters) const override {

@@ -349,6 +349,30 @@ TOKENIZERS = [
 ]
 SEEDS["tokenizer"] = [json.dumps(tokenizer).encode() + b"\0" + TEXT for tokenizer in TOKENIZERS]
 
+SEEDS["http"] = [
+    b"GET / HTTP/1.1\r\nHost: localhost:8642\r\n\r\n",
+    b"HEAD /api/state?runs=a%20b,c&x=+ HTTP/1.1\r\nHost: [::1]\r\nCookie: a=1; token=z\r\nConnection: close\r\n\r\nGET",
+    b"GET /events HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+]
+
+
+def record(kind, payload):
+    """A record without its checksum, which the target mends."""
+    return struct.pack("<IHBB", 0, len(payload), kind, 0) + payload
+
+
+RANK = record(1, b"\x01" + b"\x80\x01" + b"\x00\x02\x00\x00\x05" + b"\x04here" + b"\x05train" + b"\x050.1.0")
+STEPS = record(2, b"\x01\x04data") + record(3, b"\x64\x03\x02\x40\x30\x20\x01\x01\x08")
+VALUES = record(2, b"\x02\x04loss") + record(4, b"\x64\x06\x01\x02" + struct.pack("<d", 2.5))
+LAUNCHER = record(9, b"\x01\x00\x05") + record(10, b"\x02\x00\x01\x04line") + record(11, b"\x03\x00\x02\x06failed")
+DEVICES = record(13, b"\x01\x03\x00\x03GPU\x40") + record(14, b"\x05\x01" + struct.pack("<d", 0.5) + b"\x20" + bytes(16))
+SEEDS["run_record"] = [
+    RANK + STEPS + VALUES + record(15, b"\x70\x00"),
+    RANK + record(5, b"\x09\x01\x01\x01a\x01b") + record(6, b"\x01\x02\x00\x00\x04save") + record(7, b"\x01\x02\x03"),
+    RANK + LAUNCHER + DEVICES + record(8, b"\x01n\x01v\x01s\x01") + record(12, b"\x01\x01"),
+]
+
 
 def main():
     folder = Path(sys.argv[1])

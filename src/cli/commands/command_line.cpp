@@ -7,8 +7,10 @@
 #include "base/nearest_name.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/launch_command.h"
+#include "cli/commands/monitor_command.h"
 #include "cli/help/usage.h"
 #include "launch/job/job.h"
+#include "launch/job/run_helper.h"
 
 namespace accelerate::cli {
 namespace {
@@ -56,6 +58,9 @@ int run_command_line(std::vector<std::string> arguments) {
   // Started by ssh or srun on another machine, not by people: no help speaks of it.
   if (arguments.size() == 2 && arguments.front() == "node-agent") {
     return launch::run_node_agent(arguments.back());
+  }
+  if (!arguments.empty() && arguments.front() == launch::kRunHelperCommand) {
+    return run_run_recorder({arguments.begin() + 1, arguments.end()});
   }
   CLI::App app;
   setup_program(app);

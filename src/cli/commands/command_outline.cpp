@@ -38,7 +38,8 @@ OptionOutline outline_setting(const config::Setting& setting) {
     outline.flags.push_back("--" + std::string(setting.negative_flag));
   }
   outline.help = described(setting);
-  outline.placeholder = config::placeholder_of(setting);
+  // A flag that may stand alone does not take the next word.
+  if (setting.alone.empty()) outline.placeholder = config::placeholder_of(setting);
   for (const auto& choice : setting.choices) outline.choices.emplace_back(choice);
   if (setting.kind == config::Kind::kBool) outline.choices = {"true", "false"};
   outline.is_path = setting.kind == config::Kind::kPath;

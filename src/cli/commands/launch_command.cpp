@@ -16,6 +16,7 @@
 #include "base/user_folders.h"
 #include "cli/commands/launch_allocation.h"
 #include "cli/commands/launch_notes.h"
+#include "cli/commands/launch_recording.h"
 #include "cli/help/launch_help.h"
 #include "cli/reports/explain_dry_run.h"
 #include "cli/reports/explain_table.h"
@@ -334,7 +335,11 @@ int launch_words(const std::vector<std::string>& words, bool repeat_last_lines) 
   tell(overruled);
   if (is_dry) tell(note_on_dry_run(settings, plan));
   for (const std::string& note : launch_notes(settings, plan)) tell(note);
-  if (!is_dry) return launch::run_job(plan);
+  if (!is_dry) {
+    LaunchRecording recording(settings, arguments, plan);
+    if (!plan.quiet) tell(recording.note());
+    return recording.ended(launch::run_job(plan));
+  }
   print(stdout, dry_run_text(plan));
   print(stdout, note_on_shards(settings, plan));
   return 0;

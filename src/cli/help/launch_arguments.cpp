@@ -83,6 +83,8 @@ LaunchArguments parse_launch_arguments(const std::vector<std::string>& arguments
       parsed.flags.push_back({setting, given(*setting, flag, argument->substr(equals + 1)), flag});
     } else if (setting->kind == Kind::kSwitch) {
       parsed.flags.push_back({setting, switched(*setting, flag), flag});
+    } else if (!setting->alone.empty()) {
+      parsed.flags.push_back({setting, std::string(setting->alone), flag});
     } else if (argument + 1 != arguments.end() && !(argument + 1)->starts_with("--")) {
       parsed.flags.push_back({setting, *(argument + 1), flag});
       ++argument;

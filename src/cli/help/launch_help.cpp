@@ -50,6 +50,7 @@ std::string flags_column(const Setting& setting) {
   if (!setting.short_flag.empty()) text += std::string(setting.short_flag) + ",";
   text += config::flag_of(setting);
   const std::string placeholder = config::placeholder_of(setting);
+  if (!setting.alone.empty()) return text + "[=" + placeholder + "]";
   return placeholder.empty() ? text : text + " " + placeholder;
 }
 

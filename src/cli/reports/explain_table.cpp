@@ -95,6 +95,19 @@ std::string explain_table(const config::Settings& settings, bool with_defaults) 
   return text;
 }
 
+std::vector<SettingRow> setting_rows(const config::Settings& settings) {
+  std::vector<SettingRow> rows;
+  for (const Setting* setting : config::all_settings()) {
+    const SettingValue& value = settings.of(*setting);
+    // Settings of other libraries would bury the others.
+    const bool is_shown = is_set(value) || setting->group < config::Group::kFsdp;
+    if (!is_shown || (!setting->has_flag && !value.is_given())) continue;
+    rows.push_back({std::string(setting->name), shown_value(*setting, value),
+                    shown_source(*setting, value), is_set(value)});
+  }
+  return rows;
+}
+
 std::vector<std::string> given_settings(const config::Settings& settings) {
   std::vector<std::string> lines;
   for (const Setting* setting : config::all_settings()) {

@@ -13,6 +13,7 @@
 #include "base/unique_fd.h"
 #include "launch/job/job_runner.h"
 #include "launch/job/machine_plans.h"
+#include "launch/job/run_helper.h"
 #include "launch/plan/shell_words.h"
 #include "launch/remote/elastic_control.h"
 #include "launch/remote/main_control.h"
@@ -76,6 +77,7 @@ int run_job(const LaunchPlan& request) {
   if (job.debug) {
     for (const auto& command : machine.commands()) tell_user(job, shell_line(command));
   }
+  start_run_helper(machine);
   return run_here(machine, -1);
 }
 
@@ -95,6 +97,7 @@ int run_node_agent(const std::string& plan_text) {
                        .hint = "run from a folder that all machines share"});
   }
   const MachinePlan machine = with_own_logs(machine_plan(remote));
+  start_run_helper(machine);
   const int input = reads_input ? move_input_away() : -1;
   return run_here(machine, remote.has_lifeline ? input : -1);
 }

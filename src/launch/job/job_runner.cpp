@@ -12,6 +12,7 @@
 #include "launch/job/orphan_reaper.h"
 #include "launch/job/signal_inbox.h"
 #include "launch/job/worker_group.h"
+#include "launch/output/job_record.h"
 #include "launch/plan/machine.h"
 
 namespace accelerate::launch {
@@ -52,6 +53,8 @@ class JobRunner {
         lifeline_(lifeline),
         sinks_{OutputSink(STDOUT_FILENO), OutputSink(STDERR_FILENO)} {
     if (is_same_terminal(STDOUT_FILENO, STDERR_FILENO)) sinks_[1].share(sinks_[0]);
+    // Workers that start others are no ranks; the launchers behind them record theirs.
+    if (!plan.run_dir.empty() && plan.launcher == LauncherKind::kLocal) record_.emplace(plan);
   }
 
   int run();
@@ -75,6 +78,8 @@ class JobRunner {
   void report_ends();
   void flush_sinks();
   void flush_control();
+  void record_start();
+  void record_lines();
 
   const MachinePlan& plan_;
   std::string run_id_;  // "": as in the plan; members of a job learn it from the main machine
@@ -88,6 +93,8 @@ class JobRunner {
   MachinePlan attempt_plan_{};        // with the machines that take part in the present attempt
   std::optional<WorkerGroup> group_;  // of the present attempt, until its end was reported
   int attempt_ = 0;
+  std::optional<JobRecord> record_;  // null: nothing is recorded
+  Clock::time_point next_lines_{};   // when the newest lines are recorded
   bool reported_failure_ = false;
   size_t reported_ends_ = 0;     // of the present attempt
   bool told_to_stop_ = false;    // by a signal
@@ -172,6 +179,7 @@ void JobRunner::start_workers(const Order& order) {
                          .main_port = order.main_port,
                          .run_id = run_id_},
                  GroupContext{sinks_, guard_, inbox_.original_mask()});
+  record_start();
   if (!plan_.debug) return;
   const bool starts_ranks = plan_.launcher == LauncherKind::kLocal;
   for (const auto& [rank, pid] : group_->pids()) {
@@ -179,6 +187,20 @@ void JobRunner::start_workers(const Order& order) {
     sinks_[1].enqueue("accelerate launch: " + who + " is process " + std::to_string(pid) + " on " +
                       short_host_name() + "\n");
   }
+}
+
+void JobRunner::record_start() {
+  if (!record_) return;
+  record_->begin_attempt(attempt_);
+  for (const auto& [rank, pid] : group_->pids()) record_->worker_started(rank, pid);
+  record_->flush();
+}
+
+void JobRunner::record_lines() {
+  if (!record_ || !group_ || Clock::now() < next_lines_) return;
+  next_lines_ = Clock::now() + JobRecord::kInterval;
+  for (const auto& [rank, lines] : group_->last_lines()) record_->show_lines(rank, lines);
+  record_->flush();
 }
 
 // "mpirun", "ssh to machine 1"
@@ -225,6 +247,7 @@ void JobRunner::wait_for_events() {
   control_.handle_descriptors(fds.data() + first_of_control, fds.size() - first_of_control);
   control_.handle_time();
   if (group_) group_->handle_time();
+  record_lines();
 }
 
 int JobRunner::poll_timeout() const {
@@ -232,6 +255,7 @@ int JobRunner::poll_timeout() const {
   if (group_) {
     const auto of_group = group_->deadline();
     if (of_group && (!next || *of_group < *next)) next = of_group;
+    if (record_ && (!next || next_lines_ < *next)) next = next_lines_;
   }
   if (!next) return -1;
   const auto left = std::chrono::ceil<milliseconds>(*next - Clock::now());
@@ -324,6 +348,12 @@ void JobRunner::report_ends() {
   const bool has_news = group_->ends().size() != reported_ends_;
   const bool knows_cause = group_->is_stopping() || group_->all_ended();
   if (!has_news && (reported_failure_ || !knows_cause)) return;
+  if (record_) {
+    for (size_t i = reported_ends_; i < group_->ends().size(); ++i) {
+      record_->worker_ended(group_->ends()[i]);
+    }
+    record_->flush();
+  }
   reported_ends_ = group_->ends().size();
   const LaunchOutcome so_far{.ends = group_->ends()};
   const WorkerEnd* failed = so_far.first_failure();

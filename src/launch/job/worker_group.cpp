@@ -333,6 +333,14 @@ std::vector<std::pair<int, pid_t>> WorkerGroup::pids() const {
   return pids;
 }
 
+std::vector<std::pair<int, std::deque<std::string>>> WorkerGroup::last_lines() const {
+  std::vector<std::pair<int, std::deque<std::string>>> all;
+  for (const Worker& worker : workers_) {
+    if (!worker.process.is_reaped()) all.emplace_back(worker.rank, worker.output->last_lines());
+  }
+  return all;
+}
+
 void WorkerGroup::copy_terminal_size() {
   for (Worker& worker : workers_) worker.output->copy_terminal_size();
 }

@@ -4,9 +4,12 @@
 #include <poll.h>
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "launch/job/job_guard.h"
@@ -69,6 +72,8 @@ class WorkerGroup {
   void drop_streams_without_reader();
 
   std::vector<std::pair<int, pid_t>> pids() const;  // by rank
+  // The newest lines of each worker that runs, by rank.
+  std::vector<std::pair<int, std::deque<std::string>>> last_lines() const;
   bool all_ended() const;
   const std::vector<WorkerEnd>& ends() const { return ends_; }
   std::chrono::milliseconds grace() const { return grace_; }  // what the killed ones were given

@@ -80,6 +80,12 @@ struct LaunchPlan {
   bool repeat_last_lines = true;    // of the worker that failed, in the report
   bool debug = false;               // tell the command and process of what is started
 
+  // --- who looks at it
+  // Where the run is recorded, an absolute path; "": nowhere. Workers are told it too.
+  std::filesystem::path run_dir{};
+  int page_socket = -1;      // listening, for the page of the run; -1: there is none
+  std::string page_token{};  // that readers of the page need; "": none
+
   // --- failure and end
   int max_restarts = 0;  // how often a job that failed begins anew, on all machines
   // Interval of the heartbeats between machines, at least; see beat_interval().

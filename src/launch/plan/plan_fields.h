@@ -12,8 +12,8 @@ template <class Plan, class Visit, class Stays>
 void visit_fields(Plan& plan, Visit&& visit, Stays&& stays) {
   auto& [command, num_processes, num_machines, machine_rank, min_machines, main_address, main_port,
          same_network, use_cpu, mixed_precision, variables, gpu_ids, num_cpu_threads_per_process,
-         cpu_affinity, prefix_output, log_dir, log_run, tee, quiet, repeat_last_lines, debug,
-         max_restarts, monitor_interval, machine_timeout, join_timeout, last_call, failure_grace,
+         cpu_affinity, prefix_output, log_dir, log_run, tee, quiet, repeat_last_lines, debug, run_dir,
+         page_socket, page_token, max_restarts, monitor_interval, machine_timeout, join_timeout, last_call, failure_grace,
          signal_grace, launcher, hostfile, launcher_command, run_id] = plan;
   visit("command", command);
   visit("processes", num_processes);
@@ -36,6 +36,7 @@ void visit_fields(Plan& plan, Visit&& visit, Stays&& stays) {
   visit("quiet", quiet);
   visit("repeat", repeat_last_lines);
   visit("debug", debug);
+  visit("run_dir", run_dir);
   visit("restarts", max_restarts);
   visit("monitor_ms", monitor_interval);
   visit("machine_ms", machine_timeout);
@@ -44,6 +45,9 @@ void visit_fields(Plan& plan, Visit&& visit, Stays&& stays) {
   visit("failure_ms", failure_grace);
   visit("signal_ms", signal_grace);
   visit("run", run_id);
+  // One page for all machines.
+  stays("page_socket", page_socket);
+  stays("page_token", page_token);
   // The launcher there starts its workers itself.
   stays("launcher", launcher);
   stays("hostfile", hostfile);

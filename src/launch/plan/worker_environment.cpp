@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/nccl_variables.h"
+#include "run_record/record_format.h"
 
 namespace accelerate::launch {
 namespace {
@@ -73,6 +74,7 @@ std::map<std::string, std::string> setting_variables(const LaunchPlan& plan) {
   if (plan.num_cpu_threads_per_process) {
     variables["OMP_NUM_THREADS"] = std::to_string(*plan.num_cpu_threads_per_process);
   }
+  if (!plan.run_dir.empty()) variables[run_record::kFolderVariable] = plan.run_dir.string();
   for (const auto& [name, value] : plan.variables) variables[name] = value;
   return variables;
 }
