@@ -152,9 +152,9 @@ void Accelerator::Impl::take_configuration() {
                                                     strategy);
   }
   if (!state.is_main_process() || configuration->without_effect().empty()) return;
-  log(LogLevel::kWarning, std::string("without effect in the configuration of ") +
-                              configuration->name() + ": " +
-                              joined(configuration->without_effect()));
+  accelerate::log(LogLevel::kWarning, std::string("without effect in the configuration of ") +
+                                          configuration->name() + ": " +
+                                          joined(configuration->without_effect()));
 }
 
 // The batch of a loader, and an optimizer for a schedule, may be prepared after all the rest.

@@ -93,7 +93,6 @@ std::unique_ptr<Strategy> make_strategy(const StrategyOptions& options, const Dd
 }
 
 void set_zero_options(Strategy& strategy, const ZeroOptions& options) {
-  require_usable_zero(options);
   if (auto* scattered = dynamic_cast<ScatterStrategy*>(&strategy)) scattered->set_options(options);
 }
 

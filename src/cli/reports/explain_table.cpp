@@ -103,7 +103,7 @@ std::vector<SettingRow> setting_rows(const config::Settings& settings) {
     const bool is_shown = is_set(value) || setting->group < config::Group::kFsdp;
     if (!is_shown || (!setting->has_flag && !value.is_given())) continue;
     rows.push_back({std::string(setting->name), shown_value(*setting, value),
-                    shown_source(*setting, value), is_set(value)});
+                    shown_source(*setting, settings), is_set(value)});
   }
   return rows;
 }

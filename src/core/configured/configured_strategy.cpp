@@ -128,7 +128,12 @@ struct ConfiguredStrategy {
     return configured_zero(request, own, "ZeroOptions::ddp");
   }
   StrategyOptions operator()(const FsdpOptions& own) const {
-    const auto same = named_otherwise(own);
+    const bool is_hybrid = own.sharding_strategy == FsdpSharding::kHybridShard ||
+                           own.sharding_strategy == FsdpSharding::kHybridShardZero2;
+    if (is_hybrid && !own.dp_shard_size && !own.dp_replicate_size) {
+      refuse_strategies("FsdpOptions of hybrid sharding without dp_shard_size", request);
+    }
+    const auto same = named_otherwise(own, 1);
     if (const auto* zero = std::get_if<ZeroOptions>(&same)) {
       if (zero->stage != request.stage.value) {
         refuse_strategies("FsdpOptions of " + stage_text(zero->stage), request);

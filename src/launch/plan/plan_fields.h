@@ -12,9 +12,10 @@ template <class Plan, class Visit, class Stays>
 void visit_fields(Plan& plan, Visit&& visit, Stays&& stays) {
   auto& [command, num_processes, num_machines, machine_rank, min_machines, main_address, main_port,
          same_network, use_cpu, mixed_precision, variables, gpu_ids, num_cpu_threads_per_process,
-         cpu_affinity, prefix_output, log_dir, log_run, tee, quiet, repeat_last_lines, debug, run_dir,
-         page_socket, page_token, max_restarts, monitor_interval, machine_timeout, join_timeout, last_call, failure_grace,
-         signal_grace, launcher, hostfile, launcher_command, run_id] = plan;
+         cpu_affinity, prefix_output, log_dir, log_run, tee, quiet, repeat_last_lines, debug,
+         run_dir, page_socket, page_token, max_restarts, monitor_interval, machine_timeout,
+         join_timeout, last_call, failure_grace, signal_grace, launcher, hostfile, launcher_command,
+         run_id] = plan;
   visit("command", command);
   visit("processes", num_processes);
   visit("machines", num_machines);

@@ -122,6 +122,11 @@ at::ScalarType type_of_norms(at::TensorList parameters) {
 ScatterStrategy::ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options)
     : ranks_(std::move(ranks)), options_(options), loose_(ranks_) {}
 
+void ScatterStrategy::set_options(const ZeroOptions& options) {
+  require_usable_zero(options, ranks_->world_size());
+  options_ = options;
+}
+
 // Changes nothing: loops over loaders ask it too, and may have threads of their own.
 std::vector<std::shared_ptr<ScatteredModel>> ScatterStrategy::live(const Models& models) {
   std::vector<std::shared_ptr<ScatteredModel>> all;

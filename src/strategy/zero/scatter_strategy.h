@@ -23,7 +23,7 @@ class ScatterStrategy final : public Strategy {
   ScatterStrategy(std::shared_ptr<Communicator> ranks, const ZeroOptions& options);
   std::string_view name() const override { return "zero"; }
   // For models that are wrapped later, where sizes follow from the model.
-  void set_options(const ZeroOptions& options) { options_ = options; }
+  void set_options(const ZeroOptions& options);
 
   bool fills_empty_weights() const override { return options_.stage == 3; }
   void place(torch::nn::Module& module, c10::Device device) override;

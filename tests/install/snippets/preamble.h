@@ -7,7 +7,7 @@
 
 struct NetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x);
-  torch::nn::Linear fc;
+  torch::nn::Linear fc = nullptr;
 };
 TORCH_MODULE(Net);
 
