@@ -53,7 +53,7 @@ PARTS = {
     ("accelerator_test", "nccl"): 2, ("comm_test", "gloo"): 2, ("ddp_test", "gloo"): 2, ("ddp_test", "nccl"): 3,
     ("flat_training_test", "nccl"): 2, ("operations_test", "nccl"): 2, ("resume_test", "gloo"): 2, ("resume_test", "nccl"): 3,
     ("state_test", "gloo"): 2, ("state_test", "nccl"): 3, ("strategy_test", "nccl"): 3, ("training_test", "gloo"): 2,
-    ("training_test", "nccl"): 4, ("zero_test", "gloo"): 4, ("zero_test", "nccl"): 6,
+    ("training_test", "nccl"): 4, ("zero_test", "gloo"): 4, ("zero_test", "nccl"): 12,
 }  # fmt: skip
 
 OWN = ("cuda_test", "capture_cuda_test", "checkpoint_cuda_test", "nccl_test", "optim_cuda_test", "precision_cuda_test", "touch_cuda_test",

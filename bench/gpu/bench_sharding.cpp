@@ -117,6 +117,13 @@ AcceleratorOptions autocast(const accelerate::StrategyOptions& strategy) {
   return options;
 }
 
+// Everything is computed in the type of the units, as FSDP2 does: nothing needs autocast.
+AcceleratorOptions in_type_of_units(const ZeroOptions& zero) {
+  AcceleratorOptions options;
+  options.strategy = zero;
+  return options;
+}
+
 // Layers of this model are no list of modules: they are named.
 ZeroUnits layers(std::optional<at::ScalarType> dtype = std::nullopt) {
   return {.modules = {"Block"}, .param_dtype = dtype};
@@ -153,7 +160,7 @@ json figures_of(const std::string& name, const Work& work) {
     ZeroUnits units = layers(at::kBFloat16);
     units.reshard_after_forward = name == "zero3 halved";
     const ZeroOptions zero{.stage = 3, .reduce_dtype = at::kBFloat16, .units = units};
-    return train<gpt2::PlainGpt2>(name, autocast(zero), work);
+    return train<gpt2::PlainGpt2>(name, in_type_of_units(zero), work);
   }
   if (name == "zero3") {
     const ZeroOptions zero{.stage = 3, .units = layers()};
@@ -161,17 +168,17 @@ json figures_of(const std::string& name, const Work& work) {
   }
   if (name == "zero3 bf16") {
     const ZeroOptions zero{.stage = 3, .units = layers(at::kBFloat16)};
-    return train<gpt2::PlainGpt2>(name, autocast(zero), work);
+    return train<gpt2::PlainGpt2>(name, in_type_of_units(zero), work);
   }
   if (name == "zero3 bf16 fused") {
-    AcceleratorOptions options;
-    options.strategy = ZeroOptions{.stage = 3, .units = layers(at::kBFloat16)};
-    return train<gpt2::Gpt2>(name, options, work);
+    const ZeroOptions zero{.stage = 3, .units = layers(at::kBFloat16)};
+    return train<gpt2::Gpt2>(name, in_type_of_units(zero), work);
   }
   if (name == "zero3 bf16 kept") {  // whole from the forward to the backward pass
     ZeroUnits units = layers(at::kBFloat16);
     units.reshard_after_forward = false;
-    return train<gpt2::PlainGpt2>(name, autocast(ZeroOptions{.stage = 3, .units = units}), work);
+    const ZeroOptions zero{.stage = 3, .units = units};
+    return train<gpt2::PlainGpt2>(name, in_type_of_units(zero), work);
   }
   throw std::invalid_argument("no strategy is called '" + name + "'");
 }

@@ -2,7 +2,7 @@
 """GPT-2 on two ranks that share one GPU over NCCL: each strategy of this library beside Python's DDP and FSDP2.
 
 usage: sharding.py BENCH_SHARDING --accelerate ACCELERATE [--json FILE] [--ranks N] [--limit SECONDS] [--without_python]
-                   [options of bench_sharding and of sharding_peer.py alike]
+                   [--strategies NAME ...] [--peers NAME ...] [--without_one_rank] [options of both alike]
 
 NCCL takes each rank for a host of its own, so what is exchanged travels through sockets of this machine: bytes decide, and the
 figures say who sends fewer and hides more of it. Every row is printed as it comes. At the end one rank trains with stage 3 and
@@ -104,7 +104,7 @@ def ratios(rows):
     """What is asked for, by the figures of these rows."""
     speed = {(row["ranks"], row["strategy"]): row["tokens_per_second"] for row in rows if "error" not in row}
     goals = [(2, name, 2, "Python DDP", 1.4) for name in ("zero1", "zero2", "zero1 halved", "zero2 halved")]
-    goals += [(2, name, 2, "Python FSDP2", 1.2) for name in ("zero3 halved", "zero3 halved kept")]
+    goals += [(2, "zero3 halved", 2, "Python FSDP2", 1.2), (2, "zero3 halved kept", 2, "Python FSDP2 kept", 1.2)]
     goals += [(2, name, 2, "Python FSDP2 float32", 1.2) for name in ("zero3", "zero3 bf16", "zero3 bf16 fused", "zero3 bf16 kept")]
     goals += [(1, "zero3", 1, "plain", 0.97)]
     for own_ranks, own, other_ranks, other, goal in goals:
@@ -129,15 +129,19 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--limit", type=float, default=170, help="seconds for all of it")
     parser.add_argument("--strategies", nargs="+", help="of bench_sharding, these alone")
+    parser.add_argument("--peers", nargs="+", help="of sharding_peer.py, these alone")
     parser.add_argument("--without_python", action="store_true")
+    parser.add_argument("--without_one_rank", action="store_true")
     words, options = parser.parse_known_args()
     give_up = time.monotonic() + words.limit
     left = lambda share: share * (give_up - time.monotonic())  # noqa: E731
     chosen = [*options, *(["--strategies", *words.strategies] if words.strategies else [])]
     rows = ours(words, chosen, words.ranks, left(0.6))
     if not words.without_python:
-        rows += python_rows(words, options, left(0.8))
-    rows += ours(words, [*options, "--strategies", "plain", "zero3"], 1, left(1))
+        peers = [*options, *(["--strategies", *words.peers] if words.peers else [])]
+        rows += python_rows(words, peers, left(0.8))
+    if not words.without_one_rank:
+        rows += ours(words, [*options, "--strategies", "plain", "zero3"], 1, left(1))
     facts = {"rows": rows, "date": datetime.date.today().isoformat(), **gpu()}
     if words.json:
         words.json.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

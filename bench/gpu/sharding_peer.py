@@ -63,10 +63,10 @@ class Gpt2(nn.Module):
 def wrapped(strategy, net, device):
     if strategy == "Python DDP":
         return DistributedDataParallel(net, device_ids=[device.index])
-    reduced = torch.bfloat16 if strategy == "Python FSDP2" else torch.float32
+    reduced = torch.float32 if strategy == "Python FSDP2 float32" else torch.bfloat16
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=reduced)
     for block in net.blocks:
-        fully_shard(block, mp_policy=policy)
+        fully_shard(block, mp_policy=policy, reshard_after_forward=strategy != "Python FSDP2 kept")
     return fully_shard(net, mp_policy=policy)
 
 
@@ -123,8 +123,10 @@ def measure(strategy, words, device):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", nargs="+", default=["Python DDP", "Python FSDP2", "Python FSDP2 float32"],
-                        help="Python DDP, Python FSDP2 (gradients reduced in bf16), Python FSDP2 float32 (in float32)")
+    parser.add_argument("--strategies", nargs="+", choices=["Python DDP", "Python FSDP2", "Python FSDP2 kept", "Python FSDP2 float32"],
+                        default=["Python DDP", "Python FSDP2", "Python FSDP2 kept", "Python FSDP2 float32"],
+                        help="Python DDP, Python FSDP2 (gradients reduced in bf16), the same with reshard_after_forward=False "
+                        "(kept), Python FSDP2 float32 (reduced in float32)")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--blocks", type=int, default=3)

@@ -26,7 +26,8 @@ struct ZeroUnits {
   std::optional<at::ScalarType> param_dtype{};
   // Tensors of fewer elements stay whole on every rank. Their gradients and state are sharded.
   int64_t persistence_threshold = 0;
-  // A unit goes when the next one is touched. If not, it stays until its gradient is done.
+  // A unit goes when the next one is touched, but for large ones that the pass uses again soon or
+  // with smaller ones between (docs/sharding.md). If not, it stays until its gradient is done.
   bool reshard_after_forward = true;
   // One that is touched again within so many elements of others stays.
   int64_t max_reuse_distance = 0;

@@ -114,6 +114,12 @@ void require_no_pieces(const torch::nn::Module& module) {
   }
 }
 
+// Whether a tensor was made inside of init_empty_weights().
+bool has_deferred_weights(const torch::nn::Module& module) {
+  return std::ranges::any_of(module.parameters(), compat::is_deferred) ||
+         std::ranges::any_of(module.buffers(), compat::is_deferred);
+}
+
 }  // namespace
 
 // Whether the inputs are of the type of the parameters is seen in the forward pass alone, where
@@ -143,7 +149,9 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
                         .hint = "end the scope when the module is built"});
     }
     const bool places = place && impl_->options.device_placement;
-    if (!impl_->strategy->fills_empty_weights() && has_empty_weights(*module)) {
+    // Those of a program that places its models itself may be meant to stay on the meta device.
+    const bool fills = places ? has_empty_weights(*module) : has_deferred_weights(*module);
+    if (!impl_->strategy->fills_empty_weights() && fills) {
       materialize(*module, places ? device() : c10::Device(c10::kCPU));
     }
     if (places) impl_->strategy->place(*module, device());

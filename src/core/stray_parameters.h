@@ -10,9 +10,9 @@
 namespace accelerate {
 
 // On several ranks nobody averages the gradients of such parameters, as of a second model that was
-// not given to prepare(). They are told from most inputs that need a gradient by their values, which
-// change from one pass to another while the tensor stays the same; an input that is written into
-// the same tensor again and again looks alike. One thread at a time. Not collective.
+// not given to prepare(). They are told from most inputs that need a gradient by their values,
+// which change from one pass to another while the tensor stays the same; an input that is written
+// into the same tensor again and again looks alike. One thread at a time. Not collective.
 class StrayParameters {
  public:
   // Before a backward pass from `loss`; `held` are the parameters of all that was prepared. Walks

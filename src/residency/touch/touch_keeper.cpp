@@ -34,6 +34,7 @@ void TouchedUnits::Keeper::add_units(std::vector<UnitParameters> units, int rank
     units_.push_back(
         {.unit = std::make_unique<TouchUnit>(std::move(parameters), number, rank, world_size, dtype,
                                              device, weak_from_this())});
+    room_.add_unit(units_.back().unit->whole_numel());
   }
 }
 
@@ -105,35 +106,37 @@ void TouchedUnits::Keeper::bring(const Numbers& wanted) {
   prefetch();
 }
 
+void TouchedUnits::Keeper::note_boundary() {
+  order_.add_boundary();
+  room_.note_boundary();
+  latest_ = kNone;
+}
+
 bool TouchedUnits::Keeper::fits(int64_t numel) const {
   return options_.max_whole_numel == 0 || whole_numel_ + numel <= options_.max_whole_numel;
 }
 
-// Within what would be gathered ahead, or near enough to stay.
-bool TouchedUnits::Keeper::is_needed_soon(size_t unit) const {
-  int64_t between = 0;
-  for (size_t steps = 1;; ++steps) {
-    const bool is_near = steps <= static_cast<size_t>(options_.prefetch_units) ||
-                         (options_.keep_within_numel > 0 && between <= options_.keep_within_numel);
-    if (!is_near) return false;
-    const auto next = order_.ahead(steps);
-    if (!next) return false;
-    if (*next == unit) return true;
-    between += units_[*next].unit->whole_numel();
+bool TouchedUnits::Keeper::may_go(size_t number, const Numbers& wanted) const {
+  const Kept& kept = units_[number];
+  return kept.unit->state() != TouchUnit::State::kInPieces && kept.holds == 0 &&
+         !is_among(wanted, number);
+}
+
+void TouchedUnits::Keeper::release_unneeded(const Numbers& wanted) {
+  const auto expected = order_.expected(room_.horizon());
+  room_.note_touch(wanted, expected);
+  std::vector<bool> is_whole;
+  for (const Kept& kept : units_) {
+    is_whole.push_back(kept.unit->state() != TouchUnit::State::kInPieces);
+  }
+  const std::vector<bool> stays = room_.staying(wanted, expected, is_whole);
+  for (size_t number = 0; number < units_.size(); ++number) {
+    if (!stays[number] && may_go(number, wanted)) release(number);
   }
 }
 
 void TouchedUnits::Keeper::make_room(const Numbers& wanted) {
-  const auto may_go = [&](size_t number) {
-    const Kept& kept = units_[number];
-    return kept.unit->state() != TouchUnit::State::kInPieces && kept.holds == 0 &&
-           !is_among(wanted, number);
-  };
-  if (options_.release_after_forward) {
-    for (size_t number = 0; number < units_.size(); ++number) {
-      if (may_go(number) && !is_needed_soon(number)) release(number);
-    }
-  }
+  if (options_.release_after_forward) release_unneeded(wanted);
   int64_t missing = 0;
   for (const size_t number : wanted) {
     const TouchUnit& unit = *units_[number].unit;
@@ -142,7 +145,7 @@ void TouchedUnits::Keeper::make_room(const Numbers& wanted) {
   while (!fits(missing)) {
     size_t oldest = kNone;
     for (size_t number = 0; number < units_.size(); ++number) {
-      if (!may_go(number)) continue;
+      if (!may_go(number, wanted)) continue;
       if (oldest == kNone || units_[number].touched_at < units_[oldest].touched_at) oldest = number;
     }
     if (oldest == kNone) return;
@@ -203,8 +206,7 @@ void TouchedUnits::Keeper::release_unheld() {
   for (size_t number = 0; number < units_.size(); ++number) {
     if (units_[number].holds == 0) release(number);
   }
-  latest_ = kNone;
-  order_.add_boundary();
+  note_boundary();
 }
 
 void TouchedUnits::Keeper::release_all() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "residency/touch/touch_order.h"
+#include "residency/touch/touch_room.h"
 #include "residency/touch/touch_unit.h"
 #include "residency/touch/touched_units.h"
 
@@ -21,7 +22,11 @@ class TouchedUnits::Keeper final : public compat::TouchKeeper,
                                    public std::enable_shared_from_this<Keeper> {
  public:
   Keeper(std::shared_ptr<ShardGatherer> gatherer, const TouchOptions& options)
-      : gatherer_(std::move(gatherer)), options_(options) {}
+      : gatherer_(std::move(gatherer)),
+        options_(options),
+        room_({.prefetch_units = static_cast<size_t>(options.prefetch_units),
+               .keep_within_numel = options.keep_within_numel,
+               .max_whole_numel = options.max_whole_numel}) {}
   ~Keeper() override;
   void add_units(std::vector<UnitParameters> units, int rank, int world_size);
 
@@ -69,9 +74,11 @@ class TouchedUnits::Keeper final : public compat::TouchKeeper,
   // Has `wanted` whole, and what is known to follow on its way.
   void bring(const Numbers& wanted);
   void make_room(const Numbers& wanted);
+  void release_unneeded(const Numbers& wanted);
   void prefetch();
   bool fits(int64_t numel) const;
-  bool is_needed_soon(size_t unit) const;
+  bool may_go(size_t unit, const Numbers& wanted) const;
+  void note_boundary();
   void begin(size_t unit);
   void finish(size_t unit);
   void release(size_t unit) noexcept;
@@ -84,6 +91,7 @@ class TouchedUnits::Keeper final : public compat::TouchKeeper,
   mutable std::mutex mutex_;  // of what follows
   std::vector<Kept> units_;
   TouchOrder order_;
+  TouchRoom room_;
   size_t latest_ = kNone;  // the unit that was touched last
   int64_t clock_ = 0;
   int64_t whole_numel_ = 0;

@@ -1,5 +1,7 @@
 #include "residency/touch/touch_order.h"
 
+#include <algorithm>
+
 namespace accelerate::residency {
 namespace {
 
@@ -29,12 +31,15 @@ void TouchOrder::note(size_t unit) {
 }
 
 std::optional<size_t> TouchOrder::ahead(size_t steps) const {
-  if (trail_ == 0) return std::nullopt;
-  for (size_t i = trail_; i < seen_.size(); ++i) {
-    if (seen_[i] == kBoundary) return std::nullopt;
-    if (i - trail_ + 1 == steps) return seen_[i];
-  }
-  return std::nullopt;
+  const auto next = expected(steps);
+  return next.size() < steps ? std::nullopt : std::optional(next[steps - 1]);
+}
+
+std::span<const size_t> TouchOrder::expected(size_t most) const {
+  if (trail_ == 0) return {};
+  const std::span<const size_t> rest = std::span(seen_).subspan(trail_);
+  const auto next = rest.first(std::min(most, rest.size()));
+  return next.first(static_cast<size_t>(std::ranges::find(next, kBoundary) - next.begin()));
 }
 
 void TouchOrder::forget_oldest() {

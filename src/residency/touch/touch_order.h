@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +26,8 @@ class TouchOrder {
   // The unit that followed the latest one, `steps` later, when this was seen before: 1 for the
   // next. Nothing where that is unknown, or a boundary lies before it.
   std::optional<size_t> ahead(size_t steps) const;
+  // The same for all steps, up to `most`. Until the next add.
+  std::span<const size_t> expected(size_t most) const;
 
  private:
   static constexpr size_t kBoundary = std::numeric_limits<size_t>::max();

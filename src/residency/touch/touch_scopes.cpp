@@ -59,8 +59,7 @@ void TouchedUnits::Keeper::shards_changed() {
 
 void TouchedUnits::Keeper::hold_scope(const std::vector<size_t>& units, bool writes) {
   const std::lock_guard lock(mutex_);
-  order_.add_boundary();
-  latest_ = kNone;
+  note_boundary();
   size_t held = 0;
   try {
     for (const size_t number : units) {

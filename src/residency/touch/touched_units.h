@@ -22,7 +22,10 @@ struct TouchOptions {
   // Where units live whose parameters are on the meta device: these have no values until their
   // pieces are written and shards_changed() is called. Unset: such parameters are a UsageError.
   std::optional<c10::Device> device{};
-  // A unit goes when another one is touched. If not, it stays until its gradient is done.
+  // A unit goes when another one is touched, unless the pass needs it again, by the order of
+  // before, and there is room: all that is whole is then less than 1.5 times what one unit and
+  // those gathered ahead of it need at most, or less than twice that for a unit as large as those
+  // in use. If not, it stays until its gradient is done.
   bool release_after_forward = true;
   // With release_after_forward: one that will be touched again within so many elements of others,
   // by the order of before, stays.

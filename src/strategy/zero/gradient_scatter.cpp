@@ -222,8 +222,11 @@ void GradientScatter::send(size_t bucket) {
   }
   if (on_taken_) on_taken_(bucket);
   parts_[bucket] = at::empty({present.part_numel}, options);
-  exchange.work =
-      groups_.shards->reduce_scatter_into_async(parts_[bucket], exchange.all, ReduceOp::kMean);
+  // In float16 the sum may leave the range of the mean.
+  const bool divides_first = exchange.all.scalar_type() == at::kHalf;
+  if (divides_first) exchange.all.div_(groups_.all->world_size());
+  exchange.work = groups_.shards->reduce_scatter_into_async(
+      parts_[bucket], exchange.all, divides_first ? ReduceOp::kSum : ReduceOp::kMean);
   under_way_.push_back(std::move(exchange));
 }
 
@@ -234,7 +237,9 @@ void GradientScatter::receive_first() {
   if (!groups_.replicas) return;
   first.all.reset();
   if (averages_.size() == kMostScatters) end_first_average();
-  first.work = groups_.replicas->all_reduce_async(parts_[first.bucket], ReduceOp::kMean);
+  at::Tensor& part = parts_[first.bucket];
+  first.work = groups_.replicas->all_reduce_async(
+      part, part.scalar_type() == at::kHalf ? ReduceOp::kSum : ReduceOp::kMean);
   averages_.push_back(std::move(first));
 }
 

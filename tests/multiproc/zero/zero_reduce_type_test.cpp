@@ -1,6 +1,5 @@
 // Gradients that travel in another type than they are kept in.
-#include <fstream>
-
+#include "multiproc/zero/written_bytes.h"
 #include "multiproc/zero/zero_training.h"
 
 namespace accelerate::test {
@@ -54,15 +53,23 @@ TEST_F(ZeroReduceType, RoundsWhatEachRankSendsAndTheirSumButNothingElse) {
   });
 }
 
-// That this process has written so far, to sockets too.
-int64_t written_bytes() {
-  std::ifstream io("/proc/self/io");
-  for (std::string name; io >> name;) {
-    int64_t value = 0;
-    io >> value;
-    if (name == "wchar:") return value;
-  }
-  return -1;
+TEST_F(ZeroReduceType, OfFloat16HasRoomForMeansThatFit) {
+  struct LongRow : torch::nn::Module {
+    LongRow() : row(register_parameter("row", torch::ones({256}, test_device()))) {}
+    at::Tensor forward(double factor) { return (row * factor).sum(); }
+    at::Tensor row;
+  };
+  run(2, [](const Rank&) {
+    for (const int stage : {2, 3}) {
+      Accelerator accelerator(reduced_as(stage, at::kHalf));
+      auto net = std::make_shared<LongRow>();
+      auto [model, optimizer] =
+          accelerator.prepare(net, torch::optim::SGD(net->parameters(), 1e-5));
+      accelerator.backward(model(40000.0));
+      optimizer.step();
+      EXPECT_TRUE(near(values_of({net->row}), std::vector<double>(256, 0.6))) << "stage " << stage;
+    }
+  });
 }
 
 TEST_F(ZeroReduceType, InBfloat16SendsHalfOfTheBytes) {

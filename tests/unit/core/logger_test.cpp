@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "base/host_name.h"
 #include "unit/core/fake_rank.h"
@@ -80,23 +81,19 @@ TEST_F(LoggerOfOneProcess, WritesObjectsOfJsonThatAParserReads) {
 }
 
 TEST(LoggersWithoutAnAccelerator, KnowTheRankThatTheLauncherGave) {
+  const std::vector<std::vector<const char*>> launchers = {
+      {"RANK"}, {"OMPI_COMM_WORLD_RANK"}, {"PMI_RANK"}, {"SLURM_PROCID", "SLURM_STEP_ID"}};
   std::ostringstream out;
-  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"}) {
-    for (const char* other : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK", "RANK"}) {
-      ::unsetenv(other);
-    }
-    const bool is_slurm = std::string(variable) == "SLURM_PROCID";
-    ::setenv(variable, "3", 1);
-    ::setenv(is_slurm ? "SLURM_NTASKS" : "PMI_SIZE", "4", 1);
-    ::setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+  for (const auto& variables : launchers) {
+    for (const char* variable : variables) ::setenv(variable, "3", 1);
     Logger log = get_logger("tools", {.level = "info", .stream = &out});
-    log.info("all", {.main_process_only = false});
+    log.info(variables[0], {.main_process_only = false});
     log.info("not the main process");
-    ::unsetenv(variable);
+    for (const char* variable : variables) ::unsetenv(variable);
   }
   EXPECT_EQ(out.str(),
-            "[rank 3] info: tools: all\n[rank 3] info: tools: all\n"
-            "[rank 3] info: tools: all\n");
+            "[rank 3] info: tools: RANK\n[rank 3] info: tools: OMPI_COMM_WORLD_RANK\n"
+            "[rank 3] info: tools: PMI_RANK\n[rank 3] info: tools: SLURM_PROCID\n");
   Logger log = get_logger("tools", {.level = "info", .stream = &out});
   try {
     log.info("x", {.in_order = true});
