@@ -225,7 +225,8 @@ TEST(RemotePlan, EveryFieldOfAPlanTravelsOrIsKnownToStay) {
   ASSERT_EQ(sent.size(), 35U);
   for (const auto& [key, text] : sent) {
     EXPECT_NE(text, presets.at(key)) << key;
-    const bool stays = key == "launcher" || key == "hostfile" || key == "launcher_command";
+    const bool stays = key == "launcher" || key == "hostfile" || key == "launcher_command" ||
+                       key == "page_socket" || key == "page_token";
     EXPECT_EQ(come.at(key), stays ? presets.at(key) : text) << key;
   }
 }
