@@ -19,6 +19,7 @@
 #include "core/process/rank_process.h"
 #include "core/process/requested_capabilities.h"
 #include "core/process/step_aggregator.h"
+#include "core/record_tracker.h"
 #include "device/device_backend.h"
 #include "strategy/strategy_factory.h"
 
@@ -130,8 +131,9 @@ Accelerator::Accelerator(AcceleratorOptions options)
                if (!epochs || !passes) return;
                if (const auto last = passes->current()) epochs->at_end(last->epoch);
              }});
-    impl_->tracking =
-        std::make_shared<RunTracking>(impl_->state, options.log_with, options.project);
+    impl_->tracking = std::make_shared<RunTracking>(
+        impl_->state, options.log_with, options.project,
+        impl_->recorder ? std::make_shared<RecordTracker>(impl_->recorder->writer()) : nullptr);
     require_usable_preemption(options.preemption);
     if (!options.preemption.signals.empty()) {
       impl_->signals = std::make_unique<SignalWatch>(options.preemption.signals);

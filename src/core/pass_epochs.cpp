@@ -18,7 +18,8 @@ void PassEpochs::at_end(int64_t epoch) {
   log(LogLevel::kWarning,
       "this pass over the data was epoch " + own + " on this rank and epoch " + first->value +
           " on rank " + std::to_string(first->rank) +
-          ": if the loader shuffles, some samples were seen twice and others not at all. One of the "
+          ": if the loader shuffles, some samples were seen twice and others not at all. One of "
+          "the "
           "ranks has gone through a prepared loader alone, for example to evaluate, or set_epoch() "
           "differs: make passes over prepared loaders on all ranks");
 }

@@ -37,10 +37,11 @@ size_t bytes_of(const tracking::Attachment& attachment) {
 }  // namespace
 
 RunTracking::RunTracking(const ProcessState& state, std::vector<TrackerChoice> log_with,
-                         const ProjectOptions& project)
+                         const ProjectOptions& project, std::shared_ptr<GeneralTracker> record)
     : log_with_(std::move(log_with)),
       logging_dir_(project.logging_dir.empty() ? project.project_dir : project.logging_dir),
-      is_main_process_(state.is_main_process()) {
+      is_main_process_(state.is_main_process()),
+      record_(is_main_process_ ? std::move(record) : nullptr) {
   const auto known = tracking::tracker_names();
   for (const TrackerChoice& choice : log_with_) {
     if (choice.tracker() != nullptr) {
@@ -60,6 +61,12 @@ RunTracking::RunTracking(const ProcessState& state, std::vector<TrackerChoice> l
     throw UsageError({.what = "there are two trackers \"" + names_[i] + "\"",
                       .where = "AcceleratorOptions::log_with",
                       .hint = "name each tracker once"});
+  }
+  // A program that names no tracker need not call init_trackers().
+  if (record_ && log_with_.empty()) {
+    writer_ = std::make_unique<tracking::TrackerWriter>(
+        std::vector<std::shared_ptr<GeneralTracker>>{record_}, TrackerRun{}, TrackerInitOptions{},
+        say);
   }
 }
 
@@ -96,7 +103,8 @@ void RunTracking::init(const std::string& project, const TrackerConfig& config,
                       .hint = "call it once for each Accelerator"});
   }
   auto trackers = make_trackers(options);
-  if (!trackers.empty()) {
+  if (record_) trackers.push_back(record_);  // behind those that have an index
+  if (!trackers.empty() && !log_with_.empty()) {
     writer_ = std::make_unique<tracking::TrackerWriter>(
         std::move(trackers),
         TrackerRun{.project = project,
@@ -121,7 +129,7 @@ void RunTracking::continue_run() {
 }
 
 void RunTracking::end() {
-  if (!is_started_ || is_ended_.exchange(true) || !writer_) return;
+  if ((!is_started_ && !writer_) || is_ended_.exchange(true) || !writer_) return;
   writer_->stop(kPatienceAtEnd);
   exit_flush_.reset();
 }

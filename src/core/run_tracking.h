@@ -20,8 +20,10 @@ namespace accelerate {
 
 class RunTracking {
  public:
+  // `record` gets what is logged on the main process beside the trackers, from the beginning where
+  // `log_with` names none; null: the run is not recorded.
   RunTracking(const ProcessState& state, std::vector<TrackerChoice> log_with,
-              const ProjectOptions& project);
+              const ProjectOptions& project, std::shared_ptr<GeneralTracker> record);
 
   // See Accelerator.
   void init(const std::string& project, const TrackerConfig& config,
@@ -53,6 +55,7 @@ class RunTracking {
   const std::vector<TrackerChoice> log_with_;
   const std::filesystem::path logging_dir_;
   const bool is_main_process_;
+  const std::shared_ptr<GeneralTracker> record_;
   bool is_started_ = false;
   std::atomic<bool> is_ended_{false};
   bool was_loaded_ = false;

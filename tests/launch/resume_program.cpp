@@ -84,6 +84,7 @@ void train(accelerate::Accelerator& accelerator, const std::string& folder,
     for (auto& batch : loader) {
       const at::Tensor loss = torch::mse_loss(model(batch.data), batch.target);
       accelerator.backward(loss);
+      accelerator.log({{"loss", loss}}, step);
       optimizer.step();
       scheduler.step();
       optimizer.zero_grad();

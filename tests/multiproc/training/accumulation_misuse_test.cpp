@@ -137,9 +137,10 @@ TEST_P(AccumulationMisuseOn, AWindowIsThatOfAllModelsThatItHasNamed) {
     { const auto micro_batch = accelerator.accumulate(critic); }
     { const auto micro_batch = accelerator.accumulate(critic, generator); }
     { const auto micro_batch = accelerator.accumulate(generator); }
-    EXPECT_THAT(
-        usage_error([&, &other = other] { const auto micro_batch = accelerator.accumulate(other); }),
-        HasSubstr("in the open window of another"));
+    EXPECT_THAT(usage_error([&, &other = other] {
+                  const auto micro_batch = accelerator.accumulate(other);
+                }),
+                HasSubstr("in the open window of another"));
     { const auto micro_batch = accelerator.accumulate(generator); }
     EXPECT_TRUE(accelerator.sync_gradients());
     { const auto micro_batch = accelerator.accumulate(); }
