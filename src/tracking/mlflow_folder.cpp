@@ -55,8 +55,8 @@ std::optional<int64_t> step_of_line(std::string_view line) {
 
 class MlflowFolder : public MlflowStore {
  public:
-  explicit MlflowFolder(std::filesystem::path folder)
-      : folder_(std::filesystem::absolute(std::move(folder)).lexically_normal()) {}
+  explicit MlflowFolder(const std::filesystem::path& folder)
+      : folder_(std::filesystem::absolute(folder).lexically_normal()) {}
 
   void open_run(const MlflowRunRequest& request) override {
     request_ = request;
@@ -228,8 +228,8 @@ class MlflowFolder : public MlflowStore {
 
 }  // namespace
 
-std::unique_ptr<MlflowStore> mlflow_folder(std::filesystem::path folder) {
-  return std::make_unique<MlflowFolder>(std::move(folder));
+std::unique_ptr<MlflowStore> mlflow_folder(const std::filesystem::path& folder) {
+  return std::make_unique<MlflowFolder>(folder);
 }
 
 std::string mlflow_name(std::string_view name) {

@@ -57,7 +57,7 @@ class MlflowStore {
 };
 
 // A folder as MLflow's own file store writes it.
-std::unique_ptr<MlflowStore> mlflow_folder(std::filesystem::path folder);
+std::unique_ptr<MlflowStore> mlflow_folder(const std::filesystem::path& folder);
 // A tracking server.
 std::unique_ptr<MlflowStore> mlflow_server(HttpServer server, std::chrono::milliseconds timeout);
 

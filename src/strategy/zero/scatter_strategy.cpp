@@ -12,6 +12,7 @@
 
 #include "accelerate/empty_weights.h"
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 #include "comm/groups/process_group.h"
 #include "residency/touch/unit_choice.h"
 #include "strategy/ddp/replica_check.h"
@@ -162,6 +163,8 @@ void ScatterStrategy::place(torch::nn::Module& module, c10::Device device) {
 }
 
 std::shared_ptr<ModelStrategy> ScatterStrategy::wrap(std::shared_ptr<torch::nn::Module> module) {
+  if (groups_)
+    comm::require_same(*ranks_, facts_of(options_), "prepare");  // may be new: set_options()
   const ShardGroups& groups = this->groups();
   const int shards = groups.shards->world_size();
   require_same_model(*module, *ranks_);
