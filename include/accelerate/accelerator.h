@@ -448,8 +448,9 @@ class ACCELERATE_EXPORT Accelerator {
   //   accelerator.log({{"loss", loss}, {"lr", scheduler.get_last_lr()[0]}}, step);
   // Never waits: not for a device, a disk or a server. A thread writes what was logged; what it
   // cannot keep up with is dropped, counted and reported in the log. Does nothing on other
-  // processes, and without log_with. From any thread. Throws UsageError before init_trackers(),
-  // after end_training() and for a tensor with several elements.
+  // processes, and without log_with unless the run is recorded (`accelerate launch --monitor` or
+  // --run_dir). From any thread. Throws UsageError before init_trackers(), after end_training()
+  // and for a tensor with several elements.
   void log(std::initializer_list<Logged> values, std::optional<int64_t> step = {}) {
     log(std::span<const Logged>(values.begin(), values.size()), step);
   }

@@ -61,7 +61,7 @@ class Script(unittest.TestCase):
             "arrows or digit: choose  Enter: accept  b: back  Esc: quit",
             "How many processes [4]: 8",
             "up arrow: back",
-            "Start the processes with mpirun?",  # again
+            "distributed over",  # again
             "nothing was written",  # Esc
             "configuration written to",
             "next: accelerate test",

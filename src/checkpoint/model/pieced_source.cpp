@@ -10,6 +10,7 @@
 #include "checkpoint/archive/bool_bytes.h"
 #include "checkpoint/model/safetensors_stream.h"
 #include "files/dcp/dcp_folder.h"
+#include "files/safetensors/safetensors_header.h"
 
 namespace accelerate::checkpoint {
 namespace {

@@ -59,7 +59,7 @@ struct OddNet : Net {
     same_shared = register_module("same_shared", shared);
     for (at::Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
     conv->weight.set_data(conv->weight.detach().transpose(0, 3).contiguous().transpose(0, 3));
-    to(test_device());
+    if (!has_empty_weights(*this)) to(test_device());  // which tensors without memory cannot follow
   }
   at::Tensor forward(at::Tensor input) override {
     at::Tensor hidden = torch::tanh(input.matmul(encoder->weight)).matmul(decoder->weight.t());
