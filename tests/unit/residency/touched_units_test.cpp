@@ -1,14 +1,10 @@
 // When units come and go, and what is refused.
-#include <accelerate/errors.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
-#include <string>
 #include <thread>
 
 #include "compat/touched.h"
-#include "residency/touch/unit_gradients.h"
-#include "unit/residency/lone_shards.h"
+#include "unit/residency/touched_chain.h"
 
 namespace accelerate::test {
 namespace {
@@ -17,50 +13,6 @@ using residency::TouchOptions;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-struct ChainImpl : torch::nn::Module {
-  explicit ChainImpl(int length, int width = 8) {
-    for (int i = 0; i < length; ++i) {
-      links.push_back(register_module(std::to_string(i), torch::nn::Linear(width, width)));
-    }
-  }
-  at::Tensor forward(at::Tensor x) {
-    for (const size_t link : order.empty() ? ascending() : order) x = torch::tanh(links[link](x));
-    return x;
-  }
-  std::vector<size_t> ascending() const {
-    std::vector<size_t> all(links.size());
-    for (size_t i = 0; i < all.size(); ++i) all[i] = i;
-    return all;
-  }
-  std::vector<torch::nn::Linear> links{};
-  std::vector<size_t> order{};
-};
-TORCH_MODULE(Chain);
-
-Chain chain(int length) {
-  torch::manual_seed(1);
-  return Chain(length);
-}
-
-at::Tensor input() { return torch::linspace(-1, 1, 16).reshape({2, 8}); }
-
-void train(Chain& net, LoneUnits& lone) {
-  net->forward(input()).sum().backward();
-  lone.units.release_all();
-}
-
-// What `action` throws as a UsageError.
-template <class Action>
-std::string refusal_of(Action action) {
-  try {
-    action();
-  } catch (const UsageError& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected a UsageError";
-  return {};
-}
 
 TEST(TouchedUnits, KeepOnlyTheShardOfTheirRankAndPiecesAreParametersOfIt) {
   Chain net = chain(1);
@@ -426,38 +378,6 @@ TEST(TouchedUnits, GradientsOfGradientsOfInputsAreThoseOfPlainParameters) {
     return of->links[0]->weight.grad();
   };
   EXPECT_TRUE(penalty(net).equal(penalty(plain)));
-}
-
-TEST(UnitGradients, SayWhenAUnitIsCompleteAndWhatIsMissing) {
-  Chain net = chain(4);
-  net->order = {0, 1, 3};
-  LoneUnits lone(*net);
-  std::vector<size_t> complete;
-  residency::UnitGradients gradients(lone.units, [&](size_t unit) {
-    complete.push_back(unit);
-    lone.units.gradient_done(unit);
-  });
-  net->forward(input()).sum().backward();  // not counted
-  EXPECT_THAT(complete, IsEmpty());
-  gradients.begin_pass();
-  net->forward(input()).sum().backward();
-  (net->links[2]->bias * 2).sum().backward();
-  const auto unfinished = gradients.end_pass();
-  EXPECT_THAT(complete, ElementsAre(3, 1, 0));
-  ASSERT_EQ(unfinished.size(), 1U);
-  EXPECT_EQ(unfinished[0].unit, 2U);
-  EXPECT_FALSE(unfinished[0].is_untouched);
-  EXPECT_FALSE(gradients.has_come(2, 0));
-  EXPECT_TRUE(gradients.has_come(2, 1));
-}
-
-TEST(UnitGradients, ThatAreToBeDifferentiatedAreRefused) {
-  Chain net = chain(1);
-  LoneUnits lone(*net);
-  residency::UnitGradients gradients(lone.units, [](size_t) {});
-  gradients.begin_pass();
-  const at::Tensor loss = net->forward(input()).sum();
-  EXPECT_THAT(refusal_of([&] { loss.backward({}, true, true); }), HasSubstr("create_graph"));
 }
 
 }  // namespace
