@@ -18,6 +18,9 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kPatienceWithMachines{3};
 constexpr std::chrono::seconds kPatienceWithGuests{10};  // to say who they are
 constexpr size_t kMaxGuests = 256;
+// A launcher that is being killed ends its connections before it gives up its port, and it may
+// have run on this machine.
+constexpr std::chrono::seconds kPatienceWithFormerMain{5};
 
 JobDirector::Loss loss_of(const LineChannel& channel) {
   return channel.was_ended_by_peer() ? JobDirector::Loss::kEnded : JobDirector::Loss::kSilent;
@@ -39,7 +42,8 @@ MainControl::MainControl(const MachinePlan& plan,
           inheritance) {
   if (plan.num_machines > 1) {
     if (plan.same_network) require_own_address(plan.main_address);
-    listener_ = listen_everywhere(plan.main_port);
+    listener_ =
+        listen_everywhere(plan.main_port, inheritance ? kPatienceWithFormerMain : milliseconds(0));
   } else if (plan.main_port == 0) {
     reservation_ = PortReservation::any();
   } else if (has_rank_zero_here(plan)) {

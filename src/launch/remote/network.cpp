@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
 #include "accelerate/errors.h"
 
@@ -35,6 +36,21 @@ UniqueFd bound_listener(int family, const sockaddr* address, socklen_t size) {
   return socket;
 }
 
+// Empty with errno set if that cannot be.
+UniqueFd any_address_listener(int port) {
+  sockaddr_in6 any6{};
+  any6.sin6_family = AF_INET6;
+  any6.sin6_addr = in6addr_any;
+  any6.sin6_port = htons(static_cast<uint16_t>(port));
+  UniqueFd socket = bound_listener(AF_INET6, reinterpret_cast<sockaddr*>(&any6), sizeof any6);
+  if (socket || (errno != EADDRNOTAVAIL && errno != EAFNOSUPPORT)) return socket;
+  sockaddr_in any4{};  // a machine without IPv6
+  any4.sin_family = AF_INET;
+  any4.sin_addr.s_addr = htonl(INADDR_ANY);
+  any4.sin_port = htons(static_cast<uint16_t>(port));
+  return bound_listener(AF_INET, reinterpret_cast<sockaddr*>(&any4), sizeof any4);
+}
+
 std::vector<std::string> own_addresses() {
   ifaddrs* entries = nullptr;
   std::vector<std::string> addresses;
@@ -59,18 +75,13 @@ bool has_one_of(const Addresses& addresses, const std::vector<std::string>& text
 
 }  // namespace
 
-UniqueFd listen_everywhere(int port) {
-  sockaddr_in6 any6{};
-  any6.sin6_family = AF_INET6;
-  any6.sin6_addr = in6addr_any;
-  any6.sin6_port = htons(static_cast<uint16_t>(port));
-  UniqueFd socket = bound_listener(AF_INET6, reinterpret_cast<sockaddr*>(&any6), sizeof any6);
-  if (!socket && (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT)) {  // a machine without IPv6
-    sockaddr_in any4{};
-    any4.sin_family = AF_INET;
-    any4.sin_addr.s_addr = htonl(INADDR_ANY);
-    any4.sin_port = htons(static_cast<uint16_t>(port));
-    socket = bound_listener(AF_INET, reinterpret_cast<sockaddr*>(&any4), sizeof any4);
+UniqueFd listen_everywhere(int port, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kBetweenAttempts{20};
+  const auto end = std::chrono::steady_clock::now() + patience;
+  UniqueFd socket = any_address_listener(port);
+  while (!socket && errno == EADDRINUSE && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kBetweenAttempts);
+    socket = any_address_listener(port);
   }
   if (socket) return socket;
   const bool in_use = errno == EADDRINUSE;

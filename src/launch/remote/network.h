@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,9 +13,11 @@
 
 namespace accelerate::launch {
 
-// A socket that listens to `port` on all addresses and does not block. Throws ConfigError, naming
-// --main_process_port, if the port is in use.
-UniqueFd listen_everywhere(int port);
+// A socket that listens to `port` on all addresses and does not block. While the port is in use,
+// tries again for `patience`, which blocks. Throws ConfigError, naming --main_process_port, if it
+// still is.
+UniqueFd listen_everywhere(int port,
+                           std::chrono::milliseconds patience = std::chrono::milliseconds(0));
 
 struct FreeAddresses {
   void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
