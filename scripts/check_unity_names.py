@@ -3,7 +3,8 @@
 
 Unity builds put sources of a room into one translation unit, in batches that change when a file is added. A name that is
 unique within its room compiles in every batch; one that is not may compile today and fail, or mean something else,
-tomorrow. Sources that are programs of their own (those with a main function) are left out.
+tomorrow. A function that is called like one of the system's hides that one from the sources behind it in its batch. Sources
+that are programs of their own (those with a main function) are left out.
 
 usage: scripts/check_unity_names.py [folder ...]      default: every room of src, with its subfolders
 """
@@ -21,6 +22,9 @@ TYPE = re.compile(r"^(?:template\s*<.*>\s*)?(?:class|struct|union|enum(?:\s+clas
 ALIAS = re.compile(r"^(?:template\s*<.*>\s*)?using\s+(\w+)\s*=")
 FUNCTION = re.compile(r"(?:^|[\s*&>])(\w+)\s*\((?!\*)")
 VARIABLE = re.compile(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=|\{|$)")
+# Functions of the system that sources call without a qualifier.
+OF_THE_SYSTEM = frozenset("""accept access bind close connect dup exit fork kill link listen open pipe poll raise read readlink recv
+                          remove rename select send signal socket stat time truncate unlink wait waitpid write""".split())
 NOT_NAMES = {"if", "for", "while", "switch", "return", "decltype", "noexcept", "alignas", "sizeof", "requires", "operator"}
 
 
@@ -106,14 +110,28 @@ def folder_of_target(source: Path) -> Path:
     return source.parent
 
 
+def calls_of_the_system_in(source: Path):
+    text = without_text(source.read_text(encoding="utf-8"))
+    return {name for name in OF_THE_SYSTEM if re.search(r"(?:^|[;{}(=!?&|,]|(?<!:):|\breturn|\bdo)\s*" + name + r"\s*\(", text) and
+            not re.search(r"\b(?:void|bool|int|auto|\w+[&*>]) " + name + r"\(", text)}
+
+
 def clashes_in(folder: Path):
-    where = defaultdict(list)
+    """Yields what is wrong in the room `folder`, a line each."""
+    where, callers = defaultdict(list), defaultdict(list)
     for source in sorted(folder.rglob("*.cpp")):
         if folder in folder_of_target(source).parents:
             continue  # a target of its own, below this folder
         for name in names_in(source):
             where[name].append(source.relative_to(folder).as_posix())
-    return {name: files for name, files in sorted(where.items()) if len(files) > 1}
+        for name in calls_of_the_system_in(source):
+            callers[name].append(source.relative_to(folder).as_posix())
+    for name, files in sorted(where.items()):
+        if len(files) > 1:
+            yield f"{name} stands in the anonymous namespaces of {', '.join(files)}: give each a name of its own"
+        others = [file for file in callers[name] if file not in files]
+        if others:
+            yield f"{name} of {', '.join(files)} hides the system's, which {', '.join(others)} calls: give it a name of its own"
 
 
 def main():
@@ -122,8 +140,8 @@ def main():
     folders = folders or sorted({folder_of_target(source) for source in (root / "src").rglob("*.cpp")})
     bad = 0
     for folder in folders:
-        for name, files in clashes_in(folder).items():
-            print(f"{folder}: {name} stands in the anonymous namespaces of {', '.join(files)}: give each a name of its own")
+        for clash in clashes_in(folder):
+            print(f"{folder}: {clash}")
             bad += 1
     if bad:
         sys.exit(f"{bad} names are not unique within their room")

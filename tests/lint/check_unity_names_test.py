@@ -67,6 +67,16 @@ class CheckUnityNames(unittest.TestCase):
             self.assertIn("a/one.cpp, b/two.cpp:", result.stdout)
             self.assertNotIn("three.cpp", result.stdout)
 
+    def test_a_function_may_not_hide_one_of_the_system(self):
+        mine = "namespace {\nvoid write(std::string& to, int number) { to += number; }\n}\n"
+        self.assertEqual(self.clashes(mine, "bool told(int fd) { return write(fd, &byte, 1) == 1; }\n"), ["write"])
+        for harmless in (
+            "bool told(int fd) { return ::write(fd, &byte, 1) == 1; }\n",
+            "void tell(File& file) { file.write(byte); }\n",
+            "void write(File& file);\n",
+        ):
+            self.assertEqual(self.clashes(mine, harmless), [], harmless)
+
     def test_a_body_is_no_declaration(self):
         self.assertEqual(
             self.clashes("namespace {\nvoid f() { int local = g(); }\n}\n", "namespace {\nvoid h() { int local = g(); }\n}\n"), []

@@ -22,12 +22,12 @@ using detail::Operands;
 
 int64_t hash_of(std::string_view text) { return static_cast<int64_t>(fnv1a(text)); }
 
-void write(std::string& message, int64_t number) {
+void put(std::string& message, int64_t number) {
   message.append(reinterpret_cast<const char*>(&number), sizeof(number));
 }
 
-void write(std::string& message, const std::string& text) {
-  write(message, static_cast<int64_t>(text.size()));
+void put(std::string& message, const std::string& text) {
+  put(message, static_cast<int64_t>(text.size()));
   message += text;
 }
 
@@ -70,13 +70,13 @@ std::string describe_operands(const Operands& operands) {
     throw UsageError({.what = operands.problem, .where = operands.where, .hint = operands.hint});
   }
   std::string message;
-  write(message, operands.name);
-  write(message, static_cast<int64_t>(operands.nodes.size()));
+  put(message, operands.name);
+  put(message, static_cast<int64_t>(operands.nodes.size()));
   for (const OperandNode& node : operands.nodes) {
-    write(message, node.path);
-    write(message, node.type);
-    write(message, node.is_tensor ? static_cast<int64_t>(node.sizes.size()) : -1);
-    for (const int64_t size : node.sizes) write(message, size);
+    put(message, node.path);
+    put(message, node.type);
+    put(message, node.is_tensor ? static_cast<int64_t>(node.sizes.size()) : -1);
+    for (const int64_t size : node.sizes) put(message, size);
   }
   return message;
 }

@@ -60,7 +60,7 @@ void require_known_host(const RankEnvironment& ranks, const Deadline& deadline) 
                    .hint = "set MASTER_ADDR to an address of it that all ranks can reach"});
 }
 
-StorePtr connect(const RankEnvironment& ranks, bool host, const Deadline& deadline) {
+StorePtr connect_store(const RankEnvironment& ranks, bool host, const Deadline& deadline) {
   if (!host && !wait_until_listening(ranks.master_address, ranks.master_port, deadline.end())) {
     throw CommError({.what = "no answer from rank 0 at " + endpoint(ranks) + " " + deadline.text(),
                      .where = "rendezvous (MASTER_ADDR, MASTER_PORT)",
@@ -130,7 +130,7 @@ StorePtr process_store(const RankEnvironment& ranks, const Deadline& deadline) {
   if (!store) {
     const bool host = ranks.rank == 0 && !ranks.store_is_hosted;
     require_known_host(ranks, deadline);
-    StorePtr opened = connect(ranks, host, deadline);
+    StorePtr opened = connect_store(ranks, host, deadline);
     if (host) {
       opened->set(kHostKey, describe_job(ranks));
     } else if (!ranks.store_is_hosted) {
@@ -221,7 +221,7 @@ Meeting meet(const RankEnvironment& ranks, std::chrono::milliseconds timeout) {
   meeting.store = c10::make_intrusive<c10d::PrefixStore>(group, base);
   wait_for_all(*meeting.store, ranks.world_size, deadline);
   meeting.second_connection =
-      c10::make_intrusive<c10d::PrefixStore>(group, connect(ranks, false, deadline));
+      c10::make_intrusive<c10d::PrefixStore>(group, connect_store(ranks, false, deadline));
   return meeting;
 }
 
