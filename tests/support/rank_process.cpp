@@ -18,22 +18,13 @@
 #include <thread>
 #include <typeinfo>
 
+#include "support/sanitizers.h"
 #include "support/stack_dump.h"
 
 namespace accelerate::test {
 namespace {
 
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kSanitizerStartsThreads = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-constexpr bool kSanitizerStartsThreads = true;
-#else
-constexpr bool kSanitizerStartsThreads = false;
-#endif
-#else
-constexpr bool kSanitizerStartsThreads = false;
-#endif
+constexpr bool kSanitizerStartsThreads = ACCELERATE_TEST_THREAD_SANITIZER != 0;
 
 // Takes the place of gtest's printer in a rank.
 class ReportListener : public testing::EmptyTestEventListener {

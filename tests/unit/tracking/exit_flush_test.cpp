@@ -88,7 +88,6 @@ TEST_F(ProcessEnd, Exit) {
   EXPECT_EQ(written(), 100U);
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_F(ProcessEnd, Fault) {
   const int status = end_of([] {
     volatile int* nowhere = nullptr;
@@ -98,7 +97,6 @@ TEST_F(ProcessEnd, Fault) {
   EXPECT_EQ(WTERMSIG(status), SIGSEGV);
   EXPECT_EQ(written(), 100U);
 }
-#endif
 
 std::atomic<int> handled{0};
 
