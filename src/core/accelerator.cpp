@@ -184,7 +184,19 @@ void Accelerator::Impl::settle_configuration() {
   has_schedule = true;
 }
 
+// A loop that ends early, or that goes through the library only for its data, makes no further call
+// that could throw.
+void Accelerator::Impl::take_a_last_look() const noexcept {
+  if (!strategy || state.world_size() == 1 || std::uncaught_exceptions() > 0) return;
+  try {
+    strategy->require_sound("the end of the accelerator");
+  } catch (const std::exception& error) {
+    accelerate::log(LogLevel::kError, error.what());
+  }
+}
+
 Accelerator::Impl::~Impl() {
+  take_a_last_look();
   try {
     if (tracking) tracking->end();
     if (optimizers)

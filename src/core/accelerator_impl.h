@@ -88,6 +88,9 @@ struct Accelerator::Impl {
   void settle_configuration();
   // What of it is known from the beginning; says once which of its keys have no effect.
   void take_configuration();
+  // Logs what the next call would throw because of what was trained past the library, if any call
+  // came.
+  void take_a_last_look() const noexcept;
   PreparedScheduler prepare_scheduler(const Scheduler& scheduler,
                                       const PreparedSchedulerOptions& how);
 

@@ -7,6 +7,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 struct LocalPasses : Replicas {};
 
@@ -45,6 +46,35 @@ TEST_F(LocalPasses, APlainBackwardIsRefusedAtTheNextForwardPassAndSave) {
     EXPECT_THAT(usage_error([&] { half.accelerator.save_state("unused"); }),
                 AllOf(HasSubstr(kLocalPass), HasSubstr("at   save_state")));
     EXPECT_FALSE(std::filesystem::exists("unused"));
+  });
+}
+
+TEST_F(LocalPasses, ALoopThatEndsBeforeTheNextCallIsToldOfAtTheEndOfTheAccelerator) {
+  run(2, [](const Rank&) {
+    for (const bool ported : {false, true}) {
+      testing::internal::CaptureStderr();
+      {
+        HalfPorted half;
+        for (auto& batch : *half.loader) {
+          const at::Tensor loss = loss_of((*half.model)(batch.data), batch.target);
+          if (ported) {
+            half.accelerator.backward(loss);
+            half.optimizer->step();
+          } else {
+            loss.backward();
+            half.sgd->step();
+            half.sgd->zero_grad();
+          }
+          break;
+        }
+      }
+      const std::string told = testing::internal::GetCapturedStderr();
+      if (ported) {
+        EXPECT_THAT(told, Not(HasSubstr(kLocalPass)));
+      } else {
+        EXPECT_THAT(told, AllOf(HasSubstr(kLocalPass), HasSubstr("the end of the accelerator")));
+      }
+    }
   });
 }
 
