@@ -36,6 +36,7 @@ class Highlighter:
 
     def __init__(self, names=None):
         self.names = names
+        self.titles = {}  # of pages by their files, for comments that name one
 
     def link(self, parts, index, root):
         """The address for the name at parts[index], or None."""

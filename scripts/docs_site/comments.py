@@ -77,9 +77,9 @@ class Comments:
         rows = []
         for line in lines:
             found = re.match(r"(\S.*?)  +(\S.*)$", line)
-            if found:
+            if found and not re.search(r"\S   +\S", found.group(2)):
                 rows.append([found.group(1), found.group(2)])
-            elif rows and line.startswith("      "):
+            elif rows and line.startswith("      ") and not re.search(r"\S  +\S", line.strip()):
                 rows[-1][1] += " " + line.strip()
             else:
                 return None
@@ -90,7 +90,8 @@ class Comments:
     def inline(self, text, root, near):
         def name_of(found):
             if found.group(1) is None and found.group(2).startswith("docs/"):
-                return f'<a href="{root}{found.group(2)[5:-3]}.html">{found.group(2)}</a>'
+                title = self.highlighter.titles.get(found.group(2), found.group(2))
+                return f'<a href="{root}{found.group(2)[5:-3]}.html">{html.escape(title)}</a>'
             word = found.group(1) or found.group(2)
             names = self.highlighter.names
             address = names.mentioned(word, near) if names is not None else None

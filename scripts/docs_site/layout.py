@@ -53,6 +53,7 @@ def navigation(groups, page):
 
 def contents(page):
     shown = [(level, anchor, text) for level, anchor, text in page.headings if level in (2, 3)]
+    shown = [entry for at, entry in enumerate(shown) if at == 0 or entry[2] != shown[at - 1][2]]  # overloads
     if len(shown) > 32 and page.kind == "page":
         shown = [entry for entry in shown if entry[0] == 2]
     if len(shown) < 2:

@@ -32,6 +32,7 @@ class Site:
         self.repository, self.out, self.with_api = repository, out, with_api
         self.map = SiteMap(repository, with_api)
         self.highlighter = Highlighter()
+        self.highlighter.titles = {page.source: page.title for page in self.map.pages()}
         self.renderer = Renderer(self.map, self.highlighter)
         self.pages = []
         self.version = re.search(r"VERSION (\d+\.\d+\.\d+)", (repository / "CMakeLists.txt").read_text()).group(1)
