@@ -4,9 +4,12 @@
 With PICTURES=folder it also writes pictures of some pages there.
 """
 
+import html
 import itertools
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -15,9 +18,10 @@ import unittest
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(REPOSITORY / "tests/monitor"), str(REPOSITORY / "scripts")]
+sys.path[:0] = [str(REPOSITORY / folder) for folder in ("tests/monitor", "tests/lint", "scripts")]
 from browser import Browser, find_chromium  # noqa: E402
 from docs_site import loops  # noqa: E402
+from public_names_test import public_names  # noqa: E402
 
 
 @unittest.skipUnless(find_chromium(), "there is no Chromium: apt-get install chromium")
@@ -137,6 +141,17 @@ class Site(unittest.TestCase):
         self.browser.evaluate("document.querySelector('[value=one]').click()")
         self.assertFalse(self.browser.evaluate("document.querySelector('[name=sharding]').checked"))
 
+    def test_the_launcher_takes_the_commands(self):
+        for where in ("gpus", "machines"):
+            self.open(f"migrate.html#{where}", width=1360, height=900)
+            command = self.text("#command").replace("\\\n", " ")
+            words = shlex.split(next(line for line in command.splitlines() if line.startswith("accelerate")))
+            words[:2] = [os.environ["ACCELERATE_PROGRAM"], "launch", "--dry_run"]
+            words[words.index("./train")] = "/bin/true"
+            result = subprocess.run(words, capture_output=True, text=True, timeout=60)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"WORLD_SIZE={4 if where == 'gpus' else 8}", result.stdout)
+
     def test_a_choice_can_be_linked_to(self):
         self.open("migrate.html#tracking,machines", width=1360, height=900)
         self.assertTrue(self.browser.evaluate("document.querySelector('[name=tracking]').checked"))
@@ -158,6 +173,13 @@ class Site(unittest.TestCase):
             printed.value = '[rank 0 of 4] CommError: ranks 2 and 3 did not join within 30 s (2 of 4 are here)\\n  at   rendezvous';
             printed.dispatchEvent(new Event('input')); }""")
         self.assertIn("did not join", self.text("#which a"))
+
+    def test_the_reference_has_every_public_name(self):
+        pages = "".join(path.read_text(encoding="utf-8") for path in (self.site / "api").glob("*.html"))
+        words = set(re.findall(r"\w+", html.unescape(re.sub(r"<[^>]+>", "", pages))))
+        missing = public_names() - words
+        # The pattern takes some variables of inline functions for declarations.
+        self.assertLess(len(missing), 8, missing)
 
     def test_names_in_pages_lead_to_the_reference(self):
         self.open("training.html", width=1360, height=900)
