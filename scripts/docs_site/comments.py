@@ -4,7 +4,7 @@ import html
 import re
 
 BULLET = re.compile(r"^ {0,3}(?:- |\d\. )")
-NAME = re.compile(r"`([^`]+)`|(\{\.\w[^}]*\}|docs/\w+\.md|\b[a-z_]{2,}\w*(?:\.[a-z_]\w+)+(?:\(\))?|\b(?:(?:[A-Za-z_]\w*::)+[A-Za-z_]\w*(?:\(\))?|[a-z_]\w*\(\)|[A-Z][a-z]\w*[A-Z]\w*|(?:[a-z]+_)+[a-z]+\b|k[A-Z]\w+))")
+NAME = re.compile(r"`([^`]+)`|(\{\.\w[^}]*\}|(?<!\w)--[a-z][\w-]+|docs/\w+\.md|\b[a-z_]{2,}\w*(?:\.[a-z_]\w+)+(?:\(\))?|\b(?:(?:[A-Za-z_]\w*::)+[A-Za-z_]\w*(?:\(\))?|[a-z_]\w*\(\)|[A-Z][a-z]\w*[A-Z]\w*|(?:[a-z]+_)+[a-z]+\b|k[A-Z]\w+))")
 
 
 def parts_of(lines):
@@ -95,6 +95,8 @@ class Comments:
             word = found.group(1) or found.group(2)
             names = self.highlighter.names
             address = names.mentioned(word, near) if names is not None else None
+            if address is None and re.fullmatch(r"[A-Z][A-Za-z]+", word) and found.group(1) is None:
+                return word  # a name of something else
             code = f"<code>{html.escape(word, quote=False)}</code>"
             if address:
                 return f'<a class="name" href="{root}{address}">{code}</a>'

@@ -66,6 +66,7 @@ class Site(unittest.TestCase):
                 self.browser.call("Page.navigate", url=path.as_uri())
                 self.browser.wait_for(f"location.pathname.endsWith({page!r}) && document.readyState === 'complete'")
                 self.assertLessEqual(self.browser.evaluate("document.documentElement.scrollWidth"), 390)
+                self.assertEqual(self.browser.evaluate("document.getElementById('main').clientWidth"), 390)
                 self.assertEqual(self.browser.evaluate("document.querySelectorAll('h1').length"), 1)
         asked = {event["params"]["request"]["url"] for event in self.browser.events if event["method"] == "Network.requestWillBeSent"}
         self.assertEqual([url for url in asked if not url.startswith(("file:", "data:", "about:"))], [])

@@ -109,6 +109,8 @@ class Generator(unittest.TestCase):
         self.assertIn("<p>What it does:</p>", text)
         self.assertEqual(text.count("<li>"), 2)
         self.assertIn("<pre", text)
+        text = Comments(Highlighter()).html(["DeepSpeed by --use_deepspeed, see save_state() and {.only = model}."])
+        self.assertEqual(text, "<p>DeepSpeed by <code>--use_deepspeed</code>, see <code>save_state()</code> and <code>{.only = model}</code>.</p>")
         self.assertEqual(first_sentence("Adds a\nb. Then more."), "Adds a b.")
 
 
