@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands of docs/five_minutes.md do what the page says, with the program that stands above them."""
+"""The commands of docs/five_minutes.md do what the page says, each with the program that stands above it: all are run."""
 
 import os
 import re
@@ -38,6 +38,10 @@ class Tutorial(unittest.TestCase):
                 result = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
                 self.assertEqual(result.returncode, 0, f"{command}\n{result.stdout}{result.stderr}")
                 outputs.append(result.stdout)
+                if program == 4 and "launch" in words:  # killed and started again: it goes on from the last checkpoint
+                    again = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+                    self.assertEqual((again.returncode, again.stdout.split("\n")[0]), (0, "epoch 3 is done"), again.stderr)
+            self.assertEqual({program for program, _ in commands()}, {1, 2, 3, 4})
             plain, ported, on_two, accumulated, resumed, listed = outputs
         for output in (plain, ported, on_two, accumulated):
             self.assertEqual(re.findall(r"epoch (\d) loss", output), ["1", "2", "3"], output)
