@@ -49,6 +49,8 @@ class ApiPages:
                 self.name(entity, header, taken)
 
     def name(self, entity, header, taken):
+        if entity.kind == "note":
+            return
         anchor = anchor_of(entity.qualified, taken)
         self.anchors[id(entity)] = anchor
         self.highlighter.names.add(entity, f"{self.address(header)}#{anchor}")
@@ -95,7 +97,8 @@ class ApiPages:
     def main_names(self, header):
         seen = {}
         for entity in header.entities:
-            seen.setdefault(entity.name, entity)
+            if entity.kind != "note":
+                seen.setdefault(entity.name, entity)
         return list(seen.values())
 
     def page(self, header):
@@ -113,6 +116,8 @@ class ApiPages:
 
     def group(self, group, page, level, outer=None):
         first = group[0]
+        if first.kind == "note":
+            return f'<div class="note">{self.comments.html(first.comment, page.root, outer)}</div>'
         names = list(dict.fromkeys(entity.name for entity in group))
         title = ", ".join(names)
         anchors = [self.anchors[id(entity)] for entity in group]

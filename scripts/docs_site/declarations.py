@@ -62,6 +62,16 @@ def end_of(lines, start, kind):
     return len(lines) - 1, len(lines[-1])
 
 
+def without_macro(text):
+    """What users need not see goes; lines that were aligned behind it follow."""
+    found = re.search(r"ACCELERATE_(EXPORT|HIDDEN) ", text)
+    if not found:
+        return text
+    width = len(found.group())
+    behind = re.sub(rf"\n {{{width}}}(?= {{4,}})", "\n", text[found.end() :])
+    return text[: found.start()] + behind
+
+
 def declaration(lines, line, kind):
     """(first line, last line, text) of what is declared on `line`; a body is left out."""
     start = start_of(lines, line)
@@ -69,8 +79,7 @@ def declaration(lines, line, kind):
     text = [*lines[start:end], lines[end][: column + (1 if lines[end][column : column + 1] == ";" else 0)]]
     width = indent_of(text[0])
     text = [part[width:] if part[:width].strip() == "" else part.lstrip() for part in text if not is_note_for_tools(part)]
-    joined = "\n".join(text).rstrip()
-    joined = re.sub(r"ACCELERATE_(EXPORT|HIDDEN) ", "", joined)
+    joined = without_macro("\n".join(text).rstrip())
     return start, end, re.sub(r"  // NOLINT\S*.*$", "", joined, flags=re.M)
 
 
@@ -99,6 +108,22 @@ def comment_behind(lines, end):
         text.append(without_mark(lines[at]))
         at += 1
     return text
+
+
+def notes(lines):
+    """(line, text) of each comment that stands by itself, before a blank line: it is about what follows. Not the one at the top."""
+    found, at, is_detail = [], next((at for at, line in enumerate(lines) if not is_comment(line)), 0), False
+    while at < len(lines):
+        if re.match(r"(\}  // )?namespace detail\b", lines[at]):
+            is_detail = not lines[at].startswith("}")
+        begin = at
+        while at < len(lines) and is_comment(lines[at]):
+            at += 1
+        text = [without_mark(line).strip("- ") for line in lines[begin:at] if not is_note_for_tools(line)]
+        if text and not is_detail and at < len(lines) and not lines[at].strip() and indent_of(lines[begin]) <= 2:
+            found.append((begin, text))
+        at = max(at, begin + 1)
+    return found
 
 
 def leading_comment(lines):

@@ -13,7 +13,7 @@ KINDS = {"function": "function", "variable": "field", "typedef": "type", "enum":
 
 @dataclass
 class Entity:
-    kind: str
+    kind: str  # of KINDS, or "note": a comment about what follows
     name: str  # within its namespace or class
     qualified: str  # without accelerate::
     line: int
@@ -58,7 +58,12 @@ class Reader:
                 root = xml.parse(self.folder / f"{compound.get('refid')}.xml").getroot().find("compounddef")
                 self.compound(root, classes)
         self.nest(classes)
-        for header in self.headers.values():
+        for name, header in self.headers.items():
+            for line, text in declarations.notes(self.texts[name]):
+                around = [entity for entity in header.entities if entity.kind == "class" and entity.line < line < entity.end]
+                (around[0].members if around else header.entities).append(Entity("note", "", "", line, line, "", text))
+                if around:
+                    around[0].members.sort(key=lambda member: member.line)
             header.entities.sort(key=lambda entity: entity.line)
         return self.headers
 

@@ -160,6 +160,15 @@ class Site(unittest.TestCase):
         self.assertIn("tensorboard", self.text("#command"))
         self.picture("migrate")
 
+    def test_notes_lead_to_parts_of_pages(self):
+        for where in ("gpus", "machines"):
+            self.open(f"migrate.html#{','.join(loops.OPTIONS)},{where}", width=1360, height=900)
+            links = self.browser.evaluate("[...document.querySelectorAll('#notes a')].map((link) => link.getAttribute('href'))")
+            self.assertGreaterEqual(len(links), 7)
+            for link in links:
+                page, _, anchor = link.partition("#")
+                self.assertIn(f'id="{anchor}"' if anchor else "<article>", (self.site / page).read_text(encoding="utf-8"), link)
+
     def test_a_phone_shows_old_lines_above_new_ones(self):
         self.open("migrate.html#clipping", width=390, height=844, scale=1.5, is_phone=True)
         order = self.browser.evaluate("""['net->to(device);', 'adamw.step();', 'optimizer.step();'].map((text) =>

@@ -95,7 +95,7 @@ class Generator(unittest.TestCase):
                 "a.html: c.html leads nowhere", "a.html: https://example.org/p.png would be loaded from the network"])
 
     def test_declarations_come_without_bodies_and_with_their_comments(self):
-        lines = ("// Adds.\n// NOLINTNEXTLINE(x)\ntemplate <class T>\nACCELERATE_EXPORT T add(T a = {},\n      T b = {}) {\n  return a + b;\n}\n"
+        lines = ("// Adds.\n// NOLINTNEXTLINE(x)\ntemplate <class T>\nACCELERATE_EXPORT T add(T a = {},\n                        T b = {}) {\n  return a + b;\n}\n"
                  "int size = 1;  // of a batch;\n               // on each rank\nPoint(int x) : x_(x) {}\n").split("\n")
         start, _, text = declarations.declaration(lines, 4, "function")
         self.assertEqual(text, "template <class T>\nT add(T a = {},\n      T b = {})")
@@ -103,6 +103,11 @@ class Generator(unittest.TestCase):
         _, end, text = declarations.declaration(lines, 8, "other")
         self.assertEqual((text, declarations.comment_behind(lines, end)), ("int size = 1;", ["of a batch;", "on each rank"]))
         self.assertEqual(declarations.declaration(lines, 10, "function")[2], "Point(int x)")
+
+    def test_comments_that_stand_alone_are_notes(self):
+        lines = ("// The top.\n#pragma once\n\n// The calls below wait.\n// NOLINTBEGIN(x)\n\n// Of f.\nvoid f();\n"
+                 "namespace detail {\n// Not shown.\n\n}  // namespace detail\n").split("\n")
+        self.assertEqual(declarations.notes(lines), [(3, ["The calls below wait."])])
 
     def test_comments_become_paragraphs_lists_and_code(self):
         text = Comments(Highlighter()).html(["What it", "does:", "- one", "- two", "", "  call(x);"])
