@@ -11,7 +11,7 @@ LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 .DEFAULT_GOAL := help
 # Targets share build folders.
 .NOTPARALLEL:
-.PHONY: help quickstart transformers deps build test test-full test-fuzz test-faults test-interop test-browser test-packages \
+.PHONY: help quickstart transformers docs deps build test test-full test-fuzz test-faults test-interop test-browser test-packages \
         test-sanitizers \
         test-gcc test-single test-analyzer bench fuzz lint times format install clean
 
@@ -31,6 +31,10 @@ transformers: ## set up, fine-tune a pretrained model on real texts on two proce
 	@echo
 	@echo "Next: read examples/transformers/sequence_classification.cpp, the program that has just run;"
 	@echo "      build/sayings_model is a folder that Python's transformers loads too."
+
+docs: ## build the documentation site in build/site (installs Doxygen; no compiler, no libtorch)
+	@scripts/setup.sh docs
+	@scripts/build_site.py
 
 deps: ## install the Debian packages and libtorch that building and testing need
 	@scripts/setup.sh test
@@ -63,7 +67,7 @@ test-faults: release-build ## kill ranks and machines in training a thousand tim
 test-interop: release-build ## exchange files with Python's torch, accelerate and transformers (installs 5 GB)
 	@scripts/run_group.sh interop
 
-test-browser: release-build ## the live page in a headless Chromium (installs Debian's)
+test-browser: release-build ## the live page and the documentation site in a headless Chromium (installs Debian's)
 	@scripts/setup.sh browser
 	@scripts/run_group.sh browser
 

@@ -2,11 +2,13 @@
 # Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
 # packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
 #
-# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser
+# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser|docs
 #   quickstart     what the library, the program and the examples need
 #   transformers   also the pretrained model and the texts of examples/transformers
 #   test           also what the tests, the benchmarks and the linters need
 #   packages       also what making Debian packages, and trying them in a fresh Debian, needs
+#   docs           what the documentation site needs, and nothing else: no compiler, no libtorch
+#   browser        what `docs` and the tests of pages in a headless Chromium need
 #   sanitizers     what `test` needs, and what turns addresses in reports of sanitizers into lines
 #
 # libtorch is searched as cmake/FindLibTorch.cmake describes (Torch_DIR or LIBTORCH, then Python's torch); if there is
@@ -48,6 +50,12 @@ clang_version() {
 
 # Prints those packages of the profile `$1` that are not installed, for clang version `$2`.
 missing_packages() {
+  # The generator of the documentation site; its tests are part of `test`.
+  local site=(python3 python3-markdown-it python3-pygments)
+  if [[ "$1" == docs ]]; then
+    list_missing doxygen "${site[@]}"
+    return
+  fi
   local packages=(
     ca-certificates ccache cmake dataset-fashion-mnist git libcli11-dev libgloo-dev libpcre2-dev libutf8proc-dev
     libxxhash-dev libyaml-cpp-dev make ninja-build nlohmann-json3-dev pkg-config python3 python3-pip zlib1g-dev
@@ -60,19 +68,23 @@ missing_packages() {
   fi
   # Texts for examples/transformers.
   [[ "$1" == quickstart ]] || packages+=(fortunes)
-  [[ "$1" == browser ]] && packages+=(chromium fonts-dejavu-core)
+  [[ "$1" == browser ]] && packages+=(chromium doxygen fonts-dejavu-core "${site[@]}")
   [[ "$1" == packages ]] && packages+=(debootstrap dpkg-dev file lintian)
   [[ "$1" == sanitizers && -n "$2" ]] && packages+=("llvm-$2")
   if [[ "$1" == test || "$1" == packages || "$1" == sanitizers ]]; then
-    packages+=(clang-format-14 g++ git-lfs libgmock-dev libgtest-dev python3-venv)
+    packages+=("${site[@]}" clang-format-14 g++ git-lfs libgmock-dev libgtest-dev python3-venv)
     # What the launcher is tested with: two kinds of MPI, a SLURM on one machine, a server of ssh, network namespaces.
     packages+=(iproute2 mpich munge openmpi-bin openssh-client openssh-server slurm-client slurmctld slurmd)
     packages+=(fish zsh) # and shells that complete its command line
     packages+=(tmux)     # records the session of the wizard in docs/screens
     [[ -n "$2" ]] && packages+=("clang-tidy-$2" "clang-tools-$2" "libclang-rt-$2-dev")
   fi
+  list_missing "${packages[@]}"
+}
+
+list_missing() {
   local package
-  for package in "${packages[@]}"; do
+  for package in "$@"; do
     is_installed "$package" || echo "$package"
   done
 }
@@ -85,9 +97,9 @@ install_packages() {
   local clang missing as_root=()
   clang="$(clang_version)"
   mapfile -t missing < <(missing_packages "$1" "$clang")
-  [[ -n "$clang" && ${#missing[@]} -eq 0 ]] && return
+  [[ (-n "$clang" || "$1" == docs) && ${#missing[@]} -eq 0 ]] && return
 
-  [[ -n "$clang" ]] || missing+=(clang-19)
+  [[ -n "$clang" || "$1" == docs ]] || missing+=(clang-19)
   if [[ "$(id -u)" -ne 0 ]]; then
     command -v sudo >/dev/null || die "packages are missing: run this as root, or install ${missing[*]}"
     as_root=(sudo)
@@ -101,7 +113,7 @@ install_packages() {
   mkdir -p .deps
   : >.deps/apt.log
   # libtorch is fetched while the packages are unpacked; it takes pip and nothing else.
-  if ! has_any_torch; then
+  if [[ "$1" != docs ]] && ! has_any_torch; then
     has_pip || apt_install ca-certificates python3 python3-pip
     start_fetching_torch
   fi
@@ -224,10 +236,11 @@ provide_torch() {
 # ---------------------------------------------------------------------------------------------------------------------
 
 case "${1:-}" in
-  quickstart | transformers | test | packages | sanitizers | browser) ;;
-  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser" ;;
+  quickstart | transformers | test | packages | sanitizers | browser | docs) ;;
+  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser|docs" ;;
 esac
 install_packages "$1"
+[[ "$1" != docs ]] || exit 0
 check_cmake
 provide_torch
 if [[ "$1" == transformers ]]; then

@@ -1,0 +1,1 @@
+"""The generator of the documentation site: pages of docs/, examples, API reference, search. `make docs` runs it."""
