@@ -36,8 +36,8 @@ packages="$("$work/environment/bin/python" -c 'import sysconfig; print(sysconfig
 expect 0 "Requires-Dist: torch==2.11.*" cat "$packages/accelerate_cpp-$version.dist-info/METADATA"
 missing="libtorch $torch_minor is missing: there is no torch beside $packages/accelerate_cpp"
 expect 1 "error: $missing" "$work/environment/bin/accelerate" test --cpu
-cp -al "$torch" "$packages/torch" 2>/dev/null || cp -a "$torch" "$packages/torch"
-[[ ! -d "$torch/../nvidia" ]] || cp -al "$torch/../nvidia" "$packages/" 2>/dev/null || cp -a "$torch/../nvidia" "$packages/"
+link_or_copy "$torch" "$packages/torch"
+[[ ! -d "$torch/../nvidia" ]] || link_or_copy "$torch/../nvidia" "$packages/nvidia"
 require_relative_run_paths "$packages/accelerate_cpp"
 never missing "$work/environment/bin/accelerate" env
 expect 0 "accelerate $version" "$work/environment/bin/accelerate" --version
