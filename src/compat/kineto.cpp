@@ -62,6 +62,7 @@ void add_inputs(const Operator& fields, KinetoRecord& record) {
   bool is_first = true;
   const auto add = [&](const impl::TensorMetadata& tensor) {
     record.inputs.push_back(tensor.impl().value_of());
+    record.inputs.push_back(tensor.data_.value_of());
     write_shape(tensor, shapes);
   };
   for (const impl::op_input_t& input : fields.inputs_) {

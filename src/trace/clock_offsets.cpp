@@ -3,17 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <optional>
+
+#include "base/median.h"
 
 namespace accelerate::trace {
 namespace {
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 // Numbers of machines, by rank.
 std::vector<size_t> machines_of(const std::vector<RankMeetings>& ranks) {

@@ -58,7 +58,8 @@ inline std::vector<SpanTimes> named(const std::vector<SpanTimes>& spans, const s
 struct Line : torch::nn::Module {
   Line()
       : first(register_module("first", torch::nn::Linear(4, 8))),
-        second(register_module("second", torch::nn::Linear(8, 2))) {}
+        second(register_module("second",
+                               torch::nn::Linear(torch::nn::LinearOptions(8, 2).bias(false)))) {}
   torch::Tensor forward(const torch::Tensor& x) { return second(torch::relu(first(x))); }
   torch::nn::Linear first, second;
 };

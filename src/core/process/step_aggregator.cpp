@@ -15,6 +15,7 @@ uint64_t microseconds_between(int64_t from_ns, int64_t to_ns) {
 std::string_view part_of_span(std::string_view span) {
   if (span == kDataSpan) return kDataPart;
   if (span == kForwardSpan) return kForwardPart;
+  if (span == kProfilerSpan) return kProfilerPart;
   return span == kBackwardSpan ? kBackwardPart : "";
 }
 

@@ -19,6 +19,7 @@ inline constexpr std::string_view kDataSpan = "loader: next batch";
 inline constexpr std::string_view kForwardSpan = "forward";
 inline constexpr std::string_view kBackwardSpan = "backward";
 inline constexpr std::string_view kOptimizerSpan = "optimizer step";
+inline constexpr std::string_view kProfilerSpan = "profiler";  // puts a trace together
 
 // Parts of a step, as they are recorded.
 inline constexpr std::string_view kDataPart = "data";
@@ -26,6 +27,7 @@ inline constexpr std::string_view kForwardPart = "forward";
 inline constexpr std::string_view kBackwardPart = "backward";
 inline constexpr std::string_view kOptimizerPart = "optimizer";
 inline constexpr std::string_view kCheckpointPart = "checkpoint";
+inline constexpr std::string_view kProfilerPart = "profiler";
 inline constexpr std::string_view kExchangePart = "exchange";  // beside the others
 
 // Adds up what events of one rank say of its steps. Short steps that end one after the other become

@@ -222,7 +222,10 @@ void ProfileSession::step() {
   const bool completes = action_ == ProfileAction::kRecordAndSave;
   ++step_num_;
   step_span_.reset();
-  if (completes && is_recording_) stop_recording(Tell::kUser);
+  if (completes && is_recording_) {
+    const EventSpan span(comm::events_of(*context_.ranks), EventKind::kSpanBegin, kProfilerSpan);
+    stop_recording(Tell::kUser);
+  }
   begin_action(planned());
   mark_step();
 }

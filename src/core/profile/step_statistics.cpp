@@ -5,23 +5,17 @@
 #include <functional>
 #include <string>
 
+#include "base/median.h"
 #include "base/text_table.h"
 #include "core/profile/profile_text.h"
 
 namespace accelerate {
 namespace {
 
-constexpr std::array<std::string_view, 6> kPartNames = {
-    kDataPart, kForwardPart, kBackwardPart, kOptimizerPart, kCheckpointPart, kExchangePart};
+constexpr std::array<std::string_view, 7> kPartNames = {
+    kDataPart,       kForwardPart,  kBackwardPart, kOptimizerPart,
+    kCheckpointPart, kProfilerPart, kExchangePart};
 constexpr const char* kRestPart = "rest";
-
-double median_time(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 double sum_of_times(const std::vector<double>& values) {
   double sum = 0;
@@ -33,7 +27,7 @@ StepPartTimes part_times(std::string name, const std::vector<double>& values, do
   const double sum = sum_of_times(values);
   return {.name = std::move(name),
           .mean_us = sum / static_cast<double>(values.size()),
-          .median_us = median_time(values),
+          .median_us = median_of(values),
           .share = all_us > 0 ? sum / all_us : 0};
 }
 
@@ -86,7 +80,7 @@ StepTimes StepStatistics::times(int rank) const {
   for (const OneStep& step : counted.steps) totals.push_back(step.total_us);
   const double all_us = sum_of_times(totals);
   times.mean_us = all_us / static_cast<double>(totals.size());
-  times.median_us = median_time(totals);
+  times.median_us = median_of(totals);
   times.longest_us = *std::max_element(totals.begin(), totals.end());
   std::vector<double> rest = totals;
   for (size_t i = 0; i < kParts; ++i) {
@@ -104,6 +98,10 @@ StepTimes StepStatistics::times(int rank) const {
 
 namespace {
 
+std::string count_of_steps(const StepTimes& times) {
+  return std::to_string(times.steps) + (times.steps == 1 ? " step" : " steps");
+}
+
 std::string one_rank_table(const StepTimes& times) {
   TextTable table({Align::kLeft, Align::kRight, Align::kRight, Align::kRight}, 2);
   table.add({"part", "mean", "median", "share"});
@@ -113,7 +111,7 @@ std::string one_rank_table(const StepTimes& times) {
     table.add({is_beside ? "exchange, beside these" : part.name, profile_time(part.mean_us),
                profile_time(part.median_us), profile_share(part.share, 1)});
   }
-  return "rank " + std::to_string(times.rank) + ": " + std::to_string(times.steps) + " steps of " +
+  return "rank " + std::to_string(times.rank) + ": " + count_of_steps(times) + " of " +
          profile_time(times.mean_us) + " (median " + profile_time(times.median_us) + ", longest " +
          profile_time(times.longest_us) + ")\n" + table.text();
 }
@@ -161,7 +159,7 @@ std::string step_table(const std::vector<StepTimes>& ranks) {
   add_part_row(table,
                {.name = "step", .time_of = [](const StepTimes& times) { return times.mean_us; }},
                ranks);
-  return std::to_string(ranks.front().steps) + " steps\n" + table.text();
+  return count_of_steps(ranks.front()) + "\n" + table.text();
 }
 
 }  // namespace accelerate

@@ -28,7 +28,7 @@ class StepStatistics {
   StepTimes times(int rank) const;
 
  private:
-  static constexpr size_t kParts = 6;
+  static constexpr size_t kParts = 7;
   // The newest of them are kept.
   static constexpr size_t kMostSteps = size_t{1} << 20;
   struct OneStep {

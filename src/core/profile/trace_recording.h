@@ -15,10 +15,10 @@
 
 namespace accelerate {
 
-// The parameters of modules, by the address that records of operators have.
+// The parameters of modules, by the addresses that records of operators have.
 struct ModuleNames {
   std::vector<std::string> names{};        // of all modules, outer ones first
-  std::map<const void*, size_t> owners{};  // of a parameter: which of the names
+  std::map<const void*, size_t> owners{};  // of a parameter or its memory: which name
 };
 
 // A file that is gone with its last user.

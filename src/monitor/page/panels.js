@@ -2,7 +2,7 @@
 // keeps its elements and changes what they say, so that focus, scrolling and what is open stay.
 import { bytes, duration, el, millis, short, spark, svg } from "./charts.js";
 
-export const PART_ORDER = ["data", "forward", "forward and rest", "backward", "optimizer", "checkpoint", "rest"];
+export const PART_ORDER = ["data", "forward", "forward and rest", "backward", "optimizer", "checkpoint", "profiler", "rest"];
 
 export function partColor(name) {
   const known = { "data": "data", "forward": "forward", "forward and rest": "forward", "backward": "backward", "optimizer": "optimizer", "checkpoint": "checkpoint" };

@@ -128,8 +128,9 @@ TEST(StepTable, NamesTheSlowestOfSeveralRanksForEachPart) {
   take_step(fast, 0, 10);
   take_step(slow, 0, 25);
   const std::string table = step_table({fast.times(0), slow.times(1)});
-  EXPECT_THAT(table, HasSubstr("  data            10.00 ms   25.00 ms  rank 1\n"));
-  EXPECT_THAT(table, HasSubstr("  rest            30.00 ms   15.00 ms  rank 0\n"));
+  EXPECT_THAT(table, testing::StartsWith("1 step\n"));
+  EXPECT_THAT(table, HasSubstr("  data             10.00 ms   25.00 ms  rank 1\n"));
+  EXPECT_THAT(table, HasSubstr("  rest             30.00 ms   15.00 ms  rank 0\n"));
   EXPECT_EQ(step_table({}), "");
 }
 

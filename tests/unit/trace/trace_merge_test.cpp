@@ -146,7 +146,8 @@ TEST_F(Traces, EachRankIsAProcessAndFlowsStayApart) {
   merge_traces(folder.path(), folder / "all.json");
   std::map<std::string, int> processes;
   std::vector<int64_t> flows;
-  for (const json& event : read("all.json")["traceEvents"]) {
+  const json all = read("all.json");
+  for (const json& event : all["traceEvents"]) {
     if (event["name"] == "process_name") processes[event["args"]["name"]] = event["pid"];
     if (event["ph"] == "s") flows.push_back(event["id"]);
   }
@@ -226,7 +227,7 @@ TEST_F(Traces, TwoTracesOfOneRankAreRefused) {
 
 // Kineto writes its base behind the events, and may have none.
 TEST_F(Traces, AdditionsStandBeforeTheEventsOfTheTrace) {
-  for (const std::string own : {std::string(R"({"ph":"X","name":"own"})"), std::string()}) {
+  for (const std::string& own : {std::string(R"({"ph":"X","name":"own"})"), std::string()}) {
     write("from.json", R"({"schemaVersion": 1, "a": "\"traceEvents\": [", "traceEvents" : [)" +
                            own + R"(], "baseTimeNanoseconds": 5000})");
     int64_t seen_base = 0;
