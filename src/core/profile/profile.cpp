@@ -9,6 +9,16 @@
 #include "core/profile/profile_session.h"
 
 namespace accelerate {
+namespace {
+
+detail::ProfileSession& open_session(const std::unique_ptr<detail::ProfileSession>& session) {
+  if (session) return *session;
+  throw UsageError({.what = "a profile that was moved from",
+                    .where = "profile",
+                    .hint = "use the one that it was moved to"});
+}
+
+}  // namespace
 
 Profile::Profile(std::unique_ptr<detail::ProfileSession> session)
     : exceptions_at_begin_(std::uncaught_exceptions()), session_(std::move(session)) {}
@@ -25,17 +35,19 @@ Profile::~Profile() {
 }
 
 void Profile::step() {
-  detail::stamped(session_->state(), [this] { session_->step(); });
+  detail::ProfileSession& session = open_session(session_);
+  detail::stamped(session.state(), [&] { session.step(); });
 }
-int64_t Profile::step_num() const { return session_->step_num(); }
-ProfileAction Profile::action() const { return session_->action(); }
 void Profile::end() {
-  detail::stamped(session_->state(), [this] { session_->end(); });
+  detail::ProfileSession& session = open_session(session_);
+  detail::stamped(session.state(), [&] { session.end(); });
 }
-std::optional<ProfileTrace> Profile::trace() const { return session_->trace(); }
-StepTimes Profile::step_times() const { return session_->step_times(); }
+int64_t Profile::step_num() const { return open_session(session_).step_num(); }
+ProfileAction Profile::action() const { return open_session(session_).action(); }
+std::optional<ProfileTrace> Profile::trace() const { return open_session(session_).trace(); }
+StepTimes Profile::step_times() const { return open_session(session_).step_times(); }
 std::vector<StepTimes> Profile::step_times_of_all_ranks() const {
-  return session_->step_times_of_all_ranks();
+  return open_session(session_).step_times_of_all_ranks();
 }
 
 }  // namespace accelerate

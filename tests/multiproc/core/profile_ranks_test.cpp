@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "multiproc/profiled_loop.h"
@@ -91,7 +92,11 @@ TEST_F(Profiles, OnlyOneAtATimeInAProcess) {
     auto profile = loop.accelerator.profile({.schedule = {{.wait = 5}}});
     EXPECT_THAT(error_text<UsageError>([&] { (void)other.profile({}); }),
                 HasSubstr("another profile is open"));
-    profile.end();
+    Profile moved = std::move(profile);
+    EXPECT_EQ(moved.step_num(), 0);
+    // NOLINTNEXTLINE(bugprone-use-after-move): that is what is tested
+    EXPECT_THAT(error_text<UsageError>([&] { profile.step(); }), HasSubstr("moved from"));
+    moved.end();
     EXPECT_NO_THROW((void)other.profile({}));
   });
 }
