@@ -22,6 +22,7 @@ import calls_figures
 import checkpoint_figures
 import data_figures
 import launch_figures
+import profile_figures
 import tokenizer_figures
 import tracking_figures
 import transformers_figures
@@ -30,7 +31,7 @@ from measuring import ROOT, WrongAnswer, quantile, run, seconds_text
 PEER = ROOT / ".deps" / "python-peer"
 # C++ and Python sum in different orders in places: losses agree to this.
 LOSS_TOLERANCE = 1e-4
-PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint", "tokenizers", "tracking", "transformers")
+PARTS = ("version", "start", "launch", "loop", "calls", "optim", "ddp_in_turns", "ddp_alone", "data", "checkpoint", "tokenizers", "tracking", "profile", "transformers")
 # Above this load of the last minute the machine has other work to do.
 BUSY_LOAD = 0.7
 
@@ -329,6 +330,9 @@ class Bench:
 
     def tracking(self):
         tracking_figures.measure(self)
+
+    def profile(self):
+        profile_figures.measure(self)
 
     def data(self):
         data_figures.measure(self)

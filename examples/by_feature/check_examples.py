@@ -151,6 +151,20 @@ def check_tracking(example):
             expect(len(files) == 2, "an event file of each start, of the main process alone")
 
 
+def check_profiler(example):
+    for processes in (1, 2):
+        with tempfile.TemporaryDirectory() as folder:
+            found = read(example, processes, rf"(?s)recorded up to step (\d+)\n.*recorded up to step (\d+)\n.*?"
+                                             rf"(\d+) steps.*\(all\).*cpu .*?(\d+) processes in profile_merged.json\n", folder)
+            expect(found == [4, 8, 16 // processes, processes], "two traces of two steps each")
+            for rank in range(processes):
+                trace = json.loads((Path(folder) / f"profile_{rank}.json").read_text(encoding="utf-8"))
+                expect(trace["distributedInfo"]["rank"] == rank, "a trace of each process")
+                names = [event.get("name") for event in trace["traceEvents"]]
+                expect(names.count("forward") == 2, "of the last two steps")
+                expect((Path(folder) / f"memory_{rank}.csv").stat().st_size > 100, "with its memory")
+
+
 def check_schedule(example):
     epoch = rf"epoch \d: (\d+) updates, rate {NUMBER}\n"
     for processes in (1, 2):

@@ -51,6 +51,7 @@
 #include "accelerate/prepared_scheduler.h"
 #include "accelerate/process_control.h"
 #include "accelerate/process_state.h"
+#include "accelerate/profiler.h"
 #include "accelerate/progress.h"
 #include "accelerate/random.h"
 #include "accelerate/rng_types.h"

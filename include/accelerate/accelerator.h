@@ -39,6 +39,7 @@
 #include "accelerate/prepared_scheduler.h"
 #include "accelerate/process_control.h"
 #include "accelerate/process_state.h"
+#include "accelerate/profiler.h"
 #include "accelerate/schedulers.h"
 #include "accelerate/split.h"
 #include "accelerate/step_capture.h"
@@ -470,6 +471,14 @@ class ACCELERATE_EXPORT Accelerator {
   // Writes what was logged and ends the trackers; blocks until that is done. The destructor does it
   // too. Not collective.
   void end_training();
+
+  // Records what the loop does while the result lives, or until its end(): see Profile. Without
+  // options those of AcceleratorOptions::profile. The result must not outlive the accelerator.
+  // Collective where there is an output_trace_dir. Throws UsageError for options that cannot be
+  // used and while another profile is open in this process, ProfileError on all ranks if one of
+  // them cannot write there.
+  Profile profile(const ProfileOptions& options);
+  Profile profile();
 
   // Releases everything prepared so far and returns cached device memory. Models that average
   // gradients must be prepared again before they run. Not collective.

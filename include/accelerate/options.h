@@ -15,6 +15,7 @@
 #include "accelerate/mixed_precision.h"
 #include "accelerate/preemption.h"
 #include "accelerate/prepared_scheduler.h"
+#include "accelerate/profiler.h"
 #include "accelerate/strategy_options.h"
 #include "accelerate/tracker.h"
 
@@ -57,6 +58,8 @@ struct AcceleratorOptions {
   ProjectOptions project{};
   // Where log() writes: names such as "tensorboard", or trackers of your own. See init_trackers().
   std::vector<TrackerChoice> log_with{};
+  // What profile() without arguments records.
+  ProfileOptions profile{};
   // Signals after which the loop should save and stop.
   PreemptionOptions preemption{};
   // Give every rank its own random numbers from where its loop begins: the first pass over a

@@ -153,6 +153,10 @@ class PreparedModel {
   template <class Body>
   decltype(auto) run(Body body) const {
     using Result = std::invoke_result_t<Body>;
+    const struct EndOfForward {
+      ~EndOfForward() { strategy.end_forward(); }
+      ModelStrategy& strategy;
+    } end_of_forward{*strategy_};
     strategy_->begin_forward();
     const auto run_in_precision = [&]() -> Result {
       const Autocast guard = precision_.autocast();

@@ -92,12 +92,18 @@ class ACCELERATE_EXPORT ModelStrategy {
   ModelStrategy& operator=(const ModelStrategy&) = delete;
 
   // Called by the prepared model before each forward pass: what the accelerator does then, and
-  // before_forward().
+  // before_forward(). After it, however it ends, comes end_forward().
   void begin_forward() {
     if (on_forward_) on_forward_();
     before_forward();
   }
-  void set_on_forward(std::function<void()> call) { on_forward_ = std::move(call); }
+  void end_forward() {
+    if (after_forward_) after_forward_();
+  }
+  void set_on_forward(std::function<void()> before, std::function<void()> after = {}) {
+    on_forward_ = std::move(before);
+    after_forward_ = std::move(after);
+  }
 
   // Right before and right after the backward pass of `loss`, in which this model may or may not
   // take part. Collective like the pass itself. Where the pass throws, after_backward() does not
@@ -150,6 +156,7 @@ class ACCELERATE_EXPORT ModelStrategy {
 
  private:
   std::function<void()> on_forward_;
+  std::function<void()> after_forward_;
   GradientSync gradient_sync_ = GradientSync::kOn;
 };
 

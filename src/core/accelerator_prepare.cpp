@@ -18,6 +18,7 @@
 #include "compat/share_names.h"
 #include "compat/touched.h"
 #include "core/accelerator_impl.h"
+#include "core/process/step_aggregator.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"
 #include "device/replay_actions.h"
@@ -175,14 +176,17 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
       }
     }
     auto strategy = impl_->strategy->wrap(module);
-    strategy->set_on_forward([checks = impl_->checks, streams = impl_->streams,
-                              state = impl_->state, optimizers = impl_->optimizers,
-                              unfit = impl_->unfit] {
-      detail::stamped(state, [&] { checks->before_call("forward"); });
-      if (unfit) unfit->hold_hooks(!device::KeptGradients::active());
-      optimizers->drop_expired();  // the strategy may look at the rest
-      streams->separate();
-    });
+    const auto events = comm::events_of(*impl_->communicator);
+    strategy->set_on_forward(
+        [checks = impl_->checks, streams = impl_->streams, state = impl_->state,
+         optimizers = impl_->optimizers, unfit = impl_->unfit, events] {
+          events->emit(Event(EventKind::kSpanBegin, kForwardSpan));
+          detail::stamped(state, [&] { checks->before_call("forward"); });
+          if (unfit) unfit->hold_hooks(!device::KeptGradients::active());
+          optimizers->drop_expired();  // the strategy may look at the rest
+          streams->separate();
+        },
+        [events] { events->emit(Event(EventKind::kSpanEnd, kForwardSpan)); });
     impl_->models.push_back({.module = module, .strategy = strategy});
     impl_->watch_passes();
     impl_->say_flat_inputs(*module);

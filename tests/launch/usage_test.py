@@ -90,6 +90,7 @@ class Usage(ProgramTest):
             ("checkpoint", "verify", "nowhere"),
             ("config", "show", "--config_file", "nowhere"),
             ("to-fsdp2", "--config_file", "nowhere", "--overwrite"),
+            ("trace", "merge", "nowhere"),
             ("launch", "--config_file", "nowhere", "true"),
         ):
             with self.subTest(words=words):
@@ -193,7 +194,7 @@ class Help(ProgramTest):
         for words in (
             [], ["launch"], ["launch", "--help_all"], ["config"], ["config", "default"], ["config", "update"], ["test"],
             ["env"], ["estimate-memory"], ["merge-weights"], ["checkpoint"], ["checkpoint", "list"],
-            ["checkpoint", "show"], ["checkpoint", "verify"], ["to-fsdp2"], ["completion"], ["man"],
+            ["checkpoint", "show"], ["checkpoint", "verify"], ["to-fsdp2"], ["trace"], ["trace", "merge"], ["completion"], ["man"],
         ):  # fmt: skip
             help = self.run_program(*words, *([] if "--help_all" in words else ["--help"])).stdout
             self.assertGreater(len(help), 100)

@@ -50,6 +50,19 @@ TEST(StepAggregator, AStepIsSplitIntoItsParts) {
   EXPECT_EQ(done->parts.at("optimizer"), 20'000U);
 }
 
+TEST(StepAggregator, ForwardPassesArePartsAndEachStepIsARecordWhereThatIsAskedFor) {
+  StepAggregator steps(StepAggregator::Records::kOfEachStep);
+  for (int64_t step = 0; step < 3; ++step) {
+    const int64_t begin = 10 * step;
+    EXPECT_FALSE(steps.take(at(begin, EventKind::kSpanBegin, kForwardSpan)));
+    EXPECT_FALSE(steps.take(at(begin + 4, EventKind::kSpanEnd, kForwardSpan)));
+    const auto done = steps.take(at(begin + 10, EventKind::kStep, {}, step + 1));
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->steps.total_us, 10'000U);
+    EXPECT_EQ(done->parts.at("forward"), 4'000U);
+  }
+}
+
 TEST(StepAggregator, ShortStepsBecomeOneRecord) {
   StepAggregator steps;
   for (int64_t step = 1; step <= 9; ++step) {

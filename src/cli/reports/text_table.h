@@ -1,30 +1,12 @@
-// Tables for people.
+// Tables for people, and what stands in them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
+
+#include "base/text_table.h"
 
 namespace accelerate::cli {
-
-enum class Align { kLeft, kRight };
-
-// Rows of text in columns as wide as they need to be, two spaces apart, each row indented by
-// `indent` spaces; no spaces at the end of a line. The first row is the heading.
-class TextTable {
- public:
-  explicit TextTable(std::vector<Align> columns, size_t indent = 0);
-
-  // As many cells as there are columns.
-  void add(std::vector<std::string> row);
-  std::string text() const;
-
- private:
-  std::vector<Align> columns_;
-  size_t indent_;
-  std::vector<std::vector<std::string>> rows_;
-};
 
 // "0 B", "999 B", "1.2 KiB", "12.3 MiB", "4.0 GiB": binary, as in all commands.
 std::string size_text(uint64_t bytes);

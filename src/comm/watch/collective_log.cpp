@@ -164,7 +164,7 @@ CollectiveLog::Wait CollectiveLog::show_wait(const Event& wait) {
   const int line = events_->open_line();
   events_->show(line, wait);
   events_->emit(wait);
-  return {.line = line, .number = wait.number};
+  return {.line = line, .number = wait.number, .exchange = wait.exchange};
 }
 
 void CollectiveLog::end_wait(const Wait& wait) {
@@ -173,6 +173,7 @@ void CollectiveLog::end_wait(const Wait& wait) {
   Event ended(EventKind::kWaitEnd);
   ended.group = group_;
   ended.number = wait.number;
+  ended.exchange = wait.exchange;
   events_->emit(ended);
 }
 

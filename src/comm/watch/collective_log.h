@@ -92,7 +92,8 @@ class CollectiveLog {
   // otherwise on other ranks and consist of several.
   struct Wait {
     int line = EventStream::kNoLine;
-    int64_t number = 0;  // of the collective; 0: of none
+    int64_t number = 0;     // of the collective; 0: of none
+    uint32_t exchange = 0;  // 0: of none
   };
   Wait begin_exchange(uint32_t operation = 0);
   // From here on exchanges of a device are told of too, on all ranks of the group.

@@ -5,11 +5,6 @@
 namespace accelerate {
 namespace {
 
-constexpr std::string_view kDataPart = "data";
-constexpr std::string_view kBackwardPart = "backward";
-constexpr std::string_view kOptimizerPart = "optimizer";
-constexpr std::string_view kCheckpointPart = "checkpoint";
-constexpr std::string_view kExchangePart = "exchange";
 constexpr size_t kMostOpenSpans = 256;
 
 uint64_t microseconds_between(int64_t from_ns, int64_t to_ns) {
@@ -19,6 +14,8 @@ uint64_t microseconds_between(int64_t from_ns, int64_t to_ns) {
 // "": no part of a step.
 std::string_view part_of_span(std::string_view span) {
   if (span == kDataSpan) return kDataPart;
+  if (span == kForwardSpan) return kForwardPart;
+  if (span == kProfilerSpan) return kProfilerPart;
   return span == kBackwardSpan ? kBackwardPart : "";
 }
 
@@ -30,9 +27,9 @@ void StepAggregator::add_part(std::string_view name, int64_t from_ns, int64_t to
 
 std::optional<StepAggregator::Done> StepAggregator::take(const Event& event) {
   if (first_ns_ == 0) first_ns_ = event.time_ns;
-  const bool begins_step = event.kind == EventKind::kSpanBegin &&
-                           (event.text() == kDataSpan || event.text() == kBackwardSpan);
-  if (begins_step && step_began_ns_ == 0) step_began_ns_ = event.time_ns;
+  const bool begins_step =
+      event.kind == EventKind::kSpanBegin && !part_of_span(event.text()).empty();
+  if (begins_step) begin_step(event.time_ns);
   switch (event.kind) {
     case EventKind::kSpanBegin:
       if (event.text() == kOptimizerSpan) {
@@ -46,7 +43,8 @@ std::optional<StepAggregator::Done> StepAggregator::take(const Event& event) {
       [[fallthrough]];
     case EventKind::kCheckpointBegin:
       if (open_spans_.size() < kMostOpenSpans) {
-        open_spans_[{event.thread, std::string(event.text())}] = event.time_ns;
+        OpenSpan& open = open_spans_[{event.thread, std::string(event.text())}];
+        if (open.depth++ == 0) open.since_ns = event.time_ns;
       }
       break;
     case EventKind::kSpanEnd:
@@ -61,8 +59,8 @@ std::optional<StepAggregator::Done> StepAggregator::take(const Event& event) {
           event.kind == EventKind::kCheckpointEnd ? kCheckpointPart : part_of_span(event.text());
       if (part.empty()) break;  // of a span that is no part of a step
       const auto open = open_spans_.find({event.thread, std::string(event.text())});
-      if (open == open_spans_.end()) break;
-      add_part(part, open->second, event.time_ns);
+      if (open == open_spans_.end() || --open->second.depth > 0) break;
+      add_part(part, open->second.since_ns, event.time_ns);
       open_spans_.erase(open);
       break;
     }
@@ -105,6 +103,7 @@ std::optional<StepAggregator::Done> StepAggregator::end_step(int64_t now_ns) {
 
 std::optional<StepAggregator::Done> StepAggregator::flush(int64_t now_ns, bool by_force) {
   if (pending_.end_ns == 0) return std::nullopt;
+  if (records_ == Records::kOfEachStep) return std::exchange(pending_, Done{});
   const int64_t window = now_ns - first_ns_ < kFirstMinutes ? kShortWindow : kLongWindow;
   const int64_t began_ns = pending_.end_ns - static_cast<int64_t>(pending_.steps.total_us) * 1000;
   if (!by_force && now_ns - began_ns < window) return std::nullopt;

@@ -2,10 +2,10 @@
 // keeps its elements and changes what they say, so that focus, scrolling and what is open stay.
 import { bytes, duration, el, millis, short, spark, svg } from "./charts.js";
 
-export const PART_ORDER = ["data", "forward and rest", "backward", "optimizer", "checkpoint"];
+export const PART_ORDER = ["data", "forward", "forward and rest", "backward", "optimizer", "checkpoint", "profiler", "rest"];
 
 export function partColor(name) {
-  const known = { "data": "data", "forward and rest": "forward", "backward": "backward", "optimizer": "optimizer", "checkpoint": "checkpoint" };
+  const known = { "data": "data", "forward": "forward", "forward and rest": "forward", "backward": "backward", "optimizer": "optimizer", "checkpoint": "checkpoint" };
   return `var(--part-${known[name] ?? "other"})`;
 }
 
@@ -14,7 +14,7 @@ export function partColor(name) {
 export function splitOf(parts, total) {
   const split = Object.entries(parts).filter(([name]) => name !== "exchange");
   const rest = Math.max(0, total - split.reduce((sum, [, value]) => sum + (value ?? 0), 0));
-  split.push(["forward and rest", rest]);
+  split.push(["forward" in parts ? "rest" : "forward and rest", rest]);  // older records have no forward passes
   const place = (name) => (PART_ORDER.indexOf(name) + PART_ORDER.length + 1) % (PART_ORDER.length + 1);
   return split.sort((one, other) => place(one[0]) - place(other[0]));
 }

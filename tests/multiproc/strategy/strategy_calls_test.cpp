@@ -326,11 +326,15 @@ TEST_F(OwnStrategy, SaysWhatOfItsExchangeIsNotRestored) {
 TEST(ModelStrategy, BeginsAForwardPassWithWhatTheAcceleratorDoes) {
   const auto notes = std::make_shared<Notes>();
   NotedModel model(notes);
-  model.set_on_forward([&] { notes->calls.emplace_back("on forward"); });
+  model.set_on_forward([&] { notes->calls.emplace_back("on forward"); },
+                       [&] { notes->calls.emplace_back("after forward"); });
   model.begin_forward();
   EXPECT_THAT(notes->calls, ElementsAre("on forward", "before forward"));
+  model.end_forward();
+  EXPECT_EQ(notes->calls.back(), "after forward");
   ModelStrategy alone;
   alone.begin_forward();
+  alone.end_forward();
   EXPECT_EQ(alone.exchange_memory(), nullptr);
 }
 

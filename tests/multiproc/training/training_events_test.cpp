@@ -67,6 +67,18 @@ TEST_F(TrainingEvents, StepsAreCountedOverAllOptimizers) {
   });
 }
 
+TEST_F(TrainingEvents, ForwardPassesAreToldFromBeginToEndHoweverTheyEnd) {
+  run(1, [](const Rank&) {
+    Accelerator accelerator(cpu_options());
+    const auto model = accelerator.prepare(torch::nn::Linear(2, 1));
+    EventStream::Reader reader(comm::events_of(accelerator.communicator()));
+    (void)model(torch::ones({1, 2}));
+    EXPECT_ANY_THROW((void)model(torch::ones({1, 3})));
+    EXPECT_THAT(texts_of(reader, {EventKind::kSpanBegin, EventKind::kSpanEnd}),
+                ElementsAre("forward", "forward", "forward", "forward"));
+  });
+}
+
 TEST_F(TrainingEvents, StepsThatWereSkippedOrRecordedAreNotCounted) {
   run(1, [](const Rank&) {
     AcceleratorOptions options = cpu_options();

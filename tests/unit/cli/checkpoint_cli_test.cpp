@@ -222,7 +222,7 @@ TEST(TextTableTest, SizesAndAgesAreRounded) {
 }
 
 TEST(TextTableTest, ColumnsAreAlignedByCharacter) {
-  cli::TextTable table({cli::Align::kLeft, cli::Align::kRight, cli::Align::kLeft}, 1);
+  TextTable table({Align::kLeft, Align::kRight, Align::kLeft}, 1);
   table.add({"A", "B", "C"});
   table.add({"\xc3\xa4\xc3\xb6", "10", ""});
   EXPECT_EQ(table.text(), " A    B  C\n \xc3\xa4\xc3\xb6  10\n");
