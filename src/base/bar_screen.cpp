@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/notebook_channel.h"
 #include "base/terminal_width.h"
 
 namespace accelerate {
@@ -29,13 +30,24 @@ BarScreen& BarScreen::instance() {
   return *screen;
 }
 
+bool BarScreen::is_in_notebook() { return isatty(STDERR_FILENO) != 1 && has_notebook_channel(); }
+
 BarScreen::Handle BarScreen::open() {
   const std::lock_guard lock(mutex_);
+  if (bars_.empty() && is_in_notebook()) {
+    static int count = 0;
+    cell_output_ = "progress " + std::to_string(getpid()) + " " + std::to_string(++count);
+    ended_.clear();
+  }
   return bars_.insert(bars_.end(), Bar{});
 }
 
 void BarScreen::draw(Handle bar, std::string text) {
   const std::lock_guard lock(mutex_);
+  if (!cell_output_.empty()) {
+    bar->text = std::move(text);
+    return show_in_cell();
+  }
   const int place = place_of(bar);
   const auto columns = static_cast<int>(columns_of_text(text));
   const auto leftover = static_cast<size_t>(std::max(0, bar->columns - columns));
@@ -49,6 +61,12 @@ void BarScreen::close(Handle bar, bool leave) {
   const std::string text = bar->text;
   const bool is_alone = bars_.size() == 1;
   bars_.erase(bar);
+  if (!cell_output_.empty()) {
+    if (leave) ended_ += text + "\n";
+    show_in_cell();
+    if (is_alone) cell_output_.clear();
+    return;
+  }
   if (is_alone && leave) return write_to(stderr, "\n");  // it stands where it should
   std::string change(kWipeBelow);
   if (leave) change += text + "\n";
@@ -57,8 +75,8 @@ void BarScreen::close(Handle bar, bool leave) {
 
 void BarScreen::write_above(std::FILE* stream, std::string_view text) {
   const std::lock_guard lock(mutex_);
-  // A stream that goes elsewhere leaves the terminal alone.
-  if (bars_.empty() || (stream != stderr && isatty(fileno(stream)) != 1)) {
+  // A stream that goes elsewhere leaves the terminal alone, and so do all in a notebook.
+  if (bars_.empty() || !cell_output_.empty() || (stream != stderr && isatty(fileno(stream)) != 1)) {
     return write_to(stream, text);
   }
   if (stream == stderr) {
@@ -79,6 +97,13 @@ std::string BarScreen::all_bars() const {
     drawing += "\r" + bar.text;
   }
   return drawing + lines_up(std::max(0, place - 1));
+}
+
+void BarScreen::show_in_cell() const {
+  std::string text = ended_;
+  for (const Bar& bar : bars_) text += bar.text + "\n";
+  if (!text.empty()) text.pop_back();
+  show_in_notebook({{"text/plain", text}}, cell_output_);
 }
 
 void write_above_bars(std::FILE* stream, std::string_view text) {

@@ -1,0 +1,218 @@
+"""What a cell of a notebook is, before a compiler sees it. Standard library only.
+
+clang-repl takes declarations and statements side by side. What it does not know is a last expression whose
+value is to be shown, and names that are declared again.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+# A cell whose rest begins so is no expression.
+_NO_EXPRESSION = {
+    "break", "case", "catch", "class", "concept", "continue", "default", "do", "else", "enum", "export", "extern", "for",
+    "friend", "goto", "if", "inline", "namespace", "private", "protected", "public", "return", "static", "struct",
+    "switch", "template", "try", "typedef", "union", "using", "while",
+}
+_OPENING = "([{"
+_CLOSING = ")]}"
+_RAW_STRING = re.compile(r'(?:u8|[uUL])?R"([^()\\\s]{0,16})\(')
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_DIRECTIVE = re.compile(r"[ \t]*#[ \t]*([a-z]*)")
+_COMMAND = re.compile(r"[ \t]*%(\w+)[ \t]*(.*)")
+
+
+class CellError(Exception):
+    """The cell cannot be run; the text says why."""
+
+
+@dataclass
+class Cell:
+    """Lines keep their numbers: what was taken out of the code left an empty line."""
+
+    code: str
+    includes: list = field(default_factory=list)  # whole lines, to be compiled before the code
+    commands: list = field(default_factory=list)  # (name, argument) of lines such as "%lib path"
+
+    @property
+    def is_empty(self):
+        return not self.code.strip()
+
+
+def _end_of_quoted(text, start, quote):
+    """The index behind the literal that begins at `start`; of the line where it is not closed."""
+    at = start + 1
+    while at < len(text) and text[at] != "\n":
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == quote:
+            return at + 1
+        at += 1
+    return min(at, len(text))
+
+
+def _skip(text, at):
+    """The index behind a comment, a literal or a directive that begins at `at`; `at` itself if none does."""
+    if text.startswith("//", at):
+        end = text.find("\n", at)
+        return len(text) if end < 0 else end
+    if text.startswith("/*", at):
+        end = text.find("*/", at + 2)
+        return len(text) if end < 0 else end + 2
+    raw = _RAW_STRING.match(text, at)
+    if raw:
+        end = text.find(f"){raw[1]}\"", raw.end())
+        return len(text) if end < 0 else end + len(raw[1]) + 2
+    if text[at] in "\"'":
+        return _end_of_quoted(text, at, text[at])
+    if text[at] == "#" and not text[text.rfind("\n", 0, at) + 1 : at].strip():
+        end = at
+        while True:
+            end = text.find("\n", end)
+            if end < 0:
+                return len(text)
+            if text[end - 1] != "\\":
+                return end
+            end += 1
+    return at
+
+
+def code_tokens(text):
+    """Index and text of what is code: words as a whole, other characters one by one; literals as a quote."""
+    at = 0
+    while at < len(text):
+        end = _skip(text, at)
+        if end > at:
+            if text[at] not in "/#":
+                yield at, '"'
+            at = end
+            continue
+        number = re.compile(r"\.?\d(?:'?[\w.]|(?<=[eEpP])[+-])*").match(text, at)
+        word = number or _WORD.match(text, at)
+        if word:
+            yield at, word[0]
+            at = word.end()
+            continue
+        if not text[at].isspace():
+            yield at, text[at]
+        at += 1
+
+
+def _chunks(tokens):
+    """What stands side by side in a cell, as ranges of `tokens`; the last one may lack its semicolon."""
+    begin, depth = 0, 0
+    for index, (_, token) in enumerate(tokens):
+        depth += (token in ("(", "[", "{")) - (token in (")", "]", "}"))
+        if depth != 0:
+            continue
+        following = tokens[index + 1][1] if index + 1 < len(tokens) else ""
+        # A block ends here unless something goes on: T{1}.f(), struct A {} a, if (b) {} else, do {} while.
+        is_block_end = (
+            token == "}"
+            and (not following or following[0].isalnum() or following[0] in "_\"({#")
+            and following not in ("else", "catch")
+            and not (tokens[begin][1] == "do" and following == "while")
+            and not (_is_type_definition(tokens[begin:index]) and following[:1] not in ("", "#"))
+        )
+        if token == ";" and not (following == "else") or is_block_end:
+            yield begin, index + 1
+            begin = index + 1
+    if begin < len(tokens):
+        yield begin, len(tokens)
+
+
+def _is_type_definition(tokens):
+    words = [token for _, token in tokens]
+    return bool(words) and words[0] in ("struct", "class", "union", "enum") and "(" not in words
+
+
+def last_expression(code):
+    """Where the expression begins and ends whose value a cell shows: one at its end that no semicolon follows."""
+    tokens = list(code_tokens(code))
+    chunks = list(_chunks(tokens))
+    if not chunks or tokens[-1][1] == ";":
+        return None
+    begin = chunks[-1][0]
+    words = [token for _, token in tokens[begin:]]
+    if _depth(words) != 0:
+        return None
+    # "int x" is a declaration that lacks its semicolon, as is "f() {}": the compiler says so better.
+    if words[-1] == "}" or words[0] in _NO_EXPRESSION or words[0] in _CLOSING:
+        return None
+    if len(words) > 1 and _WORD.fullmatch(words[0]) and _WORD.fullmatch(words[1]) and words[0] not in (
+        "new", "sizeof", "co_await", "not", "compl", "alignof", "typeid", "noexcept",
+    ):
+        return None
+    last, token = tokens[-1]
+    end = last + len(token) if token != '"' else _skip(code, last)
+    return tokens[begin][0], end
+
+
+def _depth(words):
+    return sum((word in ("(", "[", "{")) - (word in (")", "]", "}")) for word in words)
+
+
+def parse_cell(source):
+    """Takes a cell apart. Raises CellError for a command that is not known."""
+    lines = source.replace("\r\n", "\n").split("\n")
+    skipped = _lines_inside_literals(source.replace("\r\n", "\n"))
+    cell = Cell(code="")
+    depth_of_conditions = 0
+    for number, line in enumerate(lines):
+        if number in skipped:
+            continue
+        directive = _DIRECTIVE.match(line)
+        word = directive[1] if directive else ""
+        depth_of_conditions += word.startswith("if") - (word == "endif")
+        if word == "include" and depth_of_conditions == 0:
+            cell.includes.append(line.strip())
+            lines[number] = ""
+            continue
+        command = _COMMAND.fullmatch(line)
+        if command and not cell.includes and not any(text.strip() for text in lines[:number]):
+            cell.commands.append((command[1], command[2].strip()))
+            lines[number] = ""
+    cell.code = "\n".join(lines)
+    known = {"lib", "restart"}
+    for name, _ in cell.commands:
+        if name not in known:
+            raise CellError(f"there is no %{name}: known are {', '.join('%' + word for word in sorted(known))}")
+    return cell
+
+
+def _lines_inside_literals(text):
+    """Numbers of the lines that begin inside a comment or a raw string."""
+    inside, at = set(), 0
+    while at < len(text):
+        end = _skip(text, at)
+        if end > at and text[at] != "#":
+            first = text.count("\n", 0, at)
+            inside.update(range(first + 1, first + 1 + text.count("\n", at, end)))
+        at = max(end, at + 1)
+    return inside
+
+
+# By a comma, since an expression may have no value.
+SHOW = ", ::accelerate::detail::kShownValue;"
+
+
+def compiled_text(cell, name):
+    """The file that clang-repl reads for a cell: `name` stands in its messages."""
+    code = cell.code
+    shown = last_expression(code)
+    if shown:
+        begin, end = shown
+        # The expression stays on its lines and in its columns as far as it can.
+        code = f"{code[:begin]}({code[begin:end]}){SHOW}{code[end:]}"
+    return f'#line 1 "{name}"\n{code}\n'
+
+
+def without_colours(text):
+    return re.sub(r"\x1b\[[0-9;]*[mK]", "", text)
+
+
+def first_error(diagnostics):
+    """The line of the first error, as "In[3]:2:5: error: …"."""
+    for line in without_colours(diagnostics).splitlines():
+        if "error:" in line:
+            return line.strip()
+    return "the cell was not compiled"

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""How cells of a notebook are taken apart. No Jupyter and no compiler.
+
+usage: cell_test.py folder-of-the-kernel
+"""
+
+import sys
+import unittest
+
+sys.path.insert(0, sys.argv.pop(1))
+
+from cell import CellError, compiled_text, first_error, last_expression, parse_cell  # noqa: E402
+
+
+def shown(code):
+    """The last expression of `code`, "" if it has none."""
+    found = last_expression(code)
+    return code[found[0] : found[1]] if found else ""
+
+
+class LastExpression(unittest.TestCase):
+    def test_without_a_semicolon_it_is_shown(self):
+        for code, wanted in (
+            ("x", "x"),
+            ("int x = 1;\nx + 1", "x + 1"),
+            ("int x = 1; x + 1  // why", "x + 1"),
+            ("for (;;) { break; }\nf(1)", "f(1)"),
+            ("f(\n  1,\n  2)", "f(\n  1,\n  2)"),
+            ("x = 3", "x = 3"),
+            ('std::cout << "a;b"', 'std::cout << "a;b"'),
+            ("std::vector<int>{1, 2}.size()", "std::vector<int>{1, 2}.size()"),
+            ("auto f = [] { return 1; };\nf()", "f()"),
+            ("-x", "-x"),
+            ("1'000 + 2e-3", "1'000 + 2e-3"),
+            ("sizeof x", "sizeof x"),
+            ('R"(a;\n})" + s', 'R"(a;\n})" + s'),
+            ("x /* ; */ + y", "x /* ; */ + y"),
+            ("#define N 3\nN", "N"),
+        ):
+            with self.subTest(code=code):
+                self.assertEqual(shown(code), wanted)
+
+    def test_statements_and_declarations_show_nothing(self):
+        for code in (
+            "", "// x", "x;", "int f() { return 1; }", "struct A {\n};", "for (;;) { }", "if (a) b(); else { c(); }",
+            "int x", "using namespace std", "template <class T> void f(T) {}", "return x", "namespace a { int b; }",
+            "#include <vector>", "auto f = [] { return 1; };", "f(", "}", "class A",
+        ):  # fmt: skip
+            with self.subTest(code=code):
+                self.assertEqual(shown(code), "")
+
+
+class Cells(unittest.TestCase):
+    def test_includes_come_first_and_lines_keep_their_numbers(self):
+        cell = parse_cell("int a;\n#include <map>\n  # include \"x.h\"\nint b;")
+        self.assertEqual(cell.includes, ["#include <map>", '# include "x.h"'])
+        self.assertEqual(cell.code, "int a;\n\n\nint b;")
+
+    def test_includes_under_a_condition_or_inside_a_text_stay(self):
+        for code in (
+            "#if A\n#include <a>\n#endif", "/*\n#include <a>\n*/", 'auto s = R"(\n#include <a>\n)";', "#ifdef A\n#include <a>\n#endif\n"
+        ):  # fmt: skip
+            with self.subTest(code=code):
+                self.assertEqual(parse_cell(code).includes, [])
+                self.assertEqual(parse_cell(code).code, code)
+        self.assertEqual(parse_cell("#if A\n#endif\n#include <a>").includes, ["#include <a>"])
+
+    def test_commands_are_lines_at_the_top(self):
+        cell = parse_cell("%lib /tmp/libx.so\n%restart\nint a = 5\n%3;")
+        self.assertEqual(cell.commands, [("lib", "/tmp/libx.so"), ("restart", "")])
+        self.assertEqual(cell.code, "\n\nint a = 5\n%3;")
+        with self.assertRaisesRegex(CellError, "there is no %timeit: known are %lib, %restart"):
+            parse_cell("%timeit f()")
+
+    def test_a_cell_of_comments_and_includes_alone_is_empty(self):
+        self.assertTrue(parse_cell("#include <map>\n\n").is_empty)
+        self.assertFalse(parse_cell("int a;").is_empty)
+
+    def test_the_compiler_sees_the_number_of_the_cell_and_shows_the_value(self):
+        text = compiled_text(parse_cell("int a = 1;\na"), "In[3]")
+        self.assertEqual(text, '#line 1 "In[3]"\nint a = 1;\n(a), ::accelerate::detail::kShownValue;\n')
+        text = compiled_text(parse_cell("int a;"), "In[4]", "again_2::again_4")
+        self.assertEqual(text, 'namespace again_2::again_4 {\n#line 1 "In[4]"\nint a;\n}\n')
+
+
+class Diagnostics(unittest.TestCase):
+    def test_names_that_are_there_already_are_told_from_other_errors(self):
+        for said in (
+            "In[4]:1:5: \x1b[0;1;31merror: \x1b[0mredefinition of 'x'", "error: redefinition of 'x' with a different type",
+            "error: functions that differ only in their return type cannot be overloaded",
+        ):  # fmt: skip
+            self.assertTrue(is_declared_again(said), said)
+        self.assertFalse(is_declared_again("In[4]:1:5: error: use of undeclared identifier 'redefinition'"))
+
+    def test_the_first_error_is_one_line_without_colours(self):
+        said = "In[4]:1:1: warning: a\nIn[4]:1:5: \x1b[0;1;31merror: \x1b[0mno x\n  int y = x;\n"
+        self.assertEqual(first_error(said), "In[4]:1:5: error: no x")
+
+
+if __name__ == "__main__":
+    unittest.main()
