@@ -192,11 +192,43 @@ void on_interrupt(int, siginfo_t*, void* context) {
   if (is_repl_thread) leave_cell(static_cast<ucontext_t*>(context));
 }
 
+// --- A defect of clang-repl 19 ---------------------------------------------------------------------------------------
+
+// When a line does not compile, IncrementalParser::CleanUpPTU asks for the identifier of each of its declarations, also of
+// those without a name, such as structured bindings or a second definition of a type, and reads through a
+// null pointer. What it would do with a declaration that no scope knows is nothing: so the load gives null.
+bool skip_load_of_missing_name(ucontext_t* context) {
+#if defined(__x86_64__)
+  static constexpr std::string_view kLoad = "\x48\x8b\x40\x08\x48\x85\xc0";  // mov 8(%rax),%rax; test %rax,%rax
+  static constexpr std::string_view kFunction =
+      "_ZN5clang17IncrementalParser10CleanUpPTUERNS_22PartialTranslationUnitE";
+  greg_t* registers = context->uc_mcontext.gregs;
+  auto* place = reinterpret_cast<const char*>(registers[REG_RIP]);
+  Dl_info info;
+  if (registers[REG_RAX] != 0 || dladdr(place, &info) == 0 || info.dli_sname == nullptr ||
+      info.dli_sname != kFunction || std::string_view(place, kLoad.size()) != kLoad) {
+    return false;
+  }
+  registers[REG_RIP] += 4;
+  return true;
+#else
+  (void)context;
+  return false;
+#endif
+}
+
+void on_bad_access(int signal_number, siginfo_t*, void* context) {
+  if (skip_load_of_missing_name(static_cast<ucontext_t*>(context))) return;
+  signal(signal_number, SIG_DFL);  // it happens again, and ends the process
+}
+
 void take_signals() {
   struct sigaction action {};
   action.sa_sigaction = on_interrupt;
   action.sa_flags = SA_SIGINFO;  // no SA_RESTART: a call that waits returns
   sigaction(SIGINT, &action, nullptr);
+  action.sa_sigaction = on_bad_access;
+  sigaction(SIGSEGV, &action, nullptr);
 }
 
 }  // namespace
@@ -269,6 +301,7 @@ __attribute__((constructor)) void begin() {
   const char* path = std::getenv("ACCELERATE_NOTEBOOK_CHANNEL");
   channel_path = new std::string(path == nullptr ? "" : path);
   repl_process = getpid();
+  setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a pipe, but people watch it
 }
 
 }  // namespace

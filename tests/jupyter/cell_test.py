@@ -10,6 +10,7 @@ import unittest
 sys.path.insert(0, sys.argv.pop(1))
 
 from cell import CellError, compiled_text, first_error, last_expression, parse_cell  # noqa: E402
+from renaming import fragile_names, names_declared_again, with_prefixes, without_prefixes  # noqa: E402
 
 
 def shown(code):
@@ -31,6 +32,8 @@ class LastExpression(unittest.TestCase):
             ("std::vector<int>{1, 2}.size()", "std::vector<int>{1, 2}.size()"),
             ("auto f = [] { return 1; };\nf()", "f()"),
             ("-x", "-x"),
+            ("std::vector<double>{1.5, 2}", "std::vector<double>{1.5, 2}"),
+            ("a::Point{1}", "a::Point{1}"),
             ("1'000 + 2e-3", "1'000 + 2e-3"),
             ("sizeof x", "sizeof x"),
             ('R"(a;\n})" + s', 'R"(a;\n})" + s'),
@@ -44,7 +47,7 @@ class LastExpression(unittest.TestCase):
         for code in (
             "", "// x", "x;", "int f() { return 1; }", "struct A {\n};", "for (;;) { }", "if (a) b(); else { c(); }",
             "int x", "using namespace std", "template <class T> void f(T) {}", "return x", "namespace a { int b; }",
-            "#include <vector>", "auto f = [] { return 1; };", "f(", "}", "class A",
+            "#include <vector>", "std::vector<int> v{1}", "Point p{1}", "a::b c() {}", "T* p{}", "auto f = [] { return 1; };", "f(", "}", "class A",
         ):  # fmt: skip
             with self.subTest(code=code):
                 self.assertEqual(shown(code), "")
@@ -79,22 +82,43 @@ class Cells(unittest.TestCase):
     def test_the_compiler_sees_the_number_of_the_cell_and_shows_the_value(self):
         text = compiled_text(parse_cell("int a = 1;\na"), "In[3]")
         self.assertEqual(text, '#line 1 "In[3]"\nint a = 1;\n(a), ::accelerate::detail::kShownValue;\n')
-        text = compiled_text(parse_cell("int a;"), "In[4]", "again_2::again_4")
-        self.assertEqual(text, 'namespace again_2::again_4 {\n#line 1 "In[4]"\nint a;\n}\n')
-
-
-class Diagnostics(unittest.TestCase):
-    def test_names_that_are_there_already_are_told_from_other_errors(self):
-        for said in (
-            "In[4]:1:5: \x1b[0;1;31merror: \x1b[0mredefinition of 'x'", "error: redefinition of 'x' with a different type",
-            "error: functions that differ only in their return type cannot be overloaded",
-        ):  # fmt: skip
-            self.assertTrue(is_declared_again(said), said)
-        self.assertFalse(is_declared_again("In[4]:1:5: error: use of undeclared identifier 'redefinition'"))
 
     def test_the_first_error_is_one_line_without_colours(self):
         said = "In[4]:1:1: warning: a\nIn[4]:1:5: \x1b[0;1;31merror: \x1b[0mno x\n  int y = x;\n"
         self.assertEqual(first_error(said), "In[4]:1:5: error: no x")
+
+
+class Renaming(unittest.TestCase):
+    def test_names_come_from_messages(self):
+        for said, code, wanted in (
+            ("In[4]:1:5: \x1b[0;1;31merror: \x1b[0mredefinition of 'x'", "int x;", {"x"}),
+            ("error: redefinition of 'again_3_x' with a different type: 'int' vs 'double'", "", {"x"}),
+            ("In[4]:2:8: error: functions that differ only in their return type cannot be overloaded", "\ndouble f();", {"f"}),
+            ("In[4]:1:5: error: use of undeclared identifier 'redefinition'", "", set()),
+        ):
+            with self.subTest(said=said):
+                self.assertEqual(names_declared_again(said, code), wanted)
+        self.assertEqual(without_prefixes("no member 'a' in 'again_12_Net'"), "no member 'a' in 'Net'")
+
+    def test_types_and_structured_bindings_are_found(self):
+        code = "struct A { struct B {}; }; class C : public X<int> {\n}; template <class T> struct D {}; using E = int;\n"
+        code += "enum class F { x }; auto& [g, h] = f(); TORCH_MODULE(Net); struct I; struct J* j; void f(struct K k) {}"
+        self.assertEqual(fragile_names(code), {"A", "C", "D", "E", "F", "g", "h", "Net"})
+
+    def test_only_what_means_the_name_is_renamed(self):
+        for code, wanted in (
+            ("x + f(x)", "p_x + f(p_x)"),
+            ("a.x + b->x + c::x + x", "a.x + b->x + c::x + p_x"),
+            ("\"x\"; // x\n'x'; x", "\"x\"; // x\n'x'; p_x"),
+            ("struct P { int x; int twice() { return 2 * x; } }; x", "struct P { int x; int twice() { return 2 * x; } }; p_x"),
+            ("struct P { int y = x; };", "struct P { int y = p_x; };"),
+            ("struct x { x() {} };", "struct p_x { p_x() {} };"),
+            ("TORCH_MODULE(x);", "TORCH_MODULE(p_x);"),
+            ("enum E { x, y };", "enum E { x, y };"),
+            ("f({.x = x})", "f({.x = p_x})"),
+        ):
+            with self.subTest(code=code):
+                self.assertEqual(with_prefixes(code, {"x": "p_"}), wanted)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ class KernelSession(unittest.TestCase):
         self.assertEqual(reply.status, "ok", reply)
         return reply
 
-    def fail(self, code, name):
+    def expect_failure(self, code, name):
         reply = self.session.run(code)
         self.assertEqual((reply.status, (reply.error or {}).get("ename")), ("error", name), reply)
         return reply.error
@@ -62,29 +62,29 @@ class KernelSession(unittest.TestCase):
 
     def test_a_compile_error_names_the_line_and_undoes_the_cell(self):
         self.run_cell("int kept = 1;")
-        error = self.fail("int lost = 2;\nint wrong = unknown_name;\n", "CompileError")
+        error = self.expect_failure("int lost = 2;\nint wrong = unknown_name;\n", "CompileError")
         self.assertRegex(error["evalue"], r"^In\[\d+\]:2:13: error: use of undeclared identifier 'unknown_name'$")
         self.assertIn("int wrong = unknown_name;", error["traceback"][0])
-        self.fail("lost", "CompileError")
+        self.expect_failure("lost", "CompileError")
         self.assertEqual(self.run_cell("int lost = 3;\nkept + lost").values, ["4"])
-        self.fail("#include <no/such/header.h>\nkept", "CompileError")
-        self.fail("std::vector<std::thread> copies(std::vector<std::thread>(2)); auto again = copies;", "CompileError")
+        self.expect_failure("#include <no/such/header.h>\nkept", "CompileError")
+        self.expect_failure("std::vector<std::thread> copies(std::vector<std::thread>(2)); auto again = copies;", "CompileError")
         self.assertEqual(self.run_cell("std::vector<int>(3).size()").values, ["3"])
-        error = self.fail("int defined_nowhere();\nint broken = defined_nowhere();", "LinkError")
+        error = self.expect_failure("int defined_nowhere();\nint broken = defined_nowhere();", "LinkError")
         self.assertEqual(self.run_cell("kept").values, ["1"])
 
     def test_an_exception_ends_its_cell_alone(self):
         self.run_cell("int before = 1;")
-        error = self.fail("before = 2;\nthrow std::out_of_range(\"no such row\");\nbefore = 3;", "std::out_of_range")
+        error = self.expect_failure("before = 2;\nthrow std::out_of_range(\"no such row\");\nbefore = 3;", "std::out_of_range")
         self.assertEqual(error["evalue"], "no such row")
         self.assertEqual(self.run_cell("before").values, ["2"])
-        error = self.fail("torch::ones({2, 3}).mm(torch::ones({2, 3}))", "c10::Error")
+        error = self.expect_failure("torch::ones({2, 3}).mm(torch::ones({2, 3}))", "c10::Error")
         self.assertEqual(error["evalue"], "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)")
-        error = self.fail("accelerate::display_image(\"no.png\");", "accelerate::DataError")
+        error = self.expect_failure("accelerate::display_image(\"no.png\");", "accelerate::DataError")
         self.assertIn("the image cannot be read", error["evalue"])
-        self.fail("throw 5;", "int")
-        self.fail("auto value = [] { throw std::string(\"text\"); return 1; }();", "std::string")
-        self.fail("void strict() noexcept { throw std::runtime_error(\"inside\"); }\nstrict();", "std::runtime_error")
+        self.expect_failure("throw 5;", "int")
+        self.expect_failure("auto value = [] { throw std::string(\"text\"); return 1; }();", "std::string")
+        self.expect_failure("void strict() noexcept { throw std::runtime_error(\"inside\"); }\nstrict();", "std::runtime_error")
         reply = self.run_cell(
             "struct Noisy { ~Noisy() { std::printf(\"gone\\n\"); } };\n"
             "void leave() { Noisy noisy; throw std::runtime_error(\"left\"); }"

@@ -10,6 +10,7 @@ from repl import Settings  # noqa: E402  (found by the line above)
 
 PRELUDE = """\
 #include <accelerate/accelerate.h>
+#include <accelerate/line_chart.h>
 #include <accelerate/notebook_display.h>
 #include <torch/torch.h>
 

@@ -125,6 +125,16 @@ def _is_type_definition(tokens):
     return bool(words) and words[0] in ("struct", "class", "union", "enum") and "(" not in words
 
 
+def _makes_object(words):
+    """Whether words that end with a block are a type and its values, as in "Point{1, 2}"."""
+    at = next(at for at in reversed(range(len(words))) if words[at] == "{" and _depth(words[at:]) == 0)
+    before = words[max(0, at - 2) : at]
+    if not before or before[-1] in (")", "=", "else", "do", "try") or not (before[-1] == ">" or _WORD.fullmatch(before[-1])):
+        return False
+    # Not a variable: "Point p{1, 2}".
+    return before[-1] == ">" or len(before) == 1 or before[0] in (":", "(", "+", "-", ",", ".")
+
+
 def last_expression(code):
     """Where the expression begins and ends whose value a cell shows: one at its end that no semicolon follows."""
     tokens = list(code_tokens(code))
@@ -135,8 +145,8 @@ def last_expression(code):
     words = [token for _, token in tokens[begin:]]
     if _depth(words) != 0:
         return None
-    # "int x" is a declaration that lacks its semicolon, as is "f() {}": the compiler says so better.
-    if words[-1] == "}" or words[0] in _NO_EXPRESSION or words[0] in _CLOSING:
+    # "int x" is a declaration that lacks its semicolon, "f() {}" a function: the compiler says so better.
+    if words[0] in _NO_EXPRESSION or words[0] in _CLOSING or (words[-1] == "}" and not _makes_object(words)):
         return None
     if len(words) > 1 and _WORD.fullmatch(words[0]) and _WORD.fullmatch(words[1]) and words[0] not in (
         "new", "sizeof", "co_await", "not", "compl", "alignof", "typeid", "noexcept",

@@ -85,7 +85,7 @@ class Repl:
         # Open for writing too: otherwise the end of each writer would read as the end of all.
         self._channel = os.open(channel, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         flags = ["-std=c++20", "-D_GLIBCXX_USE_CXX11_ABI=1", "-fcolor-diagnostics", "-w"]
-        flags += [f"-I{folder}" for folder in [*self._settings.includes, str(self._folder)]]
+        flags += [f"-I{folder}" for folder in [*self._settings.includes, "."]]
         environment = dict(os.environ)
         environment["ACCELERATE_NOTEBOOK_CHANNEL"] = str(channel)
         environment["LD_PRELOAD"] = " ".join(filter(None, [self._settings.guard, environment.get("LD_PRELOAD")]))
@@ -167,10 +167,20 @@ class Repl:
         # clang-repl 19 crashes at a second definition of these: it must not see one.
         fragile = fragile_names(text)
         prefixes.update({name: prefix for name in fragile & self._fragile})
+        was_refused = False
         while True:
             renamed = with_prefixes(text, prefixes)
             held = []
             result = self._compile(label, renamed, held)
+            if result.outcome == "not linked" and not _NOT_FOUND.search(self._errors) and not was_refused:
+                # clang-repl emits variables of an earlier line that did not compile together with this one, whose
+                # module is then refused if it has done so before. Nothing has run; the next try is without them.
+                was_refused = True
+                self._fragile |= fragile
+                prefixes.update({name: prefix for name in fragile})
+                continue
+            if result.outcome == "not linked":
+                result = self._mend_link()
             if result.outcome != "not compiled":
                 self._prefixes = prefixes
                 self._fragile |= fragile
@@ -191,8 +201,6 @@ class Repl:
         said = without_prefixes("".join(held)).replace(f"{path}:", f"{name}:")
         said = "\n".join(line for line in said.strip().split("\n") if not line.startswith(("In file included from <<< inputs", "In file included from input_line_")))
         outcome = end["ended"]
-        if outcome == "not linked":
-            return self._mend_link()
         if outcome == "not compiled":
             return Result(outcome, "CompileError", first_error(said), [said])
         if outcome == "threw":
@@ -219,8 +227,8 @@ class Repl:
         path.write_text("".join(["#include <stdexcept>\n", *stand_ins]))
         if missing:
             self._run(f'#include "{path}"', [])  # also runs what waited, which throws
-        names = ", ".join(map(_demangled, missing)) or "see above"
-        why = f"declared, but defined nowhere: {names}"
+        names = ", ".join(map(_demangled, missing))
+        why = f"declared, but defined nowhere: {names}" if missing else "clang-repl cannot link the cell"
         return Result("not linked", "LinkError", why, [why])
 
     # --- pipes -------------------------------------------------------------------------------------------------------
