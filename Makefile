@@ -68,7 +68,7 @@ test-browser: release-build ## the live page in a headless Chromium (installs De
 	@scripts/run_group.sh browser
 
 test-notebook: release-build ## the C++ kernel for Jupyter, and the notebooks of examples/notebook (installs 0.2 GB)
-	@scripts/setup.sh transformers
+	@scripts/setup.sh notebook
 	@scripts/run_group.sh notebook
 
 test-packages: release-build ## build the packages, install them in clean places, build README's program there

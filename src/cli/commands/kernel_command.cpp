@@ -13,6 +13,7 @@
 #include "cli/help/help_formatter.h"
 #include "cli/reports/notebook_kernel.h"
 #include "cli/reports/print_output.h"
+#include "config/config_path.h"
 #include "files/durable/replace_file.h"
 #include "launch/plan/command_line.h"
 
@@ -81,9 +82,9 @@ int install_kernel(const KernelOptions& options) {
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) {
-    throw ConfigError({.what = "the folder cannot be created: " + failed.message(),
-                       .where = folder.string(),
-                       .hint = "accelerate kernel install --user"});
+    throw config::FileWriteError({.what = "the folder cannot be created: " + failed.message(),
+                                  .where = folder.string(),
+                                  .hint = "name another one: --prefix PATH"});
   }
   const std::string specification = kernel_specification(parts, options.display_name);
   files::replace_file(folder / "kernel.json", [&](files::ByteSink& sink) {
@@ -122,15 +123,15 @@ int uninstall_kernel(const KernelOptions& options) {
     std::error_code not_empty;
     if (!failed) fs::remove(kernel.folder, not_empty);
     if (failed) {
-      throw ConfigError({.what = "the kernel cannot be removed: " + failed.message(),
-                         .where = kernel.folder.string()});
+      throw config::FileWriteError({.what = "the kernel cannot be removed: " + failed.message(),
+                                    .where = kernel.folder.string()});
     }
     print_output("removed the kernel " + options.name + " from " + folder.string() + "\n");
     return 0;
   }
-  throw ConfigError({.what = "no kernel of Accelerate has the name '" + options.name + "'",
-                     .where = folder.string(),
-                     .hint = "accelerate kernel list"});
+  throw UsageError({.what = "no kernel of Accelerate has the name '" + options.name + "'",
+                    .where = folder.string(),
+                    .hint = "accelerate kernel list"});
 }
 
 int run_kernel_action(const KernelOptions& options) {

@@ -121,11 +121,12 @@ def _closing(tokens, begin):
 
 
 def _declared_in(tokens, begin, end, is_enum):
-    names, depth = set(), 0
+    names, depth, is_value = set(), 0, False
     for at in range(begin + 1, end):
         word = tokens[at][1]
+        is_value = depth == 0 and (word == "=" or (is_value and word not in (";", ",")))
         depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
         following = tokens[at + 1][1] if at + 1 < len(tokens) else ""
-        if depth == 0 and (is_enum or following in (";", "=", "{", "(", "[", ",")) and _WORD.fullmatch(word):
+        if depth == 0 and not is_value and (is_enum or following in (";", "=", "{", "(", "[", ",")) and _WORD.fullmatch(word):
             names.add(word)
     return names
