@@ -49,11 +49,17 @@ ACCELERATE_EXPORT void display_image(const std::filesystem::path& file, const st
 
 namespace detail {
 
+// libtorch prints some of these in ways of its own.
+template <class T>
+concept GrowingSequence = std::ranges::input_range<const T&> && requires(T& value) {
+  value.push_back(*std::ranges::begin(value));
+} && !std::convertible_to<const T&, std::string>;
+
 ACCELERATE_EXPORT std::string readable_type_name(const std::type_info& type);
 
 template <class T>
 void append_value(std::ostream& text, const T& value) {
-  if constexpr (requires { text << value; }) {
+  if constexpr (requires { text << value; } && !GrowingSequence<T>) {
     text << value;
   } else if constexpr (std::ranges::input_range<const T&>) {
     const char* separator = "{";
@@ -74,8 +80,8 @@ void append_value(std::ostream& text, const T& value) {
   }
 }
 
-// What a cell shows of its last expression, if no semicolon follows it: `(expression), kShownValue`.
-// An expression without a value shows nothing.
+// What a cell shows of its last expression, if no semicolon follows it: `(expression),
+// kShownValue`. An expression without a value shows nothing.
 struct ShownValue {};
 inline constexpr ShownValue kShownValue{};
 

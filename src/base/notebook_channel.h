@@ -12,8 +12,8 @@ inline constexpr const char* kNotebookChannelVariable = "ACCELERATE_NOTEBOOK_CHA
 bool has_notebook_channel();
 
 // Shows `data`, texts by MIME type, in the place of what was shown under the same `id`; below
-// everything if that is empty or new. Blocks while the pipe is full. Returns false if there is nobody to show it,
-// or no room for a large one.
+// everything if that is empty or new. Blocks while the pipe is full. Returns false if there is
+// nobody to show it, or no room for a large one.
 bool show_in_notebook(const std::map<std::string, std::string>& data, const std::string& id);
 
 }  // namespace accelerate

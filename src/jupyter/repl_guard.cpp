@@ -2,21 +2,23 @@
 //
 // clang-repl has no handler for exceptions: one that leaves a cell would end it, with all
 // variables. This replaces the call with which it runs a line, Interpreter::ParseAndExecute, by the
-// same two steps inside a try block, and tells the kernel how each line ended. Only names of functions
-// are used, no headers of LLVM: it is built without them. The layouts below are those of LLVM 16 to 19.
+// same two steps inside a try block, and tells the kernel how each line ended. Only names of
+// functions are used, no headers of LLVM: it is built without them. The layouts below are those of
+// LLVM 16 to 19.
 //
-// An interrupt (SIGINT) while a cell runs becomes an exception too, thrown where compiled code of a cell calls
-// into a library and regains control, so that destructors of the cell run.
+// An interrupt (SIGINT) while a cell runs becomes an exception too, thrown where compiled code of a
+// cell calls into a library and regains control, so that destructors of the cell run.
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <unwind.h>
 
-#include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -28,7 +30,8 @@
 
 namespace {
 
-constexpr size_t kLongestText = 1'500;  // of an exception: a message is one write of at most PIPE_BUF
+constexpr size_t kLongestText =
+    1'500;  // of an exception: a message is one write of at most PIPE_BUF
 
 struct Interrupted {};  // no std::exception: cells that catch those do not swallow an interrupt
 
@@ -39,7 +42,8 @@ pid_t repl_process = 0;
 thread_local bool is_repl_thread = false;
 sigjmp_buf way_out;
 
-// --- What the kernel is told -----------------------------------------------------------------------------------------
+// --- What the kernel is told
+// -----------------------------------------------------------------------------------------
 
 void append_text(std::string& json, std::string_view text) {
   json += '"';
@@ -86,7 +90,8 @@ std::string current_type_name() {
   return readable;
 }
 
-// Of libtorch's errors the message alone: the addresses behind it tell a user of a notebook nothing.
+// Of libtorch's errors the message alone: the addresses behind it tell a user of a notebook
+// nothing.
 std::string_view without_backtrace(std::string_view what) {
   for (const char* mark : {"\nException raised from ", "\nC++ CapturedTraceback:"}) {
     what = what.substr(0, what.find(mark));
@@ -110,9 +115,11 @@ void tell_exception() {
   }
 }
 
-// --- Ends that no handler sees ---------------------------------------------------------------------------------------
+// --- Ends that no handler sees
+// ---------------------------------------------------------------------------------------
 
-// An exception that nothing can catch, such as one that leaves a noexcept function. The cell is left without its destructors.
+// An exception that nothing can catch, such as one that leaves a noexcept function. The cell is
+// left without its destructors.
 [[noreturn]] void end_of_cell_without_unwinding() {
   if (!is_running || !is_repl_thread || getpid() != repl_process) std::abort();
   if (std::current_exception() != nullptr) {
@@ -123,7 +130,8 @@ void tell_exception() {
   siglongjmp(way_out, 1);
 }
 
-// --- Interrupts ------------------------------------------------------------------------------------------------------
+// --- Interrupts
+// ------------------------------------------------------------------------------------------------------
 
 // Code that was compiled for a cell belongs to no file.
 bool is_code_of_a_cell(uintptr_t address) {
@@ -141,11 +149,14 @@ uintptr_t return_address = 0;   // the one that was there
 #if defined(__x86_64__)
 // Where a library returns to instead of to the cell: as if the call had thrown.
 extern "C" void accelerate_guard_return();
-extern "C" __attribute__((visibility("hidden"), used)) uintptr_t accelerate_guard_take_return_address() {
+extern "C" __attribute__((visibility("hidden"), used)) uintptr_t
+accelerate_guard_take_return_address() {
   hijacked = nullptr;
   return return_address;
 }
-extern "C" __attribute__((visibility("hidden"), used)) void accelerate_guard_throw() { throw Interrupted(); }
+extern "C" __attribute__((visibility("hidden"), used)) void accelerate_guard_throw() {
+  throw Interrupted();
+}
 asm(R"(
   .text
   .type accelerate_guard_return, @function
@@ -192,48 +203,17 @@ void on_interrupt(int, siginfo_t*, void* context) {
   if (is_repl_thread) leave_cell(static_cast<ucontext_t*>(context));
 }
 
-// --- A defect of clang-repl 19 ---------------------------------------------------------------------------------------
-
-// When a line does not compile, IncrementalParser::CleanUpPTU asks for the identifier of each of its declarations, also of
-// those without a name, such as structured bindings or a second definition of a type, and reads through a
-// null pointer. What it would do with a declaration that no scope knows is nothing: so the load gives null.
-bool skip_load_of_missing_name(ucontext_t* context) {
-#if defined(__x86_64__)
-  static constexpr std::string_view kLoad = "\x48\x8b\x40\x08\x48\x85\xc0";  // mov 8(%rax),%rax; test %rax,%rax
-  static constexpr std::string_view kFunction =
-      "_ZN5clang17IncrementalParser10CleanUpPTUERNS_22PartialTranslationUnitE";
-  greg_t* registers = context->uc_mcontext.gregs;
-  auto* place = reinterpret_cast<const char*>(registers[REG_RIP]);
-  Dl_info info;
-  if (registers[REG_RAX] != 0 || dladdr(place, &info) == 0 || info.dli_sname == nullptr ||
-      info.dli_sname != kFunction || std::string_view(place, kLoad.size()) != kLoad) {
-    return false;
-  }
-  registers[REG_RIP] += 4;
-  return true;
-#else
-  (void)context;
-  return false;
-#endif
-}
-
-void on_bad_access(int signal_number, siginfo_t*, void* context) {
-  if (skip_load_of_missing_name(static_cast<ucontext_t*>(context))) return;
-  signal(signal_number, SIG_DFL);  // it happens again, and ends the process
-}
-
 void take_signals() {
   struct sigaction action {};
   action.sa_sigaction = on_interrupt;
   action.sa_flags = SA_SIGINFO;  // no SA_RESTART: a call that waits returns
   sigaction(SIGINT, &action, nullptr);
-  action.sa_sigaction = on_bad_access;
-  sigaction(SIGSEGV, &action, nullptr);
 }
 
 }  // namespace
 
-// --- clang-repl ------------------------------------------------------------------------------------------------------
+// --- clang-repl
+// ------------------------------------------------------------------------------------------------------
 
 struct Text {  // llvm::StringRef
   const char* data;
@@ -268,10 +248,29 @@ Function original(const char* name) {
   return reinterpret_cast<Function>(found);
 }
 
+// Whether `code` compiles, tried in a forked copy of this process, which prints what the compiler
+// says. What clang-repl 19 does to undo a line that failed is not enough: it crashes at
+// declarations without a name, loses templates that were instantiated first in such a line, and
+// emits its variables later. So this process never sees one.
+bool is_accepted(void* interpreter, Text code, ParseResult (*parse)(void*, Text)) {
+  const pid_t copy = fork();
+  if (copy < 0) return true;  // no room for another process: it is tried here
+  if (copy == 0) {
+    for (const int number : {SIGINT, SIGSEGV, SIGABRT, SIGBUS, SIGILL}) signal(number, SIG_DFL);
+    const ParseResult parsed = parse(interpreter, code);
+    _exit(parsed.has_error & 1);
+  }
+  int status = 0;
+  while (waitpid(copy, &status, 0) < 0 && errno == EINTR) {
+  }
+  return status == 0;
+}
+
 void run_unit(void* interpreter, ParsedUnit* unit) {
-  static const auto execute =
-      original<RunResult (*)(void*, ParsedUnit*)>("_ZN5clang11Interpreter7ExecuteERNS_22PartialTranslationUnitE");
-  tell(R"({"started":true})" "\n");
+  static const auto execute = original<RunResult (*)(void*, ParsedUnit*)>(
+      "_ZN5clang11Interpreter7ExecuteERNS_22PartialTranslationUnitE");
+  tell(R"({"started":true})"
+       "\n");
   if (sigsetjmp(way_out, 1) != 0) {  // told already
     is_running = 0;
     return;
@@ -307,9 +306,9 @@ __attribute__((constructor)) void begin() {
 }  // namespace
 
 // llvm::Error clang::Interpreter::ParseAndExecute(llvm::StringRef, clang::Value*)
-__attribute__((visibility("default"))) RunResult parse_and_execute(void* interpreter, Text code,
-                                                                   void* value)
-    asm("_ZN5clang11Interpreter15ParseAndExecuteEN4llvm9StringRefEPNS_5ValueE");
+__attribute__((visibility("default"))) RunResult parse_and_execute(
+    void* interpreter, Text code,
+    void* value) asm("_ZN5clang11Interpreter15ParseAndExecuteEN4llvm9StringRefEPNS_5ValueE");
 
 RunResult parse_and_execute(void* interpreter, Text code, void* /*value*/) {
   static const auto parse =
@@ -318,6 +317,10 @@ RunResult parse_and_execute(void* interpreter, Text code, void* /*value*/) {
   was_interrupted = 0;
   std::set_terminate(end_of_cell_without_unwinding);
   take_signals();
+  if (!is_accepted(interpreter, code, parse)) {
+    tell_end("not compiled");
+    return {nullptr};
+  }
   const ParseResult parsed = parse(interpreter, code);
   if ((parsed.has_error & 1) != 0) {
     tell_end("not compiled");

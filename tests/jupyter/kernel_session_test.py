@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Cells in a real session of Jupyter's protocol: values, errors, output as it comes, interrupts, restarts, workers."""
 
+import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -64,7 +65,7 @@ class KernelSession(unittest.TestCase):
         self.run_cell("int kept = 1;")
         error = self.expect_failure("int lost = 2;\nint wrong = unknown_name;\n", "CompileError")
         self.assertRegex(error["evalue"], r"^In\[\d+\]:2:13: error: use of undeclared identifier 'unknown_name'$")
-        self.assertIn("int wrong = unknown_name;", error["traceback"][0])
+        self.assertIn("int wrong = unknown_name;", re.sub(r"\x1b\[[0-9;]*m", "", error["traceback"][0]))
         self.expect_failure("lost", "CompileError")
         self.assertEqual(self.run_cell("int lost = 3;\nkept + lost").values, ["4"])
         self.expect_failure("#include <no/such/header.h>\nkept", "CompileError")

@@ -90,6 +90,11 @@ class Session(unittest.TestCase):
                 self.assertIn("use of undeclared identifier 'lost'", self.expect_failure("lost = 1;", "not compiled").value)
                 self.assertEqual(self.run_cell("std::cout << kept;"), "1")
 
+    def test_templates_that_a_failed_cell_was_the_first_to_use_are_there_for_the_next(self):
+        self.run_cell("#include <map>\ntemplate <class T> T halved(T t) { return t / 2; }")
+        self.expect_failure("std::map<long, float> m; m[1] = halved(3.0f); int y = unknown;", "not compiled")
+        self.assertEqual(self.run_cell("std::map<long, float> m; m[1] = halved(3.0f); std::cout << m.at(1);"), "1.5")
+
     def test_messages_have_the_names_that_were_written(self):
         self.run_cell("int x = 1;")
         self.run_cell("std::string x;")

@@ -152,8 +152,7 @@ CLI::App* add_kernel_action(CLI::App& kernel, const char* name, const std::strin
   CLI::App* app =
       add_command(kernel, name, description, "accelerate kernel " + std::string(name) + " [flags]");
   app->callback([options, action] { options->action = action; });
-  CLI::Option* user =
-      app->add_flag("--user", options->user, "In the user's folder; the default");
+  CLI::Option* user = app->add_flag("--user", options->user, "In the user's folder; the default");
   CLI::Option* sys_prefix = app->add_flag("--sys_prefix", options->sys_prefix,
                                           "In the environment of that Python, such as a venv");
   CLI::Option* prefix =
@@ -180,8 +179,8 @@ Command setup_kernel(CLI::App& app) {
       ->type_name("TEXT");
   install->add_option("--repl", options->repl, "The interpreter [clang-repl-19]")
       ->type_name("PATH");
-  CLI::App* uninstall = add_kernel_action(*kernel, "uninstall", "Remove a kernel",
-                                          Action::kUninstall, options);
+  CLI::App* uninstall =
+      add_kernel_action(*kernel, "uninstall", "Remove a kernel", Action::kUninstall, options);
   for (CLI::App* command : {install, uninstall}) {
     command->add_option("--name", options->name, "Of the kernel [accelerate-cpp]")
         ->type_name("NAME");

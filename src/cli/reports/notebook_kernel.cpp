@@ -93,8 +93,8 @@ NotebookKernelParts find_kernel_parts(const std::string& python, const std::stri
 
 std::string kernel_specification(const NotebookKernelParts& parts,
                                  const std::string& display_name) {
-  std::vector<std::string> command = {parts.python, parts.package, "--repl", parts.repl,
-                                      "--guard",    parts.guard};
+  std::vector<std::string> command = {parts.python, parts.package, "--repl",
+                                      parts.repl,   "--guard",     parts.guard};
   for (const fs::path& library : parts.libraries) {
     command.insert(command.end(), {"--library", library});
   }

@@ -10,10 +10,10 @@ namespace accelerate::cli {
 
 // What a kernel needs of this machine and of this installation, with absolute paths.
 struct NotebookKernelParts {
-  std::filesystem::path python{};  // one that has ipykernel
-  std::filesystem::path repl{};    // clang-repl
-  std::filesystem::path package{};  // the folder that Python runs
-  std::filesystem::path guard{};    // preloaded into clang-repl
+  std::filesystem::path python{};                  // one that has ipykernel
+  std::filesystem::path repl{};                    // clang-repl
+  std::filesystem::path package{};                 // the folder that Python runs
+  std::filesystem::path guard{};                   // preloaded into clang-repl
   std::vector<std::filesystem::path> libraries{};  // to load, in this order
   std::vector<std::filesystem::path> includes{};   // folders of headers
 };

@@ -12,7 +12,7 @@ from cell import code_tokens, without_colours
 _PREFIX = re.compile(r"\bagain_\d+_(?=[A-Za-z_])")
 _NAMED = re.compile(
     r"error: (?:redefinition of|redeclaration of|template argument differs in template redefinition of"
-    r"|typedef redefinition|type alias redefinition|conflicting types for)[^']*'(?:\w+::)?(\w+)'"
+    r"|conflicting types for)[^']*'(?:\w+::)?(\w+)'"
 )
 _UNNAMED = re.compile(
     r":(\d+):(\d+): error: (?:functions that differ only in their return type|type alias redefinition|typedef redefinition"
@@ -20,27 +20,6 @@ _UNNAMED = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TYPE_WORDS = ("struct", "class", "union", "enum")
-
-
-def fragile_names(code):
-    """Names of the types and structured bindings that `code` defines outside of others."""
-    tokens = list(code_tokens(code))
-    names, depth = set(), 0
-    for index, (_, word) in enumerate(tokens):
-        depth += (word in ("(", "[", "{")) - (word in (")", "]", "}"))
-        if depth != 0:
-            continue
-        following = [text for _, text in tokens[index + 1 : index + 4]]
-        if word in ("TORCH_MODULE", "TORCH_MODULE_IMPL") and following[:1] == ["("]:
-            names.add(following[1])
-        elif word == "using" and following[1:2] == ["="]:
-            names.add(following[0])
-        elif word == "auto" and "[" in following[:3]:  # auto [a, b], auto& [a, b]
-            begin = index + 1 + following.index("[")
-            names.update(text for _, text in tokens[begin : _closing(tokens, begin)] if _WORD.fullmatch(text))
-        elif word in _TYPE_WORDS and _body_of(tokens, index) is not None:
-            names.add(next(text for text in following if text not in _TYPE_WORDS))
-    return names
 
 
 def names_declared_again(diagnostics, code):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cell import compiled_text, first_error, parse_cell
-from renaming import fragile_names, names_declared_again, with_prefixes, without_prefixes
+from renaming import names_declared_again, with_prefixes, without_prefixes
 
 KILLED_AFTER_S = 5  # of an interrupt that a cell does not follow
 STARTED_WITHIN_S = 600  # headers of libtorch on a machine that is busy
@@ -70,7 +70,6 @@ class Repl:
         self._process = None
         self._folder = None
         self._prefixes = {}  # of names that were declared again
-        self._fragile = set()  # see fragile_names()
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -78,7 +77,6 @@ class Repl:
         """Loads the libraries and reads the headers. Raises ReplDied where that does not work."""
         self.stop()
         self._prefixes = {}
-        self._fragile = set()
         self._folder = Path(tempfile.mkdtemp(prefix="accelerate-kernel-"))
         channel = self._folder / "channel"
         os.mkfifo(channel, 0o600)
@@ -164,26 +162,14 @@ class Repl:
     def _run_code(self, cell, label, prefix):
         prefixes = dict(self._prefixes)
         text = compiled_text(cell, label)
-        # clang-repl 19 crashes at a second definition of these: it must not see one.
-        fragile = fragile_names(text)
-        prefixes.update({name: prefix for name in fragile & self._fragile})
-        was_refused = False
         while True:
             renamed = with_prefixes(text, prefixes)
             held = []
             result = self._compile(label, renamed, held)
-            if result.outcome == "not linked" and not _NOT_FOUND.search(self._errors) and not was_refused:
-                # clang-repl emits variables of an earlier line that did not compile together with this one, whose
-                # module is then refused if it has done so before. Nothing has run; the next try is without them.
-                was_refused = True
-                self._fragile |= fragile
-                prefixes.update({name: prefix for name in fragile})
-                continue
             if result.outcome == "not linked":
                 result = self._mend_link()
             if result.outcome != "not compiled":
                 self._prefixes = prefixes
-                self._fragile |= fragile
                 return result
             # The first line is not the cell's.
             names = names_declared_again("".join(held), renamed.partition("\n")[2])
@@ -260,6 +246,8 @@ class Repl:
                             continue
                         end = self._take_messages()
                         if end is not None:
+                            if stopped_at is not None and end["ended"] == "threw":
+                                end["ended"] = "interrupted"  # by the end of its children
                             return end
                     if stopped_at is not None:
                         self._interrupt()  # again: the code of a library may have taken the first one
@@ -333,11 +321,12 @@ class Repl:
     def _interrupt(self):
         if not self.is_running:
             return
-        self._process.send_signal(signal.SIGINT)
-        self._stop_children()
+        # A call that waits for its children returns by itself; that of notebook_launcher says that they were stopped.
+        if not self._stop_children():
+            self._process.send_signal(signal.SIGINT)
 
     def _stop_children(self):
-        """Ends programs that a cell has started; of notebook_launcher all workers with their supervisor."""
+        """Ends programs that a cell has started; of notebook_launcher all workers with their supervisor. False without any."""
         try:
             tasks = os.listdir(f"/proc/{self._process.pid}/task")
             children = {
@@ -346,12 +335,13 @@ class Repl:
                 for child in Path(f"/proc/{self._process.pid}/task/{task}/children").read_text().split()
             }
         except OSError:
-            return  # it has ended
+            return False  # it has ended
         for child in children:
             try:
                 os.kill(child, signal.SIGTERM)
             except ProcessLookupError:
                 pass
+        return bool(children)
 
     def _report_death(self):
         for name in self._streams:

@@ -40,12 +40,12 @@ struct Opaque {};
 
 TEST(NotebookValue, IsPrintedByItsOperatorOrElementByElement) {
   EXPECT_EQ(shown_text(1.5), "1.5");
+  EXPECT_EQ(shown_text(std::string("ab")), "ab");
   EXPECT_EQ(shown_text(std::vector<int>{1, 2}), "{1, 2}");
   EXPECT_EQ(shown_text(std::vector<int>{}), "{}");
   EXPECT_EQ(shown_text(std::map<std::string, std::vector<int>>{{"a", {1}}, {"b", {}}}),
             "{(a, {1}), (b, {})}");
-  EXPECT_EQ(shown_text(std::pair(1, Opaque{})),
-            "(1, (accelerate::(anonymous namespace)::Opaque))");
+  EXPECT_EQ(shown_text(std::pair(1, Opaque{})), "(1, (accelerate::(anonymous namespace)::Opaque))");
   EXPECT_EQ(detail::readable_type_name(typeid(std::vector<int>)),
             "std::vector<int, std::allocator<int> >");
 }
@@ -62,12 +62,16 @@ TEST(DisplayOutsideOfNotebooks, PrintsThePlainText) {
 TEST_F(InNotebook, FormsGoOutByTypeAndImagesAsBase64) {
   ASSERT_TRUE(in_notebook());
   display(MimeBundle{{"text/plain", "a \"quote\"\n"}, {"image/svg+xml", "<svg/>"}}, "mine");
-  EXPECT_THAT(messages(),
-              ElementsAre(json{{"id", "mine"},
-                               {"data", {{"image/svg+xml", "<svg/>"}, {"text/plain", "a \"quote\"\n"}}}}));
+  EXPECT_THAT(
+      messages(),
+      ElementsAre(json{{"id", "mine"},
+                       {"data", {{"image/svg+xml", "<svg/>"}, {"text/plain", "a \"quote\"\n"}}}}));
   // All lengths of a last group, from RFC 4648.
-  for (const auto& [bytes, text] : std::map<std::string, std::string>{
-           {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe", "//4="}}) {
+  for (const auto& [bytes, text] : std::map<std::string, std::string>{{"f", "Zg=="},
+                                                                      {"fo", "Zm8="},
+                                                                      {"foo", "Zm9v"},
+                                                                      {"foob", "Zm9vYg=="},
+                                                                      {"\xff\xfe", "//4="}}) {
     std::ofstream(folder_ / "picture.png", std::ios::binary) << bytes;
     display_image(folder_ / "picture.png");
     EXPECT_THAT(messages(),
@@ -153,9 +157,10 @@ TEST(LineChartSvg, HasItsCurvesNamesAndLabels) {
                               .add("first", {1, 2, 4})
                               .add("second", {0, 10, 20}, {4, 3, 1})
                               .svg();
-  EXPECT_THAT(svg, StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"320\""));
-  for (const char* text : {">a &lt; b &amp; c</text>", ">step</text>", ">loss</text>", ">first</text>",
-                           ">second</text>", ">20</text>"}) {
+  EXPECT_THAT(svg,
+              StartsWith("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"320\""));
+  for (const char* text : {">a &lt; b &amp; c</text>", ">step</text>", ">loss</text>",
+                           ">first</text>", ">second</text>", ">20</text>"}) {
     EXPECT_THAT(svg, HasSubstr(text));
   }
   // x from 0 to 20 over 64 to 624, y from 1 to 4 over 272 to 36.
@@ -174,7 +179,9 @@ TEST(LineChartSvg, IsThereWithoutValuesAndWithEqualOnes) {
 }
 
 TEST(LineChartSvg, CurvesOfUnequalLengthsAreRefused) {
-  EXPECT_THAT(test::error_text<UsageError>([] { LineChart().add("loss", {1, 2}, {1}); }),
+  EXPECT_THAT(test::error_text<UsageError>([] {
+                LineChart().add("loss", {1, 2}, {1});
+              }),
               HasSubstr("the curve 'loss' has 2 values of x and 1 of y"));
 }
 
