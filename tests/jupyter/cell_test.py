@@ -79,9 +79,25 @@ class Cells(unittest.TestCase):
         self.assertTrue(parse_cell("#include <map>\n\n").is_empty)
         self.assertFalse(parse_cell("int a;").is_empty)
 
-    def test_the_compiler_sees_the_number_of_the_cell_and_shows_the_value(self):
-        text = compiled_text(parse_cell("int a = 1;\na"), "In[3]")
-        self.assertEqual(text, '#line 1 "In[3]"\nint a = 1;\n(a), ::accelerate::detail::kShownValue;\n')
+    def test_the_compiler_sees_lines_and_columns_of_the_cell(self):
+        self.assertEqual(compiled_text(parse_cell("int a = 1;\nint b;"), "In[3]"), '#line 1 "In[3]"\nint a = 1;\nint b;\n')
+        self.assertEqual(
+            compiled_text(parse_cell("int a = 1; a + 1  // sum"), "In[3]"),
+            '#line 1 "In[3]"\nint a = 1; (\n#line 1 "In[3]"\n           a + 1\n), ::accelerate::detail::kShownValue;'
+            '\n#line 1 "In[3]"\n                  // sum\n',
+        )
+
+    def test_blocks_become_functions(self):
+        self.assertEqual(
+            compiled_text(parse_cell("int a;\nfor (;;) {\n} a = 1;"), "In[3]"),
+            '#line 1 "In[3]"\nint a;\nvoid accelerate_block_In3_1() {\n#line 2 "In[3]"\nfor (;;) {\n}\n} accelerate_block_In3_1();'
+            '\n#line 3 "In[3]"\n  a = 1;\n',
+        )
+        for code in ("{ int a; }", "try { f(); } catch (int) { g(); }", "if (a) b(); else c();", "do { a(); } while (b);", "while (a) b();"):
+            with self.subTest(code=code):
+                text = compiled_text(parse_cell(code), "In[3]")
+                self.assertEqual(text.count("accelerate_block_In3"), 2)
+                self.assertIn(f"\n{code}\n}} accelerate_block_In3_0();", text)
 
     def test_the_first_error_is_one_line_without_colours(self):
         said = "In[4]:1:1: warning: a\nIn[4]:1:5: \x1b[0;1;31merror: \x1b[0mno x\n  int y = x;\n"
@@ -94,6 +110,7 @@ class Renaming(unittest.TestCase):
             ("In[4]:1:5: \x1b[0;1;31merror: \x1b[0mredefinition of 'x'", "int x;", {"x"}),
             ("error: redefinition of 'again_3_x' with a different type: 'int' vs 'double'", "", {"x"}),
             ("In[4]:2:8: error: functions that differ only in their return type cannot be overloaded", "\ndouble f();", {"f"}),
+            ("In[4]:2:7: error: type alias redefinition with different types ('double' vs 'int')", '#line 2 "In[4]"\nusing N = double;', {"N"}),
             ("In[4]:1:5: error: use of undeclared identifier 'redefinition'", "", set()),
         ):
             with self.subTest(said=said):

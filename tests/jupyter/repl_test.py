@@ -95,6 +95,11 @@ class Session(unittest.TestCase):
         self.expect_failure("std::map<long, float> m; m[1] = halved(3.0f); int y = unknown;", "not compiled")
         self.assertEqual(self.run_cell("std::map<long, float> m; m[1] = halved(3.0f); std::cout << m.at(1);"), "1.5")
 
+    def test_blocks_hold_lambdas_and_keep_their_lines(self):
+        self.assertEqual(self.run_cell("for (int i = 0; i < 2; ++i) {\n  auto f = [i] { std::cout << i; };\n  f();\n}"), "01")
+        self.assertEqual(self.run_cell("try { [] { throw 3; }(); } catch (int n) { std::cout << n; }"), "3")
+        self.assertIn(":2:5: error: ", self.expect_failure("if (true) {\n    nothing_of_that_name();\n}", "not compiled").value)
+
     def test_messages_have_the_names_that_were_written(self):
         self.run_cell("int x = 1;")
         self.run_cell("std::string x;")

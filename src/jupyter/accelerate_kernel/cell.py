@@ -152,9 +152,7 @@ def last_expression(code):
         "new", "sizeof", "co_await", "not", "compl", "alignof", "typeid", "noexcept",
     ):
         return None
-    last, token = tokens[-1]
-    end = last + len(token) if token != '"' else _skip(code, last)
-    return tokens[begin][0], end
+    return tokens[begin][0], _end_of(code, tokens[-1])
 
 
 def _depth(words):
@@ -205,15 +203,46 @@ def _lines_inside_literals(text):
 SHOW = ", ::accelerate::detail::kShownValue;"
 
 
+# What begins with one of these is a statement, and declares nothing for later cells.
+_BLOCKS = ("do", "for", "if", "switch", "try", "while", "{")
+
+
 def compiled_text(cell, name):
-    """The file that clang-repl reads for a cell: `name` stands in its messages."""
+    """The file that clang-repl reads for a cell: `name` stands in its messages, with lines and columns of the cell.
+
+    Blocks become functions that are called: clang-repl 19 crashes at lambdas in blocks outside of functions.
+    """
     code = cell.code
+    tokens = list(code_tokens(code))
+    changes = []  # (begin, end, what stands before, what stands behind)
+    for number, (begin, end) in enumerate(_chunks(tokens)):
+        if tokens[begin][1] in _BLOCKS:
+            function = f"accelerate_block_{_word_of(name)}_{number}"
+            changes.append((tokens[begin][0], _end_of(code, tokens[end - 1]), f"void {function}() {{", f"}} {function}();"))
     shown = last_expression(code)
     if shown:
-        begin, end = shown
-        # The expression stays on its lines and in its columns as far as it can.
-        code = f"{code[:begin]}({code[begin:end]}){SHOW}{code[end:]}"
-    return f'#line 1 "{name}"\n{code}\n'
+        changes.append((*shown, "(", f"){SHOW}"))
+    pieces, copied = [f'#line 1 "{name}"\n'], 0
+    for begin, end, before, behind in changes:
+        pieces += [code[copied:begin], before, _place(code, begin, name), code[begin:end], "\n", behind, _place(code, end, name)]
+        copied = end
+    return "".join([*pieces, code[copied:], "\n"])
+
+
+def _word_of(name):
+    return re.sub(r"\W", "", name)
+
+
+def _end_of(code, token):
+    at, text = token
+    return at + len(text) if text != '"' else _skip(code, at)
+
+
+def _place(code, at, name):
+    """Makes what follows stand where `at` is in the cell."""
+    begin = code.rfind("\n", 0, at) + 1
+    indent = re.sub(r"[^\t]", " ", code[begin:at])
+    return f'\n#line {code.count(chr(10), 0, at) + 1} "{name}"\n{indent}'
 
 
 def without_colours(text):
@@ -225,4 +254,4 @@ def first_error(diagnostics):
     for line in without_colours(diagnostics).splitlines():
         if "error:" in line:
             return line.strip()
-    return "the cell was not compiled"
+    return "clang-repl crashed at this cell, which was not run"

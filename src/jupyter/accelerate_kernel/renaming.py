@@ -22,14 +22,24 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _TYPE_WORDS = ("struct", "class", "union", "enum")
 
 
+def _numbered_lines(code):
+    """Lines with the numbers that #line gives them; parts of one line share its number."""
+    number = 0
+    for text in code.split("\n"):
+        directive = re.match(r"#line (\d+) ", text)
+        number = int(directive[1]) - 1 if directive else number + 1
+        if not directive:
+            yield number, text
+
+
 def names_declared_again(diagnostics, code):
     """Names, without prefixes, for whose second declaration `code` was refused."""
     said = without_colours(diagnostics)
     names = {_PREFIX.sub("", name) for name in _NAMED.findall(said)}
-    lines = code.split("\n")
+    lines = list(_numbered_lines(code))
     for line, column in _UNNAMED.findall(said):
-        if int(line) <= len(lines):
-            word = re.compile(r"\w+").match(lines[int(line) - 1], int(column) - 1)
+        for number, text in lines:
+            word = _WORD.match(text, int(column) - 1) if number == int(line) else None
             if word:
                 names.add(_PREFIX.sub("", word[0]))
     return names

@@ -171,8 +171,7 @@ class Repl:
             if result.outcome != "not compiled":
                 self._prefixes = prefixes
                 return result
-            # The first line is not the cell's.
-            names = names_declared_again("".join(held), renamed.partition("\n")[2])
+            names = names_declared_again("".join(held), renamed)
             fresh = {name for name in names if prefixes.get(name) != prefix}
             if not fresh:
                 return result

@@ -92,12 +92,12 @@ TEST_F(InNotebook, TheLastExpressionOfACellIsShown) {
   int evaluated = 0;
   const auto nothing = [&] { ++evaluated; };
   std::ostringstream stream;
-  (nothing(), detail::kShownValue);
-  ((stream << 1), detail::kShownValue);
+  static_cast<void>((nothing(), detail::kShownValue));
+  static_cast<void>(((stream << 1), detail::kShownValue));
   EXPECT_EQ(evaluated, 1);
   EXPECT_TRUE(messages().empty());
-  (true, detail::kShownValue);
-  (LineChart("loss"), detail::kShownValue);
+  static_cast<void>((true, detail::kShownValue));
+  static_cast<void>((LineChart("loss"), detail::kShownValue));
   const auto found = messages();
   ASSERT_EQ(found.size(), 2U);
   EXPECT_EQ(found[0]["data"], (json{{"text/plain", "true"}}));
