@@ -38,6 +38,10 @@ std::string shown_text(const T& value) {
 
 struct Opaque {};
 
+struct Report {
+  MimeBundle mime_bundle() const { return {{"text/markdown", "**done**"}}; }
+};
+
 TEST(NotebookValue, IsPrintedByItsOperatorOrElementByElement) {
   EXPECT_EQ(shown_text(1.5), "1.5");
   EXPECT_EQ(shown_text(std::string("ab")), "ab");
@@ -78,6 +82,13 @@ TEST_F(InNotebook, FormsGoOutByTypeAndImagesAsBase64) {
                 ElementsAre(json{{"id", ""},
                                  {"data", {{"image/png", text}, {"text/plain", "picture.png"}}}}));
   }
+}
+
+TEST_F(InNotebook, AClassOfYourOwnIsShownByItsBundle) {
+  display(Report{}, "report");
+  EXPECT_THAT(messages(),
+              ElementsAre(json{{"id", "report"}, {"data", {{"text/markdown", "**done**"}}}}));
+  EXPECT_EQ(LineChart("loss").mime_bundle().at("text/plain"), "loss");
 }
 
 TEST_F(InNotebook, ALargeOutputArrivesWhole) {
@@ -132,7 +143,7 @@ TEST_F(InNotebook, BarsAreOneOutputThatIsReplaced) {
   EXPECT_THAT(first[1]["data"]["text/plain"].get<std::string>(),
               MatchesRegex("epochs:   0%.*\nbatches:   0%.*"));
   EXPECT_THAT(first.back()["data"]["text/plain"].get<std::string>(),
-              MatchesRegex("epochs: 100%\\|█+\\| 2/2 [^\n]*"));
+              MatchesRegex("epochs: 100%\\|(█)+\\| 2/2 [^\n]*"));
 
   for ([[maybe_unused]] int batch : progress(batches, Rank{}, {.description = "test"})) {
   }
