@@ -4,7 +4,7 @@
 // variables. This replaces the call with which it runs a line, Interpreter::ParseAndExecute, by the
 // same two steps inside a try block, and tells the kernel how each line ended. Only names of
 // functions are used, no headers of LLVM: it is built without them. The layouts below are those of
-// LLVM 16 to 19.
+// version 19.
 //
 // An interrupt (SIGINT) while a cell runs becomes an exception too, thrown where compiled code of a
 // cell calls into a library and regains control, so that destructors of the cell run.
@@ -31,8 +31,8 @@
 
 namespace {
 
-constexpr size_t kLongestText =
-    1'500;  // of an exception: a message is one write of at most PIPE_BUF
+// Of an exception: a message is one write of at most PIPE_BUF, escapes included.
+constexpr size_t kLongestText = 1'000;
 
 struct Interrupted {};  // no std::exception: cells that catch those do not swallow an interrupt
 
@@ -43,8 +43,7 @@ pid_t repl_process = 0;
 thread_local bool is_repl_thread = false;
 sigjmp_buf way_out;
 
-// --- What the kernel is told
-// -----------------------------------------------------------------------------------------
+// --- What the kernel is told ---------------------------------------------------------------------
 
 void append_text(std::string& json, std::string_view text) {
   json += '"';
@@ -67,6 +66,7 @@ void append_text(std::string& json, std::string_view text) {
 void tell(const std::string& line) {
   const int channel = open(channel_path->c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
   if (channel < 0) return;  // the kernel is gone, and ends this process if it still can
+  fcntl(channel, F_SETFL, 0);
   [[maybe_unused]] const ssize_t written = write(channel, line.data(), line.size());
   close(channel);
 }
@@ -116,8 +116,7 @@ void tell_exception() {
   }
 }
 
-// --- Ends that no handler sees
-// ---------------------------------------------------------------------------------------
+// --- Ends that no handler sees -------------------------------------------------------------------
 
 // An exception that nothing can catch, such as one that leaves a noexcept function. The cell is
 // left without its destructors.
@@ -131,8 +130,7 @@ void tell_exception() {
   siglongjmp(way_out, 1);
 }
 
-// --- Interrupts
-// ------------------------------------------------------------------------------------------------------
+// --- Interrupts ----------------------------------------------------------------------------------
 
 // Code that was compiled for a cell belongs to no file.
 bool is_code_of_a_cell(uintptr_t address) {
@@ -140,10 +138,8 @@ bool is_code_of_a_cell(uintptr_t address) {
   return dladdr(reinterpret_cast<void*>(address), &info) == 0;
 }
 
-#if defined(__x86_64__)
 uintptr_t* hijacked = nullptr;  // the place on the stack of a return address that was replaced
 uintptr_t return_address = 0;   // the one that was there
-#endif
 
 }  // namespace
 
@@ -188,7 +184,8 @@ _Unwind_Reason_Code replace_return_to_cell(_Unwind_Context* frame, void*) {
 void leave_cell(ucontext_t* context) {
 #if defined(__x86_64__)
   if (is_code_of_a_cell(static_cast<uintptr_t>(context->uc_mcontext.gregs[REG_RIP]))) {
-    // Compiled code need not have a place for an exception here.
+    // Compiled code need not have a place for an exception here. It holds no lock of a library, so
+    // what follows may allocate.
     tell_end("interrupted");
     siglongjmp(way_out, 1);
   }
@@ -213,8 +210,7 @@ void take_signals() {
 
 }  // namespace
 
-// --- clang-repl
-// ------------------------------------------------------------------------------------------------------
+// --- clang-repl ----------------------------------------------------------------------------------
 
 struct Text {  // llvm::StringRef
   const char* data;
@@ -270,8 +266,8 @@ bool is_accepted(void* interpreter, Text code, ParseResult (*parse)(void*, Text)
 void run_unit(void* interpreter, ParsedUnit* unit) {
   static const auto execute = original<RunResult (*)(void*, ParsedUnit*)>(
       "_ZN5clang11Interpreter7ExecuteERNS_22PartialTranslationUnitE");
-  tell(R"({"started":true})"
-       "\n");
+  tell("{\"started\":true}\n");
+  hijacked = nullptr;
   if (sigsetjmp(way_out, 1) != 0) {  // told already
     is_running = 0;
     return;
@@ -291,9 +287,6 @@ void run_unit(void* interpreter, ParsedUnit* unit) {
     is_running = 0;
     tell_exception();
   }
-#if defined(__x86_64__)
-  hijacked = nullptr;
-#endif
 }
 
 __attribute__((constructor)) void begin() {
