@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -139,7 +140,7 @@ bool is_code_of_a_cell(uintptr_t address) {
 }
 
 uintptr_t* hijacked = nullptr;  // the place on the stack of a return address that was replaced
-uintptr_t return_address = 0;   // the one that was there
+[[maybe_unused]] uintptr_t return_address = 0;  // the one that was there
 
 }  // namespace
 
@@ -294,6 +295,7 @@ __attribute__((constructor)) void begin() {
   const char* path = std::getenv("ACCELERATE_NOTEBOOK_CHANNEL");
   channel_path = new std::string(path == nullptr ? "" : path);
   repl_process = getpid();
+  prctl(PR_SET_PDEATHSIG, SIGKILL);          // a cell may run forever, and its kernel be killed
   setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // a pipe, but people watch it
 }
 

@@ -37,13 +37,13 @@ std::string base64(const std::string& bytes) {
 }
 
 std::string image_type(const std::filesystem::path& file) {
-  static const std::map<std::string, std::string> kTypes{{".png", "image/png"},
-                                                         {".jpg", "image/jpeg"},
-                                                         {".jpeg", "image/jpeg"},
-                                                         {".gif", "image/gif"},
-                                                         {".svg", kSvg}};
-  const auto found = kTypes.find(file.extension().string());
-  if (found != kTypes.end()) return found->second;
+  static const std::map<std::string, std::string> types{{".png", "image/png"},
+                                                        {".jpg", "image/jpeg"},
+                                                        {".jpeg", "image/jpeg"},
+                                                        {".gif", "image/gif"},
+                                                        {".svg", kSvg}};
+  const auto found = types.find(file.extension().string());
+  if (found != types.end()) return found->second;
   throw DataError({.what = "unknown kind of image",
                    .where = file.string(),
                    .hint = "the name must end in .png, .jpg, .jpeg, .gif or .svg"});

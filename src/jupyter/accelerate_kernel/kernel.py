@@ -1,7 +1,6 @@
 """The kernel that Jupyter talks to."""
 
 import re
-import sys
 import threading
 
 from ipykernel.kernelbase import Kernel
@@ -31,24 +30,27 @@ class AccelerateKernel(Kernel):
         self._repl = Repl(self.settings, self._print, self._display)
         self._shown = set()
         self._silent = False
-        # The headers are read while the first cell is being written.
         self._problem = None
-        self._starting = threading.Thread(target=self._start, daemon=True)
-        self._starting.start()
+        self._starting = None
+        if self._try(self._repl.launch):
+            # The headers are read while the first cell is being written.
+            self._starting = threading.Thread(target=self._try, args=(self._repl.wait_until_ready,), daemon=True)
+            self._starting.start()
 
-    def _start(self):
+    def _try(self, action):
         try:
-            self._repl.start()
+            action()
+            return True
         except Exception as problem:  # whatever it is, the next cell tells
             self._problem = problem
+            return False
 
     def _wait_for_start(self):
         if self._starting is not None:
             self._starting.join()
             self._starting = None
-        elif not self._repl.is_running:
-            self._problem = None
-            self._start()
+        elif not self._repl.is_running and self._problem is None:
+            self._try(self._repl.start)
         if self._problem is not None:
             problem, self._problem = self._problem, None
             raise ReplDied(str(problem)) from problem
@@ -100,7 +102,5 @@ class AccelerateKernel(Kernel):
         return {"status": "incomplete", "indent": "  "} if depth > 0 else {"status": "complete"}
 
     def do_shutdown(self, restart):
-        if self._starting is not None:
-            sys.stderr.flush()
         self._repl.stop()
         return {"status": "ok", "restart": restart}

@@ -74,7 +74,11 @@ class Repl:
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self):
-        """Loads the libraries and reads the headers. Raises ReplDied where that does not work."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self):
+        """Starts clang-repl, which ends with the thread that calls this. Raises ReplDied where that does not work."""
         self.stop()
         self._prefixes = {}
         self._folder = Path(tempfile.mkdtemp(prefix="accelerate-kernel-"))
@@ -106,6 +110,9 @@ class Repl:
         self._streams = {"stdout": self._process.stdout.fileno(), "stderr": self._process.stderr.fileno()}
         for descriptor in self._streams.values():
             os.set_blocking(descriptor, False)
+
+    def wait_until_ready(self):
+        """Loads the libraries and reads the headers. Raises ReplDied where that does not work."""
         for library in self._settings.libraries:
             self._send(f"%lib {library}")
         said = []
