@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, sys.argv.pop(1))
 
-from cell import CellError, compiled_text, first_error, last_expression, parse_cell  # noqa: E402
+from cell import CellError, compiled_text, first_error, is_open, last_expression, parse_cell  # noqa: E402
 from renaming import names_declared_again, with_prefixes, without_prefixes  # noqa: E402
 
 
@@ -74,6 +74,10 @@ class Cells(unittest.TestCase):
         self.assertEqual(cell.code, "\n\nint a = 5\n%3;")
         with self.assertRaisesRegex(CellError, "there is no %timeit: known are %lib, %restart"):
             parse_cell("%timeit f()")
+
+    def test_a_cell_goes_on_while_a_bracket_is_open(self):
+        for code, wanted in (("f(", True), ("f(')');", False), ("struct A {", True), ("int a; // {", False), ("a[0]", False)):
+            self.assertEqual(is_open(code), wanted, code)
 
     def test_a_cell_of_comments_and_includes_alone_is_empty(self):
         self.assertTrue(parse_cell("#include <map>\n\n").is_empty)

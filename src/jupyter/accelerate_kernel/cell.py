@@ -159,6 +159,11 @@ def _depth(words):
     return sum((word in ("(", "[", "{")) - (word in (")", "]", "}")) for word in words)
 
 
+def is_open(code):
+    """Whether a bracket is still to be closed."""
+    return _depth([word for _, word in code_tokens(code)]) > 0
+
+
 def parse_cell(source):
     """Takes a cell apart. Raises CellError for a command that is not known."""
     lines = source.replace("\r\n", "\n").split("\n")

@@ -1,11 +1,10 @@
 """The kernel that Jupyter talks to."""
 
-import re
 import threading
 
 from ipykernel.kernelbase import Kernel
 
-from cell import CellError
+from cell import CellError, is_open
 from repl import Repl, ReplDied
 
 
@@ -96,10 +95,7 @@ class AccelerateKernel(Kernel):
         return {"status": "error", "execution_count": self.execution_count, **content}
 
     def do_is_complete(self, code):
-        depth = 0
-        for bracket in re.findall(r"[(){}\[\]]", code):
-            depth += 1 if bracket in "([{" else -1
-        return {"status": "incomplete", "indent": "  "} if depth > 0 else {"status": "complete"}
+        return {"status": "incomplete", "indent": "  "} if is_open(code) else {"status": "complete"}
 
     def do_shutdown(self, restart):
         self._repl.stop()
