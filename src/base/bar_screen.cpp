@@ -12,8 +12,6 @@
 namespace accelerate {
 namespace {
 
-constexpr std::string_view kWipeBelow = "\r\x1b[J";
-
 std::string lines_up(int lines) {
   return lines == 0 ? std::string() : "\x1b[" + std::to_string(lines) + "A";
 }
@@ -51,9 +49,17 @@ void BarScreen::draw(Handle bar, std::string text) {
   const int place = place_of(bar);
   const auto columns = static_cast<int>(columns_of_text(text));
   const auto leftover = static_cast<size_t>(std::max(0, bar->columns - columns));
-  write_to(stderr, std::string(static_cast<size_t>(place), '\n') + "\r" + text +
-                       std::string(leftover, ' ') + lines_up(place));
   *bar = {std::move(text), columns};
+  const int cursor = std::max(0, drawn_lines_ - 1);
+  std::string drawing = place > cursor ? std::string(static_cast<size_t>(place - cursor), '\n')
+                                       : lines_up(cursor - place);
+  drawing += "\r" + bar->text + std::string(leftover, ' ');
+  if (place < cursor) {
+    drawing += std::string(static_cast<size_t>(cursor - place), '\n') + "\r" +
+               std::next(bars_.begin(), cursor)->text;
+  }
+  drawn_lines_ = std::max(drawn_lines_, place + 1);
+  write_to(stderr, drawing);
 }
 
 void BarScreen::close(Handle bar, bool leave) {
@@ -67,10 +73,13 @@ void BarScreen::close(Handle bar, bool leave) {
     if (is_alone) cell_output_.clear();
     return;
   }
-  if (is_alone && leave) return write_to(stderr, "\n");  // it stands where it should
-  std::string change(kWipeBelow);
+  if (is_alone && leave) {
+    drawn_lines_ = 0;
+    return write_to(stderr, "\n");  // it stands where it should
+  }
+  std::string change = wipe();
   if (leave) change += text + "\n";
-  write_to(stderr, change + all_bars());
+  write_to(stderr, change + draw_all());
 }
 
 void BarScreen::write_above(std::FILE* stream, std::string_view text) {
@@ -80,23 +89,25 @@ void BarScreen::write_above(std::FILE* stream, std::string_view text) {
     return write_to(stream, text);
   }
   if (stream == stderr) {
-    return write_to(stderr, std::string(kWipeBelow) + std::string(text) + all_bars());
+    return write_to(stderr, wipe() + std::string(text) + draw_all());
   }
-  write_to(stderr, kWipeBelow);
+  write_to(stderr, wipe());
   write_to(stream, text);
-  write_to(stderr, all_bars());
+  write_to(stderr, draw_all());
 }
 
 int BarScreen::place_of(Handle bar) { return static_cast<int>(std::distance(bars_.begin(), bar)); }
 
-std::string BarScreen::all_bars() const {
+std::string BarScreen::wipe() const { return lines_up(std::max(0, drawn_lines_ - 1)) + "\r\x1b[J"; }
+
+std::string BarScreen::draw_all() {
   std::string drawing;
-  int place = 0;
+  drawn_lines_ = 0;
   for (const Bar& bar : bars_) {
-    if (place++ > 0) drawing += '\n';
+    if (drawn_lines_++ > 0) drawing += '\n';
     drawing += "\r" + bar.text;
   }
-  return drawing + lines_up(std::max(0, place - 1));
+  return drawing;
 }
 
 void BarScreen::show_in_cell() const {
