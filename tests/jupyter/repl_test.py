@@ -5,8 +5,11 @@ usage: repl_test.py folder-of-the-kernel libaccelerate_repl_guard.so
 """
 
 import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
+from pathlib import Path
 
 sys.path.insert(0, sys.argv.pop(1))
 GUARD = sys.argv.pop(1)
@@ -137,6 +140,15 @@ class Session(unittest.TestCase):
         with self.assertRaisesRegex(ReplDied, "exited with 3"):
             self.repl.start()
             self.run_cell("std::exit(3);")
+
+    def test_what_a_killed_kernel_has_left_is_removed(self):
+        process = subprocess.Popen(["true"])
+        process.wait()
+        left = Path(tempfile.gettempdir()) / f"accelerate-kernel-{process.pid}-left"
+        left.mkdir()
+        self.repl.start()
+        self.assertFalse(left.exists())
+        self.assertTrue(self.repl.is_running)
 
     def test_a_session_that_cannot_start_says_why(self):
         repl = Repl(Settings(guard=GUARD, prelude="#include <no/such/header.h>\n"), self.take, print)

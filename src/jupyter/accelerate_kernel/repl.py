@@ -37,6 +37,21 @@ def _demangled(name):
     return without_prefixes(answer or name)
 
 
+_FOLDERS = "accelerate-kernel-"
+
+
+def _remove_folders_of_the_dead():
+    """What kernels of this user that were killed have left."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*-*"):
+        owner = folder.name[len(_FOLDERS) :].partition("-")[0]
+        try:
+            is_left = owner.isdigit() and folder.stat().st_uid == os.getuid() and not Path(f"/proc/{owner}").exists()
+        except OSError:
+            continue  # another one has removed it
+        if is_left:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 @dataclass
 class Settings:
     """What this kernel was installed with."""
@@ -81,7 +96,8 @@ class Repl:
         """Starts clang-repl, which ends with the thread that calls this. Raises ReplDied where that does not work."""
         self.stop()
         self._prefixes = {}
-        self._folder = Path(tempfile.mkdtemp(prefix="accelerate-kernel-"))
+        _remove_folders_of_the_dead()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDERS}{os.getpid()}-"))
         channel = self._folder / "channel"
         os.mkfifo(channel, 0o600)
         # Open for writing too: otherwise the end of each writer would read as the end of all.
