@@ -12,7 +12,7 @@ LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 # Targets share build folders.
 .NOTPARALLEL:
 .PHONY: help quickstart transformers docs deps build test test-full test-fuzz test-faults test-interop test-browser test-packages \
-        test-sanitizers \
+        test-notebook test-sanitizers \
         test-gcc test-single test-analyzer bench fuzz lint times format install clean
 
 help: ## list the targets
@@ -56,7 +56,7 @@ lint: release-build ## check format, include directions, names, headers and sour
 	@ctest --preset release-lint -j $(TEST_JOBS)
 
 # The long groups: docs/testing.md says what each holds and when it was last green.
-test-full: test lint test-analyzer test-fuzz test-faults test-interop test-browser test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
+test-full: test lint test-analyzer test-fuzz test-faults test-interop test-browser test-notebook test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
 
 test-fuzz: release-build ## fuzz every reader of files for a minute each
 	@scripts/run_group.sh fuzz_long
@@ -70,6 +70,10 @@ test-interop: release-build ## exchange files with Python's torch, accelerate an
 test-browser: release-build ## the live page and the documentation site in a headless Chromium (installs Debian's)
 	@scripts/setup.sh browser
 	@scripts/run_group.sh browser
+
+test-notebook: release-build ## the C++ kernel for Jupyter, and the notebooks of examples/notebook (installs 0.2 GB)
+	@scripts/setup.sh notebook
+	@scripts/run_group.sh notebook
 
 test-packages: release-build ## build the packages, install them in clean places, build README's program there
 	@scripts/setup.sh packages

@@ -105,7 +105,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_LIBRARY_OUTPUT_DIRECTOR
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME accelerate)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "${debian_library_package} (= ${debian_version})")
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "libaccelerate-dev, openssh-client, python3")
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "clang-tools-19, libaccelerate-dev, openssh-client, python3, python3-ipykernel")
 set(CPACK_DEBIAN_PROGRAM_DESCRIPTION
     "train libtorch models on any number of devices
 The program accelerate writes a configuration, starts the workers of a

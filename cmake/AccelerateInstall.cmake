@@ -92,6 +92,13 @@ if(TARGET accelerate_selftest)
   install(TARGETS accelerate_selftest RUNTIME DESTINATION "${selftest_dir}" COMPONENT program)
 endif()
 
+# The kernel for Jupyter: `accelerate kernel install` names this place.
+set(jupyter_dir "${CMAKE_INSTALL_LIBDIR}/accelerate/jupyter")
+list(APPEND installable accelerate_repl_guard)
+install(TARGETS accelerate_repl_guard LIBRARY DESTINATION "${jupyter_dir}" COMPONENT program)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/jupyter/accelerate_kernel" DESTINATION "${jupyter_dir}" COMPONENT program
+        FILES_MATCHING PATTERN "*.py")
+
 # --- Development files -----------------------------------------------------------------------------------------------
 
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/accelerate" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"

@@ -2,13 +2,14 @@
 # Brings a Debian 12 or Ubuntu 24.04 machine to the point where CMake can configure this project: the missing Debian
 # packages, then libtorch. Does nothing, in under a second, where all is there already; safe to interrupt and repeat.
 #
-# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser|docs
+# usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser|docs|notebook
 #   quickstart     what the library, the program and the examples need
 #   transformers   also the pretrained model and the texts of examples/transformers
 #   test           also what the tests, the benchmarks and the linters need
 #   packages       also what making Debian packages, and trying them in a fresh Debian, needs
 #   docs           what the documentation site needs, and nothing else: no compiler, no libtorch
 #   browser        what `docs` and the tests of pages in a headless Chromium need
+#   notebook       also what the C++ kernel for Jupyter needs, and what `transformers` does
 #   sanitizers     what `test` needs, and what turns addresses in reports of sanitizers into lines
 #
 # libtorch is searched as cmake/FindLibTorch.cmake describes (Torch_DIR or LIBTORCH, then Python's torch); if there is
@@ -68,6 +69,7 @@ missing_packages() {
   fi
   # Texts for examples/transformers.
   [[ "$1" == quickstart ]] || packages+=(fortunes)
+  [[ "$1" == notebook ]] && packages+=(clang-tools-19 python3-venv)
   [[ "$1" == browser ]] && packages+=(chromium doxygen fonts-dejavu-core "${site[@]}")
   [[ "$1" == packages ]] && packages+=(debootstrap dpkg-dev file lintian)
   [[ "$1" == sanitizers && -n "$2" ]] && packages+=("llvm-$2")
@@ -236,14 +238,14 @@ provide_torch() {
 # ---------------------------------------------------------------------------------------------------------------------
 
 case "${1:-}" in
-  quickstart | transformers | test | packages | sanitizers | browser | docs) ;;
-  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser|docs" ;;
+  quickstart | transformers | test | packages | sanitizers | browser | docs | notebook) ;;
+  *) die "usage: scripts/setup.sh quickstart|transformers|test|packages|sanitizers|browser|docs|notebook" ;;
 esac
 install_packages "$1"
 [[ "$1" != docs ]] || exit 0
 check_cmake
 provide_torch
-if [[ "$1" == transformers ]]; then
+if [[ "$1" == transformers || "$1" == notebook ]]; then
   scripts/fetch_minilm.sh
 elif [[ "$1" == test ]]; then
   # The tests that need it fetch it too, and are skipped where that is not possible.

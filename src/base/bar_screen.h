@@ -11,8 +11,12 @@
 namespace accelerate {
 
 // The terminal has one bottom, whoever draws there: one of these in a process, at instance(). The
-// first bar that was opened is the uppermost; each has one line. The cursor rests on the first
-// one's line. Everything here is one write to standard error, from any thread.
+// first bar that was opened is the uppermost; each has one line. The cursor rests behind the last
+// one, so that what the shell prints after Ctrl-C comes below all of them. Everything here is one
+// write to standard error, from any thread.
+//
+// In a notebook the bars, and what they left behind, are one output below the cell, which is
+// replaced at each drawing; the next bar after the last one has ended begins another.
 class BarScreen {
  public:
   struct Bar {
@@ -22,6 +26,8 @@ class BarScreen {
   using Handle = std::list<Bar>::iterator;
 
   static BarScreen& instance();
+  // Whether bars are drawn in a notebook: they would be on standard error, and that is no terminal.
+  static bool is_in_notebook();
 
   // A new bar below the others; nothing is drawn yet.
   Handle open();
@@ -34,11 +40,18 @@ class BarScreen {
 
  private:
   int place_of(Handle bar);
-  // All bars, and back to the first one's line.
-  std::string all_bars() const;
+  // Back to the first column of the first bar, and everything from there on wiped off.
+  std::string wipe() const;
+  // All bars.
+  std::string draw_all();
+  void show_in_cell() const;
 
   std::mutex mutex_;
   std::list<Bar> bars_;
+  int drawn_lines_ = 0;  // on the terminal; the cursor is in the last one
+  // Of a notebook: the output that is shown now, and the lines of bars in it that have ended.
+  std::string cell_output_;
+  std::string ended_;
 };
 
 // The bars of this process stay below `text`, which ends with a line break.

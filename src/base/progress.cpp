@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kRedrawInterval{100};
 constexpr int kSmallestBar = 4;
+constexpr int kNotebookColumns = 90;
 
 int columns_of(std::string_view text) { return static_cast<int>(columns_of_text(text)); }
 
@@ -151,8 +152,9 @@ struct DrawnBar::Drawing {
       : out(options.stream == nullptr ? std::cerr : *options.stream),
         leave(options.leave),
         line_interval(options.line_interval),
-        terminal(draws_on_terminal(options.stream)),
-        blocks(terminal && terminal_shows_blocks()) {
+        notebook(options.stream == nullptr && BarScreen::is_in_notebook()),
+        redrawn(notebook || draws_on_terminal(options.stream)),
+        blocks(notebook || (redrawn && terminal_shows_blocks())) {
     state.description = std::move(options.description);
   }
 
@@ -168,7 +170,8 @@ struct DrawnBar::Drawing {
 
   void redraw(Clock::time_point now) {
     measure(now);
-    BarScreen::instance().draw(*on_screen, format_bar(state, terminal_columns() - 1, blocks));
+    const int columns = notebook ? kNotebookColumns : terminal_columns() - 1;
+    BarScreen::instance().draw(*on_screen, format_bar(state, columns, blocks));
     next_drawing = now + kRedrawInterval;
   }
 
@@ -179,12 +182,13 @@ struct DrawnBar::Drawing {
   std::ostream& out;
   const bool leave;
   const std::chrono::milliseconds line_interval;
-  const bool terminal;
+  const bool notebook;
+  const bool redrawn;  // in place, rather than written line by line
   const bool blocks;
   ProgressState state;
   Clock::time_point started;
   Clock::time_point next_drawing;
-  std::optional<BarScreen::Handle> on_screen;  // while a pass runs in a terminal
+  std::optional<BarScreen::Handle> on_screen;  // while a pass runs that is redrawn
 };
 
 DrawnBar::DrawnBar(bool enabled, ProgressOptions options) {
@@ -200,7 +204,7 @@ void DrawnBar::start(int64_t total) {
   drawing_->state.postfix.clear();
   drawing_->started = Clock::now();
   drawing_->next_drawing = drawing_->started + drawing_->line_interval;
-  if (!drawing_->terminal) return;
+  if (!drawing_->redrawn) return;
   if (!drawing_->on_screen) drawing_->on_screen = BarScreen::instance().open();
   drawing_->redraw(drawing_->started);
 }

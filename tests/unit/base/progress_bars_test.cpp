@@ -128,6 +128,22 @@ TEST_F(BarsInTerminal, LinesOfTheLogComeAboveTheBars) {
                           StartsWith("outer:   0%"), "error: the third"));
 }
 
+TEST_F(BarsInTerminal, WhatTheShellPrintsAfterCtrlCComesBelowThem) {
+  BarScreen& screen_of_bars = BarScreen::instance();
+  const auto outer = screen_of_bars.open();
+  const auto inner = screen_of_bars.open();
+  screen_of_bars.draw(outer, "epochs: 0%");
+  screen_of_bars.draw(inner, "batches: 50%");
+  screen_of_bars.draw(outer, "epochs: 1%");
+  // Here the process would end; the terminal echoes the key, and the shell goes on in a new line.
+  ASSERT_EQ(write(STDERR_FILENO, "^C\n$ ls\n", 8), 8);
+  screen_of_bars.close(inner, false);
+  screen_of_bars.close(outer, false);
+  const std::string drawn = screen();
+  const std::string until_then = drawn.substr(0, drawn.find("$ ls\n") + 5);
+  EXPECT_THAT(shown(until_then), ElementsAre("epochs: 1%", "batches: 50%^C", "$ ls"));
+}
+
 TEST_F(BarsInTerminal, WhatIsWrittenElsewhereLeavesTheBarsAlone) {
   std::FILE* file = std::tmpfile();
   ASSERT_NE(file, nullptr);

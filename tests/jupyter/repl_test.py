@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""The session of clang-repl that the kernel drives, without Jupyter and without libtorch.
+
+usage: repl_test.py folder-of-the-kernel libaccelerate_repl_guard.so
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, sys.argv.pop(1))
+GUARD = sys.argv.pop(1)
+
+from repl import Repl, ReplDied, Settings  # noqa: E402
+
+PRELUDE = "#include <cstdio>\n#include <iostream>\n#include <stdexcept>\n#include <string>\n"
+
+
+@unittest.skipUnless(shutil.which("clang-repl-19"), "no clang-repl-19 (Debian's package clang-tools-19 has it)")
+class Session(unittest.TestCase):
+    """One session for all: names that others have declared are declared again."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.printed = {"stdout": "", "stderr": ""}
+        cls.number = 0
+        cls.repl = Repl(Settings(guard=GUARD, prelude=PRELUDE), cls.take, print)
+        cls.addClassCleanup(cls.repl.stop)
+
+    def setUp(self):
+        if not self.repl.is_running:
+            self.repl.start()
+
+    @classmethod
+    def take(cls, stream, text):
+        cls.printed[stream] += text
+
+    def run_cell(self, code):
+        """What the cell has printed."""
+        type(self).printed = {"stdout": "", "stderr": ""}
+        type(self).number += 1
+        result = self.repl.run(code, self.number)
+        self.assertEqual(result.outcome, "completed", (code, result))
+        return self.printed["stdout"]
+
+    def expect_failure(self, code, outcome):
+        type(self).number += 1
+        result = self.repl.run(code, self.number)
+        self.assertEqual(result.outcome, outcome, (code, result))
+        return result
+
+    def test_what_a_cell_declares_is_there_for_the_next(self):
+        self.run_cell("int x = 3;\nint doubled(int n) {\n  return 2 * n;\n}")
+        self.assertEqual(self.run_cell("x += 1; for (int i = 0; i < 2; ++i)\n  std::cout << doubled(x) << i << '\\n';"), "80\n81\n")
+        self.assertEqual(self.run_cell("auto [a, b] = std::make_pair(x, 'b'); std::cout << a << b;"), "4b")
+
+    def test_names_are_declared_again(self):
+        for code, wanted in (
+            ("int x = 1; std::cout << x;", "1"),
+            ("std::string x = \"two\"; std::cout << x;", "two"),
+            ("std::cout << x.size();", "3"),
+            ("struct P { int x = 3; P() {} }; P p; std::cout << p.x << x;", "3two"),
+            ("struct P { int y = 4; P() {} int more() { return y + 1; } }; P p; std::cout << p.more();", "5"),
+            ("template <class T> T same(T t) { return t; } std::cout << same(1);", "1"),
+            ("template <class T> T same(T t) { return t + t; } std::cout << same(1);", "2"),
+            ("int f() { return 1; } std::cout << f();", "1"),
+            ("double f() { return 1.5; } std::cout << f();", "1.5"),
+            ("using Number = int; std::cout << sizeof(Number);", "4"),
+            ("using Number = double; std::cout << sizeof(Number);", "8"),
+            ("auto [a, b] = std::make_pair(1, 2); std::cout << a << b;", "12"),
+            ("auto [a, b] = std::make_pair(3, 4); std::cout << a << b;", "34"),
+            ("enum class Colour { red, x }; std::cout << int(Colour::x);", "1"),
+            ("enum class Colour { x }; std::cout << int(Colour::x) << x;", "0two"),
+        ):
+            with self.subTest(code=code):
+                self.assertEqual(self.run_cell(code), wanted)
+
+    def test_a_cell_that_does_not_compile_leaves_nothing(self):
+        self.run_cell("int kept = 1;")
+        for code in (
+            "int lost = 2; int y = unknown;",
+            "auto [lost, other] = unknown;",
+            "struct { int lost; } unnamed; enum { lost }; int y = unknown;",
+            "struct Lost { int a; }; Lost lost; kept.size();",
+        ):
+            with self.subTest(code=code):
+                result = self.expect_failure(code, "not compiled")
+                self.assertEqual(result.name, "CompileError")
+                self.assertRegex(result.value, r"^In\[\d+\]:1:\d+: error: ")
+                self.assertIn("use of undeclared identifier 'lost'", self.expect_failure("lost = 1;", "not compiled").value)
+                self.assertEqual(self.run_cell("std::cout << kept;"), "1")
+
+    def test_templates_that_a_failed_cell_was_the_first_to_use_are_there_for_the_next(self):
+        self.run_cell("#include <map>\ntemplate <class T> T halved(T t) { return t / 2; }")
+        self.expect_failure("std::map<long, float> m; m[1] = halved(3.0f); int y = unknown;", "not compiled")
+        self.assertEqual(self.run_cell("std::map<long, float> m; m[1] = halved(3.0f); std::cout << m.at(1);"), "1.5")
+
+    def test_blocks_hold_lambdas_and_keep_their_lines(self):
+        self.assertEqual(self.run_cell("for (int i = 0; i < 2; ++i) {\n  auto f = [i] { std::cout << i; };\n  f();\n}"), "01")
+        self.assertEqual(self.run_cell("try { [] { throw 3; }(); } catch (int n) { std::cout << n; }"), "3")
+        self.assertIn(":2:5: error: ", self.expect_failure("if (true) {\n    nothing_of_that_name();\n}", "not compiled").value)
+
+    def test_messages_have_the_names_that_were_written(self):
+        self.run_cell("int x = 1;")
+        self.run_cell("std::string x;")
+        result = self.expect_failure("x.frobnicate();", "not compiled")
+        self.assertIn("no member named 'frobnicate'", result.value)
+        self.assertIn("x.frobnicate();", result.traceback[0])
+        self.assertNotIn("again_", result.traceback[0])
+
+    def test_a_name_that_is_defined_nowhere_harms_no_later_cell(self):
+        result = self.expect_failure("int nowhere(int); int z = nowhere(1);", "not linked")
+        self.assertEqual(result.value, "declared, but defined nowhere: nowhere(int)")
+        self.expect_failure("extern int never; std::cout << never;", "not linked")
+        self.assertEqual(self.run_cell("std::cout << 1;"), "1")
+
+    def test_exceptions_end_their_cell_alone(self):
+        self.run_cell("int before = 1;\nstruct Noisy { ~Noisy() { std::puts(\"gone\"); } };")
+        for code, name, value in (
+            ("before = 2; throw std::out_of_range(\"no row\"); before = 3;", "std::out_of_range", "no row"),
+            ("int broken = [] { throw 5; return 1; }();", "int", ""),
+            ("void strict() noexcept { throw std::runtime_error(\"inside\"); } strict();", "std::runtime_error", "inside"),
+            ("throw std::string(\"quote \\\" and\\nline\");", "std::string", "quote \" and\nline"),
+        ):
+            with self.subTest(code=code):
+                result = self.expect_failure(code, "threw")
+                self.assertEqual((result.name, result.value), (name, value))
+        self.assertEqual(self.run_cell("std::cout << before;"), "2")
+        type(self).printed = {"stdout": "", "stderr": ""}
+        self.expect_failure("{ Noisy noisy; throw 1; }", "threw")
+        self.assertEqual(self.printed["stdout"], "gone\n")
+
+    def test_the_end_of_the_session_is_told(self):
+        with self.assertRaisesRegex(ReplDied, "killed by signal 11 .*variables of this session are lost"):
+            self.run_cell("*static_cast<volatile int*>(nullptr) = 1;")
+        self.assertFalse(self.repl.is_running)
+        with self.assertRaisesRegex(ReplDied, "exited with 3"):
+            self.repl.start()
+            self.run_cell("std::exit(3);")
+
+    def test_what_a_killed_kernel_has_left_is_removed(self):
+        process = subprocess.Popen(["true"])
+        process.wait()
+        left = Path(tempfile.gettempdir()) / f"accelerate-kernel-{process.pid}-left"
+        left.mkdir()
+        self.repl.start()
+        self.assertFalse(left.exists())
+        self.assertTrue(self.repl.is_running)
+
+    def test_a_session_that_cannot_start_says_why(self):
+        repl = Repl(Settings(guard=GUARD, prelude="#include <no/such/header.h>\n"), self.take, print)
+        with self.assertRaisesRegex(ReplDied, "(?s)headers of the library do not compile.*'no/such/header.h' file not found"):
+            repl.start()
+        repl = Repl(Settings(repl="/no/such/repl"), self.take, print)
+        with self.assertRaisesRegex(ReplDied, "/no/such/repl does not start: No such file or directory"):
+            repl.start()
+
+
+if __name__ == "__main__":
+    unittest.main()
