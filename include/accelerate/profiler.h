@@ -178,9 +178,9 @@ class ACCELERATE_EXPORT ProfileTrace {
   std::shared_ptr<Impl> impl_;
 };
 
-// How long a part of a step took: "data", "forward", "backward", "exchange", "optimizer",
-// "checkpoint" or "rest". An exchange may go on beside the others; these and the rest make the
-// step.
+// How long a part of a step took: "data", "forward", "backward", "optimizer", "checkpoint",
+// "profiler" (putting traces together, with on_trace_ready), "rest" or "exchange". An exchange may
+// go on beside the others; these and the rest make the step.
 struct StepPartTimes {
   std::string name{};
   double mean_us = 0;
