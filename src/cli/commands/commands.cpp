@@ -14,6 +14,7 @@
 #include "cli/commands/status_command.h"
 #include "cli/commands/test_command.h"
 #include "cli/commands/to_fsdp2_command.h"
+#include "cli/commands/tpu_config_command.h"
 #include "cli/help/help_formatter.h"
 #include "cli/reports/installation.h"
 
@@ -46,10 +47,11 @@ void keep_footer_where_it_applies(CLI::App& app, const std::string& footer) {
 
 std::vector<Command> setup_commands(CLI::App& app) {
   app.add_subcommand("launch", "Start the workers of a training program");
-  std::vector<Command> commands = {setup_status(app),   setup_monitor(app),    setup_top(app),
-                                   setup_config(app),   setup_test(app),       setup_env(app),
-                                   setup_estimate(app), setup_checkpoint(app), setup_merge(app),
-                                   setup_to_fsdp2(app), setup_completion(app), setup_man(app)};
+  std::vector<Command> commands = {
+      setup_status(app), setup_monitor(app),  setup_top(app),        setup_config(app),
+      setup_test(app),   setup_env(app),      setup_estimate(app),   setup_checkpoint(app),
+      setup_merge(app),  setup_to_fsdp2(app), setup_tpu_config(app), setup_completion(app),
+      setup_man(app)};
   keep_footer_where_it_applies(app, app.get_footer());
   return commands;
 }
