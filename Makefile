@@ -1,4 +1,4 @@
-# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, single, asan-ubsan, tsan, gcc, gcc-single or clang16
+# A thin front over CMake presets: `make help` lists the targets. PRESET=debug, single, asan-ubsan, tsan, gcc, gcc-single, clang16 or xla
 # selects another build than the default, PREFIX where `make install` puts things, LIBTORCH the torch to build with.
 PRESET ?= release
 PREFIX ?= /usr/local
@@ -13,7 +13,7 @@ LEAN := -DACCELERATE_BUILD_TESTS=OFF -DACCELERATE_BUILD_BENCH=OFF
 .NOTPARALLEL:
 .PHONY: help quickstart transformers docs deps build test test-full test-fuzz test-faults test-interop test-browser test-packages \
         test-notebook test-sanitizers \
-        test-gcc test-single test-analyzer bench fuzz lint times format install clean
+        test-gcc test-single test-analyzer test-xla deps-xla bench fuzz lint times format install clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
@@ -39,6 +39,9 @@ docs: ## build the documentation site in build/site (installs Doxygen; no compil
 deps: ## install the Debian packages and libtorch that building and testing need
 	@scripts/setup.sh test
 
+deps-xla: ## fetch torch 2.9.0 and torch_xla 2.9.0, for training on XLA devices, into .deps/xla (2 GB)
+	@scripts/install_xla.sh
+
 build: deps ## build the library, the program, the examples and the tests
 	@cmake --preset $(PRESET) -DACCELERATE_BUILD_TESTS=ON
 	@cmake --build --preset $(PRESET)
@@ -56,7 +59,7 @@ lint: release-build ## check format, include directions, names, headers and sour
 	@ctest --preset release-lint -j $(TEST_JOBS)
 
 # The long groups: docs/testing.md says what each holds and when it was last green.
-test-full: test lint test-analyzer test-fuzz test-faults test-interop test-browser test-notebook test-packages test-sanitizers test-gcc test-single ## the default tests and all long groups (hours)
+test-full: test lint test-analyzer test-fuzz test-faults test-interop test-browser test-notebook test-packages test-sanitizers test-gcc test-single test-xla ## the default tests and all long groups (hours)
 
 test-fuzz: release-build ## fuzz every reader of files for a minute each
 	@scripts/run_group.sh fuzz_long
@@ -97,6 +100,11 @@ test-single: release-build ## every source alone, outside of its batch: all of t
 	@cmake --preset gcc
 	@cmake --build --preset gcc --target accelerate_torch_pch
 	@scripts/check_alone.py build-gcc src
+
+test-xla: deps deps-xla ## train on XLA's own CPU devices: a build of its own with torch 2.9.0
+	@cmake --preset xla
+	@cmake --build --preset xla --target xla_tests
+	@scripts/run_group.sh xla xla
 
 times: ## where the time of the last build and test run went
 	@scripts/times.py $(BUILD)

@@ -54,6 +54,12 @@ if(TARGET accelerate_cuda)
   list(APPEND installable accelerate_cuda)
   install(TARGETS accelerate_cuda LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library)
 endif()
+# What is opened with torch_xla, in a folder of its own beside the library: the names are those of others.
+foreach(stand_in IN ITEMS torch torch_python python)
+  if(TARGET accelerate_xla_${stand_in})
+    install(TARGETS accelerate_xla_${stand_in} LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}/accelerate_xla" COMPONENT library)
+  endif()
+endforeach()
 foreach(target IN LISTS installed_libraries)
   accelerate_set_install_rpath(${target} "${library_dir}")
   if(SKBUILD) # a wheel has no links: each of the three names of a library would be a copy

@@ -23,6 +23,7 @@
 #include "accelerate/full_parameters.h"
 #include "accelerate/grad_scaler.h"
 #include "accelerate/idx.h"
+#include "accelerate/init_on_device.h"
 #include "accelerate/join.h"
 #include "accelerate/json_lines.h"
 #include "accelerate/loader.h"

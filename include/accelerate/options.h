@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "accelerate/accumulation.h"
@@ -46,6 +47,9 @@ struct ShardingOptions {
 struct AcceleratorOptions {
   // Stay on the CPU even if there is a GPU. Also set by ACCELERATE_USE_CPU=true.
   bool cpu = false;
+  // "cpu", "cuda", "cuda:1", "xla"; empty: ACCELERATE_TORCH_DEVICE, else what is there. An XLA
+  // device (a TPU, or XLA's own CPU) is only chosen by name, by this or by ACCELERATE_USE_XLA.
+  std::string device{};
   // Move models, optimizer state and batches to the device.
   bool device_placement = true;
   // "no", "fp16", "bf16" or "fp8"; unset: ACCELERATE_MIXED_PRECISION, else no.

@@ -18,9 +18,10 @@ enum class DistributedType {
   kNo,        // one process
   kMultiCpu,  // several processes, tensors on CPUs
   kMultiGpu,  // several processes, tensors on GPUs or on another kind of accelerator
+  kXla,       // XLA devices, whatever their number
 };
 
-// "NO", "MULTI_CPU", "MULTI_GPU": the reference's spelling.
+// "NO", "MULTI_CPU", "MULTI_GPU", "XLA": the reference's spelling.
 ACCELERATE_EXPORT std::string_view to_string(DistributedType type);
 
 // Looks a variable up; std::nullopt where it is not set. Replaced by a table in tests.
@@ -63,7 +64,8 @@ struct ACCELERATE_EXPORT RankEnvironment {
 };
 
 struct ProcessStateOptions {
-  bool cpu = false;  // stay on the CPU even if there is a GPU
+  bool cpu = false;      // stay on the CPU even if there is a GPU
+  std::string device{};  // see AcceleratorOptions::device
 };
 
 // Devices of one kind that a process can see.
@@ -76,8 +78,9 @@ struct VisibleDevices {
 class ACCELERATE_EXPORT ProcessState {
  public:
   // Reads the real environment. Asks for GPUs, which loads libaccelerate_cuda.so where a driver
-  // is present; must come before the program's own first use of CUDA. Throws ConfigError if that
-  // library belongs to another build.
+  // is present; must come before the program's own first use of CUDA. Opens torch_xla where an XLA
+  // device is asked for. Throws ConfigError if one of them belongs to another build or cannot be
+  // used.
   static ProcessState from_environment(const ProcessStateOptions& options = {});
 
   // The same from a table of variables and what devices there are beside the CPU, the preferred

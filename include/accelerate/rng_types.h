@@ -21,6 +21,7 @@ class ACCELERATE_EXPORT RngType {
   enum Value {
     kTorch,      // "torch": the CPU's own
     kCuda,       // "cuda": that of the GPU, or other accelerator, of this rank
+    kXla,        // "xla": that of the XLA device of this process
     kGenerator,  // "generator": one that is passed in; for a loader what its order depends on,
                  // on which the ranks agree anyway unless one of them set another epoch
   };
@@ -41,9 +42,9 @@ class ACCELERATE_EXPORT RngType {
 };
 
 // Gives every rank the states of rank 0. Collective: all ranks, same `types`. Throws UsageError,
-// before anything is sent, if `generator` is asked for and not given, or CUDA where there is none.
-// `gpu` is the one that "cuda" means, without a number the current one of this thread; unset it is
-// the current one of the kind that an Accelerator would choose.
+// before anything is sent, if `generator` is asked for and not given, or CUDA or XLA where there is
+// none. `gpu` is the one that "cuda" means, without a number the current one of this thread; unset
+// it is the current one of the kind that an Accelerator would choose.
 ACCELERATE_EXPORT void synchronize_rng_states(Communicator& communicator,
                                               const std::vector<RngType>& types,
                                               std::optional<at::Generator> generator = std::nullopt,

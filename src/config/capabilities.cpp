@@ -96,8 +96,10 @@ const CapabilityRow* missing_for(const Setting& setting, std::string_view text,
 const CapabilityRow* missing_capability(const Settings& settings, WorkerKind workers,
                                         std::span<const CapabilityRow> rows) {
   for (const CapabilityRow& row : rows) {
-    if (row.is_in_this_build) continue;
-    if (workers == WorkerKind::kPython && row.is_left_to_python) continue;
+    const bool is_for_python = workers == WorkerKind::kPython;
+    if (is_for_python && row.is_left_to_python) continue;
+    // Python's workers on TPUs are started in another way, which this launcher does not know.
+    if (row.is_in_this_build && (!is_for_python || row.capability != Capability::kTpu)) continue;
     if (is_asked_for(settings, row)) return &row;
   }
   return nullptr;

@@ -55,6 +55,13 @@ inline constexpr std::array<std::string_view, 7> kOtherDeviceTypes = {
 inline constexpr std::array<std::string_view, 2> kParallelTypes = {"DATA_PARALLEL",
                                                                    "MODEL_PARALLEL"};
 
+// A build with the one torch that torch_xla fits.
+#ifdef ACCELERATE_HAS_XLA
+inline constexpr bool kHasXla = true;
+#else
+inline constexpr bool kHasXla = false;
+#endif
+
 inline constexpr std::array<std::string_view, 1> kTpuValue = {"tpu"};
 inline constexpr std::array<std::string_view, 2> kSagemakerTypes = {"data_parallel",
                                                                     "model_parallel"};
@@ -62,9 +69,10 @@ inline constexpr std::array<std::string_view, 2> kSagemakerTypes = {"data_parall
 // ACCELERATE_DOWNCAST_BF16, XLA_USE_BF16 and XLA_DOWNCAST_BF16 only say how an XLA device computes,
 // and USE_TORCH_XLA whether one that is there may be used: they ask for nothing.
 inline constexpr CapabilityRow kTpuRow = {.capability = Capability::kTpu,
-                                          .is_in_this_build = false,
+                                          .is_in_this_build = kHasXla,
                                           .name = "training on TPUs",
                                           .setting = "tpu",
+                                          .variable = "ACCELERATE_USE_XLA",
                                           .is_left_to_python = false,
                                           .hint = "--cpu, or a machine with NVIDIA GPUs"};
 

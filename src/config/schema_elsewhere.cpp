@@ -28,7 +28,14 @@ constexpr Setting secret(SV name, SV help) {
 }
 
 constexpr Setting kElsewhereSettings[] = {
-    none("tpu", Group::kTpu, Kind::kSwitch, "false", "", {}, "Train on TPUs"),
+    {.name = "tpu",
+     .group = Group::kTpu,
+     .kind = Kind::kSwitch,
+     .help = "Train on TPUs, or on another XLA device",
+     .preset = "false",
+     .variable = "ACCELERATE_USE_XLA",
+     .passed = Passed::kIfTrue,
+     .spelling = Spelling::kLower},
     {.name = "tpu_cluster",
      .group = Group::kTpu,
      .kind = Kind::kSwitch,

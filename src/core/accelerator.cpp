@@ -61,7 +61,7 @@ void require_usable_preemption(const PreemptionOptions& options) {
 
 Accelerator::Accelerator(AcceleratorOptions options)
     : impl_(std::make_unique<Impl>(), "Accelerator") {
-  impl_->state = ProcessState::from_environment({.cpu = options.cpu});
+  impl_->state = ProcessState::from_environment({.cpu = options.cpu, .device = options.device});
   impl_->stamped([&] {
     refuse_missing_capabilities(environment_variable, options.mixed_precision);
     impl_->configuration =

@@ -21,6 +21,7 @@
 #include "core/process/step_aggregator.h"
 #include "core/scheduler_host.h"
 #include "data/data_agreement.h"
+#include "device/device_backend.h"
 #include "device/replay_actions.h"
 #include "optim/drop_gradients.h"
 #include "optim/optimizer_placement.h"
@@ -181,7 +182,10 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
         [checks = impl_->checks, streams = impl_->streams, state = impl_->state,
          optimizers = impl_->optimizers, unfit = impl_->unfit, events] {
           events->emit(Event(EventKind::kSpanBegin, kForwardSpan));
-          detail::stamped(state, [&] { checks->before_call("forward"); });
+          detail::stamped(state, [&] {
+            checks->before_call("forward");
+            device::device_backend(state.device().type()).before_forward();
+          });
           if (unfit) unfit->hold_hooks(!device::KeptGradients::active());
           optimizers->drop_expired();  // the strategy may look at the rest
           streams->separate();
@@ -210,7 +214,10 @@ PreparedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::O
                "use the PreparedOptimizer that prepare() returned, or call free_memory() first"});
     }
   });
-  if (place && impl_->options.device_placement) place_optimizer_state(*optimizer);
+  if (place && impl_->options.device_placement) {
+    device::device_backend(device().type()).follow(detail::own_optimizer(*optimizer));
+    place_optimizer_state(*optimizer);
+  }
   return impl_->stamped([&] {
     const comm::Activity activity(*impl_->communicator, "prepare");
     comm::together(*impl_->communicator, [&] { require_no_shares(*optimizer); });

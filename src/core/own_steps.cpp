@@ -62,6 +62,8 @@ bool can_be_sampled(const at::Tensor& parameter, const at::Tensor& gradient) {
   const at::ScalarType type = parameter.scalar_type();
   const bool known_type =
       type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+  // What is only noted on XLA devices has no memory yet, and looking would cut the graph.
+  if (parameter.device().type() == c10::kXLA) return false;
   return known_type && gradient.defined() && !gradient.is_sparse() &&
          gradient.scalar_type() == type && parameter.numel() > 0 && parameter.is_contiguous() &&
          gradient.is_contiguous();

@@ -14,7 +14,7 @@ bool has_copy_stream(c10::Device device) {
 
 at::Tensor place(const at::Tensor& tensor, c10::Device device) {
   if (!tensor.defined() || tensor.device() == device) return tensor;
-  return tensor.to(device);
+  return device::device_backend(device.type()).bring(tensor, device);
 }
 
 class DeviceCopies::Mark {

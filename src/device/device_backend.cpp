@@ -35,10 +35,20 @@ void DeviceBackend::place(torch::nn::Module& module, c10::Device device) const {
   module.to(device);
 }
 
+void DeviceBackend::follow(torch::optim::Optimizer& /*optimizer*/) const {}
+
+at::Tensor DeviceBackend::bring(const at::Tensor& tensor, c10::Device device) const {
+  return tensor.to(device);
+}
+
+std::optional<int> DeviceBackend::devices_in_program() const { return std::nullopt; }
+void DeviceBackend::cut_over_devices(const at::Tensor& /*tensor*/) const {}
+
 void DeviceBackend::synchronize(c10::Device /*device*/) const {}
 void DeviceBackend::on_side_stream(const std::function<void()>& body) const { body(); }
 bool DeviceBackend::copies_beside_compute() const { return false; }
 bool DeviceBackend::pins_memory() const { return false; }
+void DeviceBackend::before_forward() const {}
 void DeviceBackend::end_of_step(c10::Device /*device*/) const {}
 
 std::optional<DeviceMemory> DeviceBackend::memory(c10::Device /*device*/) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/intrusive_ptr.h>
@@ -25,6 +26,9 @@ class Store;
 }
 namespace torch::nn {
 class Module;
+}
+namespace torch::optim {
+class Optimizer;
 }
 
 namespace accelerate::device {
@@ -76,6 +80,16 @@ class DeviceBackend {
   // Moves the parameters and buffers of `module` to `device`. Those who hold the same tensors, such
   // as an optimizer, see them there.
   virtual void place(torch::nn::Module& module, c10::Device device) const;
+  // Called for each optimizer that is prepared for such a device, after the models were placed: its
+  // parameters may be other tensors since then.
+  virtual void follow(torch::optim::Optimizer& optimizer) const;
+  // A tensor of a batch on `device`.
+  virtual at::Tensor bring(const at::Tensor& tensor, c10::Device device) const;
+  // How many devices one program of this process drives, which finds out by itself what they have
+  // to exchange; nothing where each process drives its own device.
+  virtual std::optional<int> devices_in_program() const;
+  // Cuts the rows of `tensor` over these devices, where they can be shared out evenly.
+  virtual void cut_over_devices(const at::Tensor& tensor) const;
 
   // --- Work ---
 
@@ -89,6 +103,8 @@ class DeviceBackend {
   // Whether host memory can be pinned for copies to and from such a device, which then do not block
   // the host.
   virtual bool pins_memory() const;
+  // Called before each forward pass of a prepared model.
+  virtual void before_forward() const;
   // Called after each step() of an optimizer that was prepared for such a device, and after each
   // replay of one: where operations are only noted until they are needed, this is the time to run
   // them.
@@ -142,12 +158,17 @@ class DeviceBackend {
 // was added for (meta, say) get one with the defaults and no devices.
 const DeviceBackend& device_backend(c10::DeviceType type);
 
+// Opens torch_xla, so that its devices can be used. Throws ConfigError where that is not possible.
+void open_xla_devices();
+// Throws ConfigError that says why the devices of torch_tpu cannot be used.
+[[noreturn]] void refuse_tpu_devices();
+
 // Adds a kind of device for the life of the process; to be called before the first Accelerator.
-// Throws UsageError if there is one already; those of CPU and CUDA are always there.
+// Throws UsageError if there is one already; those of CPU, CUDA and XLA are always there.
 void add_device_backend(std::unique_ptr<const DeviceBackend> backend);
 
-// The kinds beside the CPU, in the order in which they are preferred: GPUs, then those that were
-// added. Loads the plug-in for GPUs; throws as count() does.
+// The kinds beside the CPU, in the order in which they are preferred: GPUs, XLA devices if they
+// were opened, then those that were added. Loads the plug-in for GPUs; throws as count() does.
 std::vector<VisibleDevices> visible_devices();
 
 // Whether host memory can be pinned for any kind of device. May load the plug-in for GPUs.

@@ -68,6 +68,7 @@ class Registry {
     }
     add(make_cpu_backend());
     add(make_cuda_backend());
+    add(make_xla_backend());
   }
 
   static_assert(kKinds <= 64);

@@ -20,9 +20,11 @@ void require_supported(c10::DeviceType device_type, c10::ScalarType dtype) {
          .where = "autocast",
          .hint = "use it on cpu or cuda"});
   }
-  throw UsageError({.what = std::string("autocast cannot compute in ") + c10::toString(dtype),
+  const bool takes_both = supports(c10::kHalf) && supports(c10::kBFloat16);
+  throw UsageError({.what = std::string("autocast cannot compute in ") + c10::toString(dtype) +
+                            (takes_both ? "" : " on " + c10::DeviceTypeName(device_type, true)),
                     .where = "autocast",
-                    .hint = "use kHalf or kBFloat16"});
+                    .hint = takes_both ? "use kHalf or kBFloat16" : "use kBFloat16 (bf16)"});
 }
 
 }  // namespace
@@ -58,6 +60,9 @@ at::Tensor convert_to_fp32(const at::Tensor& tensor) {
 PrecisionPolicy::PrecisionPolicy(MixedPrecision precision, c10::Device device,
                                  const PrecisionOptions& options)
     : precision_(precision), device_(device), options_(options) {
+  // Of XLA devices here: others show it when they cast first.
+  const auto dtype = precision.autocast_type();
+  if (dtype && device.type() == c10::kXLA) require_supported(device.type(), *dtype);
   if (precision != MixedPrecision::kFp8) return;
   if (!device::device_backend(device.type()).multiplies_float8(device)) {
     throw UsageError({.what = "fp8 needs a GPU of compute capability 8.9 or more; this process "

@@ -5,9 +5,11 @@
 
 #include "accelerate/communicator.h"
 #include "accelerate/errors.h"
+#include "device/device_backend.h"
 #include "strategy/ddp/ddp_strategy.h"
 #include "strategy/flat/flat_strategy.h"
 #include "strategy/single.h"
+#include "strategy/xla_spmd.h"
 #include "strategy/zero/scatter_strategy.h"
 #include "strategy/zero/shard_groups.h"
 #include "strategy/zero/zero_options.h"
@@ -27,7 +29,10 @@ struct StrategyMaker {
   const std::optional<FlatOptions>& flat;
   const StrategyContext& context;
 
-  std::unique_ptr<Strategy> operator()(const AutoStrategy&) const { return (*this)(ddp); }
+  std::unique_ptr<Strategy> operator()(const AutoStrategy&) const {
+    if (devices_in_program()) return (*this)(XlaSpmdOptions{});
+    return (*this)(ddp);
+  }
 
   std::unique_ptr<Strategy> operator()(const SingleOptions&) const {
     const int ranks = context.ranks->world_size();
@@ -45,6 +50,10 @@ struct StrategyMaker {
   }
 
   std::unique_ptr<Strategy> operator()(const ZeroOptions& options) const {
+    if (devices_in_program()) {
+      refuse_strategy("shards of ranks on an XLA device, where there is one process",
+                      "XlaSpmdOptions{.shard_parameters = true} cuts parameters over its devices");
+    }
     require_usable_zero(options, context.ranks->world_size());
     if (flat) {
       refuse_strategy("AcceleratorOptions::flat beside sharding",
@@ -58,6 +67,18 @@ struct StrategyMaker {
 
   std::unique_ptr<Strategy> operator()(const FsdpOptions& options) const {
     return std::visit(*this, named_otherwise(options, local_ranks_of(*context.ranks)));
+  }
+
+  std::unique_ptr<Strategy> operator()(const XlaSpmdOptions& options) const {
+    if (flat) {
+      refuse_strategy("AcceleratorOptions::flat on an XLA device",
+                      "leave it out: XLA lays the parameters out itself");
+    }
+    if (const auto devices = devices_in_program()) {
+      return std::make_unique<XlaSpmdStrategy>(context.device, *devices, options);
+    }
+    refuse_strategy("XlaSpmdOptions on " + context.device.str(),
+                    "choose an XLA device, or leave the strategy out");
   }
 
   std::unique_ptr<Strategy> operator()(const std::shared_ptr<StrategyFactory>& factory) const {
@@ -74,7 +95,13 @@ struct StrategyMaker {
     return strategy;
   }
 
+  // Where one process drives several devices by one program.
+  std::optional<int> devices_in_program() const {
+    return device::device_backend(context.device.type()).devices_in_program();
+  }
+
   std::unique_ptr<Strategy> alone(const DdpOptions& options) const {
+    if (devices_in_program()) return (*this)(XlaSpmdOptions{});
     if (flat) return std::make_unique<FlatStrategy>(context.ranks, *flat, options);
     return std::make_unique<SingleStrategy>();
   }

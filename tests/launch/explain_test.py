@@ -242,6 +242,13 @@ class NotInThisBuild(ProgramTest):
             self.assertIn("ACCELERATE_USE_MEGATRON_LM" if flag == "--dry_run" else "use_megatron_lm", result.stdout)
         self.assertEqual(self.run_program("config", "show", "--config_file", path).returncode, 0)
 
+    def test_tpus_are_asked_for_by_the_variable_of_xla(self):
+        result = self.run_program("launch", "--tpu", "--dry_run", self.started())
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("ACCELERATE_USE_XLA=true", result.stdout)
+        self.refused(by="environment variable ACCELERATE_USE_XLA", what="training on TPUs",
+                     environment={"ACCELERATE_USE_XLA": "1"})
+
     def test_a_dry_run_and_a_table_say_what_would_be_refused(self):
         result = self.run_program("launch", "--use_megatron_lm", "--dry_run", self.started())
         self.assertEqual(result.returncode, 0, result.stderr)

@@ -97,8 +97,9 @@ class ValuePickler {
     writer_.end_dict();
   }
 
-  void put(const at::Tensor& tensor) {
-    if (!tensor.defined()) refuse("an undefined tensor");
+  void put(const at::Tensor& given) {
+    if (!given.defined()) refuse("an undefined tensor");
+    const at::Tensor& tensor = on_host_of_xla(given);
     const auto dtype = torch_dtype_name(tensor.scalar_type());
     if (!dtype || tensor.is_meta() || tensor.layout() != at::kStrided || !tensor.has_storage()) {
       refuse("a tensor without plain memory: " + tensor.toString());
@@ -112,6 +113,15 @@ class ValuePickler {
                     .is_conjugate = tensor.is_conj(),
                     .is_negative = tensor.is_neg()},
                    storage);
+  }
+
+  // Tensors of an XLA device have no memory that could be written: copies on the host stand for
+  // them, one for all handles of a tensor.
+  const at::Tensor& on_host_of_xla(const at::Tensor& tensor) {
+    if (tensor.device().type() != c10::kXLA) return tensor;
+    at::Tensor& copy = host_copies_[tensor.unsafeGetTensorImpl()];
+    if (!copy.defined()) copy = tensor.detach().to(at::kCPU);
+    return copy;
   }
 
   void put_items(const std::vector<TorchValue>& items) {
@@ -162,6 +172,7 @@ class ValuePickler {
   ValuePath path_;
   std::unordered_map<const c10::StorageImpl*, files::PickleStorage> by_memory_;
   std::vector<NamedStorage> storages_;
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> host_copies_;
 };
 
 // The memory, all of it, on the host.

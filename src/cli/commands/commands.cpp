@@ -15,6 +15,7 @@
 #include "cli/commands/status_command.h"
 #include "cli/commands/test_command.h"
 #include "cli/commands/to_fsdp2_command.h"
+#include "cli/commands/tpu_config_command.h"
 #include "cli/commands/trace_command.h"
 #include "cli/help/help_formatter.h"
 #include "cli/reports/installation.h"
@@ -52,7 +53,7 @@ std::vector<Command> setup_commands(CLI::App& app) {
                                    setup_config(app),     setup_test(app),       setup_env(app),
                                    setup_estimate(app),   setup_checkpoint(app), setup_merge(app),
                                    setup_trace(app),      setup_to_fsdp2(app),   setup_kernel(app),
-                                   setup_completion(app), setup_man(app)};
+                                   setup_tpu_config(app), setup_completion(app), setup_man(app)};
   keep_footer_where_it_applies(app, app.get_footer());
   return commands;
 }

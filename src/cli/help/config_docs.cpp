@@ -41,6 +41,7 @@ Accelerate are read as they are, and it reads ours.
 | `accelerate config update` | rewrites a file of an older version with today's keys |
 | `accelerate config show` | prints a file as accelerate reads it |
 | `accelerate to-fsdp2` | converts an `fsdp_config` of version 1 |
+| `accelerate tpu-config` | runs commands on all machines of a TPU pod; `--debug` prints what would run |
 
 Choose with the arrow keys or the digit shown; `b` goes back to the previous question, Esc quits. Typed answers can be
 edited, and the up arrow goes back from them. Through a pipe each answer is a line, and `<` goes back. In a file, null
@@ -68,8 +69,8 @@ Effects: **used** by the launcher or the library; **passed on**: workers see the
 and native programs do not; **none**: accepted, and listed as having no effect when a job starts.
 
 FSDP and DeepSpeed shard native programs too, on CPUs and GPUs: [deepspeed.md](deepspeed.md). `launch` refuses what it cannot follow of them.
-Megatron-LM, TPUs, meshes, fp8 and devices other than CPUs and NVIDIA GPUs are not part of this build
-(`src/config/capabilities.h`). Files and flags that ask for them are read, shown by `--explain` and `--dry_run` and converted,
+Megatron-LM, meshes, fp8 and devices other than CPUs and NVIDIA GPUs are not part of this build
+(`src/config/capabilities.h`), and TPUs of a build with torch 2.9.0 alone ([tpu.md](tpu.md)). Files and flags that ask for them are read, shown by `--explain` and `--dry_run` and converted,
 but `accelerate launch` and `accelerate test` refuse to start workers, and an `Accelerator` whose variables ask for them throws:
 nothing is silently trained in another way. Python programs are started, since Python's library supports most of these;
 TPUs are the exception.

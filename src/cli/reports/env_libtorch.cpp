@@ -68,6 +68,13 @@ std::optional<BackendFacts> find_nccl(const fs::path& packages) {
   return std::nullopt;
 }
 
+// Whether this program's build can use it is what `built with` says.
+std::optional<BackendFacts> find_torch_xla(const fs::path& packages) {
+  const std::string version = version_in(packages / "torch_xla");
+  if (version.empty()) return std::nullopt;
+  return BackendFacts{.name = "xla", .version = version, .path = (packages / "torch_xla").string()};
+}
+
 // The dynamic loader of this program, "" in a static one.
 std::string dynamic_loader() {
   std::string found;
@@ -187,6 +194,9 @@ LibtorchFacts find_libtorch() {
     facts.backends.push_back({.name = "gloo"});
     const auto nccl = find_nccl(torch_folder.parent_path());
     if (facts.has_cuda && nccl) facts.backends.push_back(*nccl);
+    if (const auto xla = find_torch_xla(torch_folder.parent_path())) {
+      facts.backends.push_back(*xla);
+    }
   }
   facts.is_asked_of_loader = answer.has_value();
   facts.problem =

@@ -6,9 +6,9 @@
 
 namespace accelerate::cli {
 
-// A library through which ranks speak to each other.
+// A library through which ranks speak to each other, or through which XLA devices are used.
 struct BackendFacts {
-  std::string name{};     // "gloo", "nccl"
+  std::string name{};     // "gloo", "nccl", "xla"
   std::string version{};  // "" if nothing tells it
   std::string path{};     // "": inside libtorch
 };

@@ -45,13 +45,14 @@ if spec and spec.submodule_search_locations:
 print(text)
 )py";
 
-constexpr std::array<std::string_view, 14> kRelevantNames = {
+constexpr std::array<std::string_view, 15> kRelevantNames = {
     "RANK",         "LOCAL_RANK",   "WORLD_SIZE",           "LOCAL_WORLD_SIZE", "NODE_RANK",
     "GROUP_RANK",   "PYTHON",       "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS",  "SLURM_JOB_ID",
-    "SLURM_PROCID", "SLURM_NTASKS", "LD_LIBRARY_PATH",      "LD_PRELOAD",
+    "SLURM_PROCID", "SLURM_NTASKS", "LD_LIBRARY_PATH",      "LD_PRELOAD",       "CPU_NUM_DEVICES",
 };
-constexpr std::array<std::string_view, 7> kRelevantPrefixes = {
-    "ACCELERATE_", "MASTER_", "NCCL_", "GLOO_", "TORCH_", "TORCHELASTIC_", "OMPI_COMM_WORLD_"};
+constexpr std::array<std::string_view, 10> kRelevantPrefixes = {
+    "ACCELERATE_",   "MASTER_",          "NCCL_", "GLOO_", "TORCH_", "PJRT_",
+    "TORCHELASTIC_", "OMPI_COMM_WORLD_", "TPU_",  "XLA_"};
 
 // The text after `key` and a colon in the first line of `file` that begins with `key`.
 std::string field_of(const fs::path& file, std::string_view key) {

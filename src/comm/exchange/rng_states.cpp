@@ -24,6 +24,17 @@ at::Generator generator_of_accelerator(std::optional<c10::Device> gpu) {
                     .hint = "leave 'cuda' out of the types"});
 }
 
+at::Generator generator_of_xla(std::optional<c10::Device> device) {
+  const device::DeviceBackend& xla = device::device_backend(c10::kXLA);
+  if (xla.count() > 0) {
+    const bool is_named = device && device->type() == c10::kXLA;
+    return xla.generator(is_named ? *device : c10::Device(c10::kXLA, 0));
+  }
+  throw UsageError({.what = "there is no XLA device whose random state could be synchronised",
+                    .where = "synchronize_rng_states",
+                    .hint = "leave 'xla' out of the types"});
+}
+
 at::Generator generator_of(RngType type, const std::optional<at::Generator>& generator,
                            std::optional<c10::Device> gpu) {
   switch (type.value()) {
@@ -31,6 +42,8 @@ at::Generator generator_of(RngType type, const std::optional<at::Generator>& gen
       return device::device_backend(c10::kCPU).generator(c10::kCPU);
     case RngType::kCuda:
       return generator_of_accelerator(gpu);
+    case RngType::kXla:
+      return generator_of_xla(gpu);
     case RngType::kGenerator:
       break;
   }
@@ -47,12 +60,14 @@ RngType::RngType(std::string_view name) {
     value_ = kTorch;
   } else if (name == "cuda") {
     value_ = kCuda;
+  } else if (name == "xla") {
+    value_ = kXla;
   } else if (name == "generator") {
     value_ = kGenerator;
   } else {
     throw UsageError({.what = "'" + std::string(name) + "' is not a type of random state",
                       .where = "rng_types",
-                      .hint = "one of torch, cuda, generator"});
+                      .hint = "one of torch, cuda, xla, generator"});
   }
 }
 

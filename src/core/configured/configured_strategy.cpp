@@ -145,6 +145,9 @@ struct ConfiguredStrategy {
     configure_ddp(request, "FsdpOptions::ddp", replicated);
     return replicated;
   }
+  StrategyOptions operator()(const XlaSpmdOptions& /*own*/) const {
+    refuse_strategies("XlaSpmdOptions", request);
+  }
   StrategyOptions operator()(const std::shared_ptr<StrategyFactory>& /*own*/) const {
     refuse_strategies("a strategy of its own", request);
   }

@@ -444,5 +444,24 @@ TEST(ProcessState, KnowsWhoIsMainAndLast) {
   EXPECT_EQ(to_string(last.distributed_type()), "MULTI_CPU");
 }
 
+TEST(ProcessState, TrainsOnXlaDevicesInOneProcessThatNamesThem) {
+  const std::vector<VisibleDevices> xla{{.type = c10::kXLA, .count = 1}};
+  const auto state = [&](const Variables& variables, const ProcessStateOptions& options = {}) {
+    return ProcessState::read(table(variables), xla, options);
+  };
+  EXPECT_EQ(state({}, {.device = "xla"}).device(), c10::Device("xla:0"));
+  EXPECT_EQ(state({{"ACCELERATE_TORCH_DEVICE", "xla"}}).distributed_type(), DistributedType::kXla);
+  EXPECT_EQ(state({{"ACCELERATE_TORCH_DEVICE", "xla"}}, {.device = "cpu"}).device(), c10::kCPU);
+  EXPECT_EQ(to_string(DistributedType::kXla), "XLA");
+  try {
+    (void)state(kTorchrunRank3, {.device = "xla"});
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.message(),
+              "4 processes cannot train together on XLA devices: one process drives all devices "
+              "of its machine");
+  }
+}
+
 }  // namespace
 }  // namespace accelerate
