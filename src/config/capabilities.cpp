@@ -120,6 +120,11 @@ void refuse_missing_capability(const Settings& settings, WorkerKind workers,
                                std::span<const CapabilityRow> rows) {
   const CapabilityRow* row = missing_capability(settings, workers, rows);
   if (row == nullptr) return;
+  if (row->is_in_this_build) {
+    throw ConfigError({.what = std::string(row->name) + " is for native programs here",
+                       .where = place_of(settings[row->setting].source),
+                       .hint = "start a Python program with Python's own launcher"});
+  }
   throw ConfigError({.what = refusal_of(*row, settings),
                      .where = place_of(settings[row->setting].source),
                      .hint = std::string(row->hint)});

@@ -172,6 +172,14 @@ TEST(Capabilities, VariablesOfTpusAreRefusedForPythonTooAndTheCpuOverrulesThem) 
             "runs");
 }
 
+TEST(Capabilities, PythonsWorkersOnTpusAreNotStartedByABuildThatHasThem) {
+  auto rows = kCapabilities;
+  for (CapabilityRow& row : rows) row.is_in_this_build = row.capability == Capability::kTpu;
+  EXPECT_EQ(answer_to({.flags = {{"--tpu", "true"}}}, WorkerKind::kNative, rows), "runs");
+  EXPECT_EQ(answer_to({.flags = {{"--tpu", "true"}}}, WorkerKind::kPython, rows),
+            "training on TPUs is for native programs here | --tpu");
+}
+
 TEST(Capabilities, AVariableThatIsNeitherYesNorNoIsRefusedBeforeWorkersReadIt) {
   EXPECT_EQ(inherited("ACCELERATE_USE_TPU", "maybe"),
             "ACCELERATE_USE_TPU='maybe' is neither yes nor no | environment variable "
