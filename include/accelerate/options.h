@@ -84,6 +84,11 @@ struct AcceleratorOptions {
   // that optimizers update. UsageError beside a strategy of your own.
   std::optional<FlatOptions> flat{};
   ProcessGroupOptions process_group{};
+  // Give the same bits in every run on the same number of ranks, threads and kind of hardware:
+  // algorithms, the order of sums and that of exchanges are fixed for as long as this accelerator
+  // lives. An operation for which libtorch has no such algorithm is an error that names it. All
+  // accelerators that live at the same time have the same setting; UsageError otherwise.
+  bool deterministic = false;
 };
 
 }  // namespace accelerate

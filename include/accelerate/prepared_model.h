@@ -1,6 +1,7 @@
 // A model under a strategy: called like the module it holds.
 #pragma once
 
+#include <c10/util/Exception.h>
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "accelerate/autocast.h"
+#include "accelerate/detail/nondeterminism.h"
 #include "accelerate/nested.h"
 #include "accelerate/strategy.h"
 
@@ -160,7 +162,12 @@ class PreparedModel {
     strategy_->begin_forward();
     const auto run_in_precision = [&]() -> Result {
       const Autocast guard = precision_.autocast();
-      return body();
+      try {
+        return body();
+      } catch (const c10::Error& error) {
+        detail::refuse_nondeterminism(error, "forward");
+        throw;
+      }
     };
     if constexpr (!std::is_reference_v<Result> && Nested<Result>) {
       Result result = run_in_precision();

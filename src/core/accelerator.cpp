@@ -70,8 +70,10 @@ Accelerator::Accelerator(AcceleratorOptions options)
     complete_options(options);
     impl_->options = options;
     set_up_rank_process(impl_->state);
+    impl_->determinism = std::make_unique<Determinism>(options.deterministic, device());
     device::device_backend(device().type()).make_current(device());
     impl_->communicator = std::make_shared<Communicator>(impl_->state, options.process_group);
+    impl_->determinism->set_ranks(impl_->communicator);
     report_failures_of_gloo(impl_->communicator);
     impl_->recorder = recorder_of_environment(static_cast<uint64_t>(impl_->state.rank()),
                                               static_cast<uint64_t>(impl_->state.world_size()),

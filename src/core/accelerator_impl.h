@@ -23,6 +23,7 @@
 #include "core/pass_epochs.h"
 #include "core/prepared_models.h"
 #include "core/prepared_optimizers.h"
+#include "core/process/determinism.h"
 #include "core/process/rank_streams.h"
 #include "core/process/run_recorder.h"
 #include "core/run_tracking.h"
@@ -42,6 +43,7 @@ struct Accelerator::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  std::unique_ptr<Determinism> determinism;  // first: ends after all the rest
   AcceleratorOptions options;
   ProcessState state;
   std::shared_ptr<TrainingConfiguration> configuration;  // null where variables ask for none
@@ -58,9 +60,11 @@ struct Accelerator::Impl {
   // Nothing for schedulers of torch of which nobody has a handle any more.
   std::vector<std::function<std::optional<Scheduler>()>> schedulers;
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
-  std::shared_ptr<PassEpochs> epochs;    // null where nothing is compared
+  std::shared_ptr<PassEpochs> epochs;  // null where nothing is compared
+  int64_t compared_at = 0;  // updates of the first optimizer, when bits were compared last
   std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
+  bool is_joined = false;  // inside of join_uneven_inputs
   bool said_pace = false;  // how schedulers move
   bool said_rank_zero_reads = false;
   bool said_flat_inputs = false;
@@ -124,6 +128,10 @@ struct Accelerator::Impl {
   void say_flat_inputs(const torch::nn::Module& module);
   // Whether gradients are averaged by DDP as it comes, and ranks are compared.
   bool compares_plain_ddp() const;
+  // The options of that, which may belong to another strategy.
+  const DdpOptions& ddp_options() const;
+  // Before a backward pass: compares the replicas if enough updates were made. Collective then.
+  void compare_updated_replicas();
   // Before a backward pass. Throws UsageError if there is nothing whose gradients it could average,
   // and warns of parameters whose gradients it does not.
   void look_for_strays(const at::Tensor& loss);

@@ -12,10 +12,13 @@
 #include <vector>
 
 #include "accelerate/accelerator.h"
+#include "accelerate/detail/nondeterminism.h"
 #include "comm/groups/activity.h"
 #include "core/accelerator_impl.h"
+#include "core/optimizer_replicas.h"
 #include "core/process/step_aggregator.h"
 #include "device/replay_actions.h"
+#include "strategy/ddp/replica_bits.h"
 #include "tensor/gradient_values.h"
 
 namespace accelerate {
@@ -116,11 +119,29 @@ GradientMarks Accelerator::Impl::unscaled_gradients() const {
 // Other strategies may give the graph other tensors than those that the user knows.
 bool Accelerator::Impl::compares_plain_ddp() const {
   if (state.world_size() == 1 || strategy->name() != "ddp" || options.flat) return false;
-  if (const auto* ddp = std::get_if<DdpOptions>(&options.strategy)) return ddp->check_replicas;
-  if (const auto* fsdp = std::get_if<FsdpOptions>(&options.strategy)) {
-    return fsdp->ddp.check_replicas;
-  }
-  return options.ddp.check_replicas;
+  return ddp_options().check_replicas;
+}
+
+const DdpOptions& Accelerator::Impl::ddp_options() const {
+  if (const auto* ddp = std::get_if<DdpOptions>(&options.strategy)) return *ddp;
+  if (const auto* fsdp = std::get_if<FsdpOptions>(&options.strategy)) return fsdp->ddp;
+  return options.ddp;
+}
+
+void Accelerator::Impl::compare_updated_replicas() {
+  const int64_t every = ddp_options().check_replicas_every;
+  if (every == 0 || is_joined || optimizers->live().empty() || !compares_plain_ddp()) return;
+  // Between two averages of LocalSgd the ranks are not at the same update.
+  const bool is_apart = std::ranges::any_of(models, [](const auto& entry) {
+    return entry.strategy->gradient_sync() == GradientSync::kLocal;
+  });
+  if (is_apart) return;
+  const int64_t updates = optimizers->live().front().step_count();
+  if (updates < compared_at) compared_at = updates;  // an earlier state was loaded
+  if (updates - compared_at < every) return;
+  compared_at = updates;
+  require_equal_bits(*communicator, replicated_values(models, optimizers->live()), updates,
+                     "backward");
 }
 
 void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
@@ -239,6 +260,7 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     }
     const EventSpan span(comm::events_of(*impl_->communicator), EventKind::kSpanBegin,
                          kBackwardSpan, call.samples.value_or(0));
+    impl_->compare_updated_replicas();
     impl_->strategy->before_backward(call);
     impl_->window->restore_gradients();
     at::Tensor counted = impl_->window->counted(loss, options.weight);
@@ -253,10 +275,15 @@ void Accelerator::backward(const at::Tensor& loss, const BackwardOptions& option
     impl_->communicator->guard("backward", [&] {
       const UnfitGradients::Pass pass(impl_->unfit.get());
       for (const auto& model : call.models) model->before_backward(counted);
-      if (call.inputs) {
-        counted.backward({}, options.retain_graph, /*create_graph=*/false, *call.inputs);
-      } else {
-        counted.backward({}, options.retain_graph);
+      try {
+        if (call.inputs) {
+          counted.backward({}, options.retain_graph, /*create_graph=*/false, *call.inputs);
+        } else {
+          counted.backward({}, options.retain_graph);
+        }
+      } catch (const c10::Error& error) {
+        detail::refuse_nondeterminism(error, "backward");
+        throw;
       }
       for (const auto& model : call.models) model->after_backward();
     });
@@ -364,8 +391,15 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
     Impl& impl;
     std::optional<bool> even;
   };
+  struct Joined {
+    explicit Joined(Impl& impl) : impl(impl), before(std::exchange(impl.is_joined, true)) {}
+    ~Joined() { impl.is_joined = before; }
+    Impl& impl;
+    bool before;
+  };
   const auto run_body = [&] {
     const EvenBatches even(*impl_, options.even_batches);
+    const Joined joined(*impl_);
     body();
   };
   impl_->stamped([&] {

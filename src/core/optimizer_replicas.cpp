@@ -1,6 +1,7 @@
 #include "core/optimizer_replicas.h"
 
 #include <ATen/ATen.h>
+#include <torch/nn/module.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +11,6 @@
 #include "accelerate/optimizer_state.h"
 #include "accelerate/strategy.h"
 #include "comm/agreement.h"
-#include "strategy/ddp/replica_digest.h"
 
 namespace accelerate {
 namespace {
@@ -25,19 +25,6 @@ void add_values(const std::string& name, const TorchValue& value, NamedValues& v
   } else if (std::holds_alternative<TorchValue::List>(value.variant())) {
     for (const TorchValue& item : value.as_sequence()) add_values(name, item, values);
   }
-}
-
-// What is kept for the parameters, each value with its name: "exp_avg of parameter 3".
-NamedValues state_values(const torch::optim::Optimizer& optimizer) {
-  NamedValues values;
-  const TorchValue state = optimizer_state(optimizer);
-  for (const auto& [parameter, own] : state.as_dict().at("state").as_dict().entries()) {
-    for (const auto& [name, value] : own.as_dict().entries()) {
-      add_values(name.as_string() + " of parameter " + std::to_string(parameter.as_integer()),
-                 value, values);
-    }
-  }
-  return values;
 }
 
 std::string names_in(const NamedValues& values) {
@@ -60,6 +47,34 @@ std::string first_difference(const NamedValues& values, const comm::RankDifferen
 
 }  // namespace
 
+NamedValues optimizer_values(const torch::optim::Optimizer& optimizer) {
+  NamedValues values;
+  const TorchValue state = optimizer_state(optimizer);
+  for (const auto& [parameter, own] : state.as_dict().at("state").as_dict().entries()) {
+    for (const auto& [name, value] : own.as_dict().entries()) {
+      add_values(name.as_string() + " of parameter " + std::to_string(parameter.as_integer()),
+                 value, values);
+    }
+  }
+  return values;
+}
+
+NamedValues replicated_values(const PreparedModels& models,
+                              const std::vector<PreparedOptimizer>& optimizers) {
+  NamedValues values;
+  for (size_t i = 0; i < models.size(); ++i) {
+    for (const auto& item : models[i].module->named_parameters()) {
+      values.emplace_back("'" + item.key() + "' of model " + std::to_string(i), item.value());
+    }
+  }
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    for (auto& [name, value] : optimizer_values(optimizers[i].optimizer())) {
+      values.emplace_back(name + " of optimizer " + std::to_string(i), value);
+    }
+  }
+  return values;
+}
+
 void require_equal_optimizers(Communicator& ranks, const std::vector<PreparedOptimizer>& optimizers,
                               const checkpoint::OptimizersElsewhere& elsewhere,
                               std::string_view strategy) {
@@ -70,7 +85,7 @@ void require_equal_optimizers(Communicator& ranks, const std::vector<PreparedOpt
     // One without a layout on some ranks only is found by their texts, too.
     comm::together(ranks, [&] {
       if (elsewhere.contains(&prepared.optimizer()) || prepared.strategy().layout()) return;
-      values = state_values(prepared.optimizer());
+      values = optimizer_values(prepared.optimizer());
       own = comm::to_fields({names_in(values), ReplicaDigest::of(values).encode()});
     });
     comm::require_same(ranks, own, [&](const comm::RankDifference& difference) {

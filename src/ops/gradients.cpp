@@ -1,6 +1,7 @@
 #include "ops/gradients.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 
 #include <string>
@@ -17,7 +18,8 @@ bool is_half_type(at::ScalarType type) { return type == at::kHalf || type == at:
 
 bool measures_products() {
   static const bool on = environment_flag("ACCELERATE_TUNE_PRODUCTS");
-  return on;
+  // What is the fastest way differs from run to run, and ways differ in their rounding.
+  return on && !at::globalContext().deterministicAlgorithms();
 }
 
 // Makes the product if it is to be measured, and can be. Not where autograd follows: it sees

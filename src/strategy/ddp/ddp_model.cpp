@@ -1,8 +1,10 @@
 #include "strategy/ddp/ddp_model.h"
 
+#include <ATen/Context.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "accelerate/detail/stamped.h"
 #include "comm/groups/process_group.h"
@@ -44,6 +46,7 @@ DdpModel::DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameter
        .static_graph = options.static_graph});
   reducer_ = std::move(made.reducer);
   logger_ = std::move(made.logger);
+  if (at::globalContext().deterministicAlgorithms()) fix_gradient_order();
   local_passes_ = std::make_unique<LocalPasses>(parameters_, reducer_);
   if (options.check_replicas) {
     reducer_->set_listener([this](size_t index) {
@@ -57,6 +60,15 @@ DdpModel::DdpModel(std::shared_ptr<torch::nn::Module> module, TrainableParameter
 }
 
 DdpModel::~DdpModel() = default;
+
+// In which order gradients come follows from what the first pass computes, and how sums are rounded
+// follows from the buckets. Where runs must be equal, both follow from the model.
+void DdpModel::fix_gradient_order() {
+  std::vector<int64_t> last_to_first(parameters_.tensors.size());
+  std::iota(last_to_first.rbegin(), last_to_first.rend(), int64_t{0});
+  reducer_->set_gradient_order(last_to_first);
+  communicator_->guard("order of gradients", [&] { reducer_->rebuild_buckets(); });
+}
 
 // Running statistics change in training only, so one broadcast after the last training pass serves
 // all evaluation that follows.

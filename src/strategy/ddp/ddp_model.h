@@ -91,6 +91,7 @@ class DdpModel final : public ModelStrategy,
   std::string check(const ExchangeState& state) const override;
   void restore(const ExchangeState& state) override;
 
+  void fix_gradient_order();
   bool averages() const { return gradient_sync() == GradientSync::kOn; }
   [[noreturn]] void refuse(ErrorInfo info) const;
   // Before anything of a pass was exchanged: ranks that wait for it in a join are told.

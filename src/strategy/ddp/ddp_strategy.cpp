@@ -78,6 +78,13 @@ void require_usable_ddp(const DdpOptions& options) {
                       .where = "DdpOptions",
                       .hint = "leave it out for the default of 25"});
   }
+  if (options.check_replicas_every < 0) {
+    throw UsageError(
+        {.what = "check_replicas_every = " + std::to_string(options.check_replicas_every) +
+                 " is not a number of updates",
+         .where = "DdpOptions",
+         .hint = "set it to 1 or more, or leave it out"});
+  }
 }
 
 DdpStrategy::DdpStrategy(std::shared_ptr<Communicator> communicator, const DdpOptions& options)

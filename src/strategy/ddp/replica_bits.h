@@ -1,0 +1,18 @@
+// Which rank holds other bits than the rest.
+#pragma once
+
+#include <cstdint>
+
+#include "accelerate/communicator.h"
+#include "strategy/ddp/replica_digest.h"
+
+namespace accelerate {
+
+// Throws UsageError on all ranks alike if a bit of `values`, which have the same names on all of
+// them, differs between them after `updates` updates. Names the rank where more than half of the
+// ranks agree against it, two ranks otherwise. Collective; reads all values once and waits for
+// their device.
+void require_equal_bits(Communicator& ranks, const NamedValues& values, int64_t updates,
+                        const char* where);
+
+}  // namespace accelerate
