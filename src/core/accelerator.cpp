@@ -19,7 +19,7 @@
 #include "core/process/rank_process.h"
 #include "core/process/requested_capabilities.h"
 #include "core/process/step_aggregator.h"
-#include "core/record_tracker.h"
+#include "core/tracking/record_tracker.h"
 #include "device/device_backend.h"
 #include "strategy/strategy_factory.h"
 

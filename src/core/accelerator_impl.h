@@ -26,7 +26,7 @@
 #include "core/process/determinism.h"
 #include "core/process/rank_streams.h"
 #include "core/process/run_recorder.h"
-#include "core/run_tracking.h"
+#include "core/tracking/run_tracking.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/stray_parameters.h"

@@ -1,4 +1,4 @@
-#include "core/run_tracking.h"
+#include "core/tracking/run_tracking.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "core/tracked_tensors.h"
+#include "core/tracking/tracked_tensors.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -1,4 +1,4 @@
-#include "core/record_tracker.h"
+#include "core/tracking/record_tracker.h"
 
 #include <string_view>
 #include <utility>

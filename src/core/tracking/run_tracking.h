@@ -12,7 +12,7 @@
 #include "accelerate/checkpoint.h"
 #include "accelerate/process_state.h"
 #include "accelerate/tracking.h"
-#include "core/tracked_tensors.h"
+#include "core/tracking/tracked_tensors.h"
 #include "tracking/exit_flush.h"
 #include "tracking/tracker_writer.h"
 
