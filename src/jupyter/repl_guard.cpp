@@ -202,10 +202,12 @@ void on_interrupt(int, siginfo_t*, void* context) {
   if (is_repl_thread) leave_cell(static_cast<ucontext_t*>(context));
 }
 
-void take_signals() {
+// With `flags` 0 a call that waits returns at an interrupt, as a cell needs it; with SA_RESTART it
+// goes on waiting, as clang-repl does for the next line.
+void take_interrupts(int flags) {
   struct sigaction action {};
   action.sa_sigaction = on_interrupt;
-  action.sa_flags = SA_SIGINFO;  // no SA_RESTART: a call that waits returns
+  action.sa_flags = SA_SIGINFO | flags;
   sigaction(SIGINT, &action, nullptr);
 }
 
@@ -271,12 +273,15 @@ void run_unit(void* interpreter, ParsedUnit* unit) {
   hijacked = nullptr;
   if (sigsetjmp(way_out, 1) != 0) {  // told already
     is_running = 0;
+    take_interrupts(SA_RESTART);
     return;
   }
+  take_interrupts(0);
   is_running = 1;
   try {
     const RunResult result = execute(interpreter, unit);
     is_running = 0;
+    take_interrupts(SA_RESTART);
     if (result.payload != nullptr) {
       tell_end("not linked");
     } else if (was_interrupted) {
@@ -286,6 +291,7 @@ void run_unit(void* interpreter, ParsedUnit* unit) {
     }
   } catch (...) {
     is_running = 0;
+    take_interrupts(SA_RESTART);
     tell_exception();
   }
 }
@@ -312,7 +318,7 @@ RunResult parse_and_execute(void* interpreter, Text code, void* /*value*/) {
   is_repl_thread = true;
   was_interrupted = 0;
   std::set_terminate(end_of_cell_without_unwinding);
-  take_signals();
+  take_interrupts(SA_RESTART);
   static bool has_prelude = false;
   // The first line holds the headers of libtorch: half of the start would be a copy's.
   if (std::exchange(has_prelude, true) && !is_accepted(interpreter, code, parse)) {

@@ -103,6 +103,20 @@ class Cells(unittest.TestCase):
                 self.assertEqual(text.count("accelerate_block_In3"), 2)
                 self.assertIn(f"\n{code}\n}} accelerate_block_In3_0();", text)
 
+    def test_statements_with_lambdas_become_functions_and_declarations_do_not(self):
+        for code, wanted in (
+            ("f([] { return 1; });", True), ("a::b<c>([&] { g(); }, {.n = 2});", True), ("x = [] { return 1; }();", True),
+            ("[] { f(); }();", True), ("v[0] = {1};", True), ("std::cout << [] { return 1; }();", True),
+            ("auto f = [] { return 1; };", False), ("std::thread t([] { f(); });", False), ("f(1);", False),
+            ("std::function<int()> f = [] { return 1; };", False), ("T* p = g([] { f(); });", False),
+            ("void f() { g([] {}); }", False),
+        ):  # fmt: skip
+            with self.subTest(code=code):
+                self.assertEqual("accelerate_block" in compiled_text(parse_cell(code), "In[3]"), wanted)
+        text = compiled_text(parse_cell("f([] { return 1; })"), "In[3]")
+        self.assertIn("void accelerate_block_In3_0() {(\n", text)
+        self.assertIn("\n), ::accelerate::detail::kShownValue;} accelerate_block_In3_0();", text)
+
     def test_the_first_error_is_one_line_without_colours(self):
         said = "In[4]:1:1: warning: a\nIn[4]:1:5: \x1b[0;1;31merror: \x1b[0mno x\n  int y = x;\n"
         self.assertEqual(first_error(said), "In[4]:1:5: error: no x")

@@ -108,7 +108,8 @@ class KernelSession(unittest.TestCase):
 
     def interrupt(self, code):
         begun = self.session.begin(code)
-        self.session.until(begun, lambda reply: "running" in reply.streams["stdout"])
+        reply = self.session.until(begun, lambda reply: "running" in reply.streams["stdout"])
+        self.assertIn("running", reply.streams["stdout"], reply)  # it has not ended before
         self.session.manager.interrupt_kernel()
         reply = self.session.finish(begun)
         self.assertEqual(reply.status, "error")

@@ -4,10 +4,13 @@
 usage: repl_test.py folder-of-the-kernel libaccelerate_repl_guard.so
 """
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -27,6 +30,7 @@ class Session(unittest.TestCase):
     def setUpClass(cls):
         cls.printed = {"stdout": "", "stderr": ""}
         cls.number = 0
+        cls.interrupts_at = None
         cls.repl = Repl(Settings(guard=GUARD, prelude=PRELUDE), cls.take, print)
         cls.addClassCleanup(cls.repl.stop)
 
@@ -37,6 +41,8 @@ class Session(unittest.TestCase):
     @classmethod
     def take(cls, stream, text):
         cls.printed[stream] += text
+        if cls.interrupts_at is not None and cls.interrupts_at in text:
+            raise KeyboardInterrupt  # as Python's handler of SIGINT does
 
     def run_cell(self, code):
         """What the cell has printed."""
@@ -51,6 +57,13 @@ class Session(unittest.TestCase):
         result = self.repl.run(code, self.number)
         self.assertEqual(result.outcome, outcome, (code, result))
         return result
+
+    def wait_until_idle(self):
+        """Until clang-repl waits for the next line."""
+        end = time.monotonic() + 60
+        while "S" != Path(f"/proc/{self.repl.process_id}/stat").read_text().rpartition(")")[2].split()[0]:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
 
     def test_what_a_cell_declares_is_there_for_the_next(self):
         self.run_cell("int x = 3;\nint doubled(int n) {\n  return 2 * n;\n}")
@@ -100,6 +113,8 @@ class Session(unittest.TestCase):
 
     def test_blocks_hold_lambdas_and_keep_their_lines(self):
         self.assertEqual(self.run_cell("for (int i = 0; i < 2; ++i) {\n  auto f = [i] { std::cout << i; };\n  f();\n}"), "01")
+        self.run_cell("template <class F> int call(F f, int n) { return f(n); }")
+        self.assertEqual(self.run_cell("call([](int n) { std::cout << n; for (;;) if (n++ > 3) return 1; }, 5);"), "5")
         self.assertEqual(self.run_cell("try { [] { throw 3; }(); } catch (int n) { std::cout << n; }"), "3")
         self.assertIn(":2:5: error: ", self.expect_failure("if (true) {\n    nothing_of_that_name();\n}", "not compiled").value)
 
@@ -140,6 +155,26 @@ class Session(unittest.TestCase):
         with self.assertRaisesRegex(ReplDied, "exited with 3"):
             self.repl.start()
             self.run_cell("std::exit(3);")
+
+    def test_interrupts_end_cells_and_nothing_else(self):
+        self.run_cell(
+            "#include <unistd.h>\nstruct Guard { ~Guard() { std::puts(\"gone\"); } };\n"
+            "void sleeper() { Guard guard; std::puts(\"runs\"); for (;;) sleep(1000); }\n"
+            "void spinner() { std::puts(\"runs\"); for (volatile long i = 0;; i = i + 1) {} }"
+        )
+        for code, wanted in (("sleeper();", "runs\ngone\n"), ("spinner();", "runs\n"), ("sleeper();", "runs\ngone\n")):
+            with self.subTest(code=code):
+                type(self).interrupts_at = "runs"
+                try:
+                    type(self).printed = {"stdout": "", "stderr": ""}
+                    self.expect_failure(code, "interrupted")
+                finally:
+                    type(self).interrupts_at = None
+                self.assertEqual(self.printed["stdout"], wanted)
+                self.wait_until_idle()
+                os.kill(self.repl.process_id, signal.SIGINT)  # one too late
+                self.wait_until_idle()
+                self.assertEqual(self.run_cell("std::cout << 1;"), "1")
 
     def test_what_a_killed_kernel_has_left_is_removed(self):
         process = subprocess.Popen(["true"])

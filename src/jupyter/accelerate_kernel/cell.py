@@ -212,21 +212,58 @@ SHOW = ", ::accelerate::detail::kShownValue;"
 _BLOCKS = ("do", "for", "if", "switch", "try", "while", "{")
 
 
+_DECLARATIONS = _NO_EXPRESSION | {
+    "asm", "auto", "bool", "char", "const", "constexpr", "constinit", "double", "float", "int", "long", "short", "signed",
+    "static_assert", "thread_local", "unsigned", "void", "volatile",
+}  # fmt: skip
+
+
+def _is_statement(words):
+    """Whether a chunk is an expression: a type and a name make a declaration, which later cells need to see."""
+    if words[0] in _DECLARATIONS or not _WORD.fullmatch(words[0]):
+        return words[0] not in _DECLARATIONS
+    at = 1
+    while at < len(words):
+        if words[at : at + 2] == [":", ":"]:
+            at += 3
+        elif words[at] == "<" and words[at + 1 : at + 2] != ["<"]:
+            at = _behind_arguments(words, at)
+        elif words[at] in ("*", "&"):
+            at += 1
+        else:
+            return not _WORD.fullmatch(words[at])
+    return True
+
+
+def _behind_arguments(words, at):
+    """The index behind the template arguments that begin at `at`; the end where they are not closed."""
+    depth = 0
+    while at < len(words):
+        depth += (words[at] == "<") - (words[at] == ">")
+        at += 1
+        if depth == 0:
+            break
+    return at
+
+
 def compiled_text(cell, name):
     """The file that clang-repl reads for a cell: `name` stands in its messages, with lines and columns of the cell.
 
-    Blocks become functions that are called: clang-repl 19 crashes at lambdas in blocks outside of functions.
+    Blocks, and statements with lambdas, become functions that are called: clang-repl 19 crashes at lambdas in statements
+    outside of functions.
     """
     code = cell.code
     tokens = list(code_tokens(code))
+    shown = last_expression(code)
     changes = []  # (begin, end, what stands before, what stands behind)
     for number, (begin, end) in enumerate(_chunks(tokens)):
-        if tokens[begin][1] in _BLOCKS:
+        words = [token for _, token in tokens[begin:end]]
+        before, behind = ("(", f"){SHOW}") if shown and shown[0] == tokens[begin][0] else ("", "")
+        if words[0] in _BLOCKS or ("[" in words and "{" in words and _is_statement(words)):
             function = f"accelerate_block_{_word_of(name)}_{number}"
-            changes.append((tokens[begin][0], _end_of(code, tokens[end - 1]), f"void {function}() {{", f"}} {function}();"))
-    shown = last_expression(code)
-    if shown:
-        changes.append((*shown, "(", f"){SHOW}"))
+            before, behind = f"void {function}() {{{before}", f"{behind}}} {function}();"
+        if before:
+            changes.append((tokens[begin][0], _end_of(code, tokens[end - 1]), before, behind))
     pieces, copied = [f'#line 1 "{name}"\n'], 0
     for begin, end, before, behind in changes:
         pieces += [code[copied:begin], before, _place(code, begin, name), code[begin:end], "\n", behind, _place(code, end, name)]

@@ -21,6 +21,7 @@ from pathlib import Path
 from cell import compiled_text, first_error, parse_cell
 from renaming import names_declared_again, with_prefixes, without_prefixes
 
+ASKED_AGAIN_AFTER_S = 0.25
 KILLED_AFTER_S = 5  # of an interrupt that a cell does not follow
 STARTED_WITHIN_S = 600  # headers of libtorch on a machine that is busy
 
@@ -143,6 +144,10 @@ class Repl:
     def is_running(self):
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def process_id(self):
+        return self._process.pid
+
     def stop(self):
         """Ends clang-repl and what cells have started."""
         if self._process is not None:
@@ -254,7 +259,7 @@ class Repl:
         self._errors = ""
         self._send(line)
         until = None if limit_s is None else time.monotonic() + limit_s
-        stopped_at = None
+        stopped_at = asked_at = None
         selector = selectors.DefaultSelector()
         for name, descriptor in {**self._streams, "channel": self._channel}.items():
             selector.register(descriptor, selectors.EVENT_READ, name)
@@ -271,8 +276,9 @@ class Repl:
                             if stopped_at is not None and end["ended"] == "threw":
                                 end["ended"] = "interrupted"  # by the end of its children
                             return end
-                    if stopped_at is not None:
-                        self._interrupt()  # again: the code of a library may have taken the first one
+                    if stopped_at is not None and time.monotonic() > asked_at + ASKED_AGAIN_AFTER_S:
+                        asked_at = time.monotonic()
+                        self._interrupt()  # the code of a library may have taken the first one
                         if time.monotonic() > stopped_at + KILLED_AFTER_S:
                             self._process.kill()
                             stopped_at = None
@@ -289,7 +295,8 @@ class Repl:
                             return end
                         self._report_death()
                 except KeyboardInterrupt:
-                    stopped_at = stopped_at or time.monotonic()
+                    asked_at = time.monotonic()
+                    stopped_at = stopped_at or asked_at
                     self._interrupt()
         finally:
             selector.close()
