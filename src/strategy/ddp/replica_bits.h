@@ -10,7 +10,7 @@ namespace accelerate {
 
 // Throws UsageError on all ranks alike if a bit of `values`, which have the same names on all of
 // them, differs between them after `updates` updates. Names the rank where more than half of the
-// ranks agree against it, two ranks otherwise. Collective; reads all values twice and waits for
+// ranks agree against it, two ranks otherwise. Collective; reads all values once and waits for
 // their device.
 void require_equal_bits(Communicator& ranks, const NamedValues& values, int64_t updates,
                         const char* where);
