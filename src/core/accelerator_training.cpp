@@ -138,9 +138,10 @@ void Accelerator::Impl::compare_updated_replicas() {
   if (is_apart) return;
   const int64_t updates = optimizers->live().front().step_count();
   if (updates < compared_at) compared_at = updates;  // an earlier state was loaded
-  if (updates - compared_at < every) return;
+  const int64_t made = updates - compared_at;
+  if (made < every) return;
   compared_at = updates;
-  require_equal_bits(*communicator, replicated_values(models, optimizers->live()), updates,
+  require_equal_bits(*communicator, replicated_values(models, optimizers->live()), made,
                      "backward");
 }
 
@@ -401,6 +402,10 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
     const EvenBatches even(*impl_, options.even_batches);
     const Joined joined(*impl_);
     body();
+    // The ranks have made different numbers of updates, and count alike from here on.
+    if (const auto& live = impl_->optimizers->live(); !live.empty()) {
+      impl_->compared_at = live.front().step_count();
+    }
   };
   impl_->stamped([&] {
     if (!named.empty() && joined.size() < std::set(named.begin(), named.end()).size()) {

@@ -104,7 +104,7 @@ void require_equal_bits(Communicator& ranks, const NamedValues& values, int64_t 
   const auto groups = equal_ranks(sums);
   if (groups.size() < 2) return;
   throw UsageError(
-      {.what = "the replicas differ after " + std::to_string(updates) +
+      {.what = "the replicas came to differ in the last " + std::to_string(updates) +
                " updates: " + odd_one_out(own, sums, groups),
        .where = where,
        .hint = "go on from the last checkpoint on all ranks; if the program changes nothing on one "

@@ -9,9 +9,9 @@
 namespace accelerate {
 
 // Throws UsageError on all ranks alike if a bit of `values`, which have the same names on all of
-// them, differs between them after `updates` updates. Names the rank where more than half of the
-// ranks agree against it, two ranks otherwise. Collective; reads all values once and waits for
-// their device.
+// them, differs between them. `updates` were made since they were compared last. Names the rank
+// where more than half of the ranks agree against it, two ranks otherwise. Collective; reads all
+// values once and waits for their device.
 void require_equal_bits(Communicator& ranks, const NamedValues& values, int64_t updates,
                         const char* where);
 

@@ -190,14 +190,58 @@ TEST_F(FaultSamples, AFlippedBitOfAParameterOrAnOptimizerIsFoundAtTheNextCompari
         ranks == 2 ? " differs between rank 0 and rank 1"
                    : " on rank " + std::to_string(victim) + " differs from that of 2 other ranks";
     expect_one_error_on_all(
-        ranks,
-        AllOf(HasSubstr("the replicas differ after " + std::to_string(at_step) + " updates: "),
-              HasSubstr(drawn % 2 == 0 ? "of model 0" : "exp_avg of "), HasSubstr(who)));
+        ranks, AllOf(HasSubstr("the replicas came to differ in the last 2 updates: "),
+                     HasSubstr(drawn % 2 == 0 ? "of model 0" : "exp_avg of "), HasSubstr(who)));
   }
 }
 
 TEST_F(FaultSamples, ReplicasThatAreComparedAndEqualTrainOn) {
   run(3, [](const Rank& rank) { train_with_a_flip(rank.rank, -1, 0, 0); });
+}
+
+// In a join the ranks make different numbers of updates, and in LocalSgd updates of their own;
+// after both they go on alike, and are compared again.
+TEST_F(FaultSamples, ReplicasAreNotComparedWhileTheRanksAreApart) {
+  for (const bool differs : {false, true}) {
+    spawn(2, [differs](const Rank& rank) {
+      Accelerator accelerator(on_cpu({.check_replicas_every = 3}));
+      torch::manual_seed(3);
+      auto net = std::make_shared<Mlp>();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const auto train = [&](
+                             int steps, const std::function<void()>& after = [] {}) {
+        for (int step = 0; step < steps; ++step) {
+          const StepData data = data_of_step(step, 2 * kRows);
+          accelerator.backward(
+              loss_of(model(rows_of(data.input, rank.rank)), rows_of(data.target, rank.rank)));
+          optimizer.step();
+          optimizer.zero_grad();
+          after();
+        }
+      };
+      accelerator.join_uneven_inputs([&] { train(4 + rank.rank); });
+      {
+        LocalSgd local_sgd(accelerator.communicator(), model, {.local_sgd_steps = 4});
+        train(8, [&] { local_sgd.step(); });
+        local_sgd.finish();
+      }
+      train(2);
+      if (differs && rank.rank == 1) flip_lowest_bit(net->parameters()[0], 0);
+      train(4);
+    });
+    if (differs) {
+      expect_one_error_on_all(2, HasSubstr("'first.weight' of model 0 differs between rank 0"));
+    } else {
+      for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(exit_code_of(rank), 0) << error_of(rank);
+    }
+  }
+}
+
+TEST_F(FaultSamples, AnIntervalBelowZeroIsRefused) {
+  spawn(2,
+        [](const Rank&) { const Accelerator accelerator(on_cpu({.check_replicas_every = -1})); });
+  expect_one_error_on_all(2, HasSubstr("check_replicas_every = -1 is not a number of updates"));
 }
 
 }  // namespace
