@@ -63,7 +63,7 @@ TEST(RngTypeTest, IsWrittenAsEnumeratorOrAsTheReferenceSpellsIt) {
     EXPECT_STREQ(error.what(),
                  "UsageError: 'numpy' is not a type of random state\n"
                  "  at   rng_types\n"
-                 "  try  one of torch, cuda, generator");
+                 "  try  one of torch, cuda, xla, generator");
   }
 }
 
