@@ -47,7 +47,7 @@ struct KinetoRecord {
   std::vector<const void*> inputs{};            // addresses of TensorImpl; only for comparison
   c10::Device device = c10::Device(c10::kCPU);  // of device work and allocations
   int64_t bytes = 0;
-  int64_t bytes_in_use = 0;  // after it, of what was recorded
+  int64_t bytes_in_use = 0;  // after it, of what this and, on the CPU, earlier recordings saw
 };
 
 // What was recorded between start_kineto() and stop_kineto().

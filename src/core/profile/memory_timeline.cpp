@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,9 +46,19 @@ std::vector<const KinetoRecord*> allocations_in_order(const std::vector<KinetoRe
   for (const KinetoRecord& record : records) {
     if (record.kind == KinetoRecord::Kind::kAllocation) allocations.push_back(&record);
   }
-  std::stable_sort(allocations.begin(), allocations.end(),
-                   [](const auto* a, const auto* b) { return a->begin_ns < b->begin_ns; });
+  std::sort(allocations.begin(), allocations.end(), [](const auto* a, const auto* b) {
+    return a->begin_ns != b->begin_ns ? a->begin_ns < b->begin_ns : a < b;
+  });
   return allocations;
+}
+
+void leave_out_earlier_memory(std::vector<KinetoRecord>& records) {
+  std::optional<int64_t> earlier;
+  for (const KinetoRecord* allocation : allocations_in_order(records)) {
+    if (!allocation->device.is_cpu()) continue;
+    if (!earlier) earlier = allocation->bytes_in_use - allocation->bytes;
+    records[static_cast<size_t>(allocation - records.data())].bytes_in_use -= *earlier;
+  }
 }
 
 std::vector<MemoryPeak> ProfileTrace::memory() const {

@@ -29,7 +29,7 @@ class ModuleOwners {
       if (span.name != kForwardSpan || span.thread != trace.events.own_thread) continue;
       forwards_.emplace_back(span.begin_ns + trace.clock_ns, span.end_ns + trace.clock_ns);
     }
-    std::sort(forwards_.begin(), forwards_.end());
+    merge_forwards();
     totals_.resize(names.names.size());
     for (size_t i = 0; i < records_.size(); ++i) add_forward(i);
     for (size_t i = 0; i < records_.size(); ++i) add_backward(i);
@@ -43,6 +43,20 @@ class ModuleOwners {
   ModuleTotals& totals_of(int64_t owner) { return totals_[static_cast<size_t>(owner)]; }
   double time_of(size_t place) const {
     return static_cast<double>(records_[place].end_ns - records_[place].begin_ns) / 1000;
+  }
+
+  // A model may call another prepared one in its forward pass.
+  void merge_forwards() {
+    std::sort(forwards_.begin(), forwards_.end());
+    std::vector<std::pair<int64_t, int64_t>> apart;
+    for (const auto& forward : forwards_) {
+      if (!apart.empty() && forward.first <= apart.back().second) {
+        apart.back().second = std::max(apart.back().second, forward.second);
+      } else {
+        apart.push_back(forward);
+      }
+    }
+    forwards_ = std::move(apart);
   }
 
   bool is_in_forward(const KinetoRecord& record) const {
@@ -72,7 +86,9 @@ class ModuleOwners {
       }
     }
     owners_[place] = owner;
-    if (owner != kNobody) totals_of(owner).flops += record.flops;
+    if (owner != kNobody && !is_inside_of_its_name(records_, static_cast<int64_t>(place))) {
+      totals_of(owner).flops += record.flops;
+    }
     // The last operator of a number made the node: earlier ones only saw which would be next.
     if (record.sequence >= 0) makers_[{record.thread, record.sequence}] = owner;
   }
@@ -110,7 +126,7 @@ class ModuleOwners {
   const ModuleNames& names_;
   std::vector<int64_t> owners_;
   std::set<int64_t> is_backward_;
-  std::vector<std::pair<int64_t, int64_t>> forwards_;
+  std::vector<std::pair<int64_t, int64_t>> forwards_;       // in order, apart from each other
   std::map<std::pair<uint64_t, int64_t>, int64_t> makers_;  // by thread and number
   std::vector<ModuleTotals> totals_;
 };

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -78,11 +79,12 @@ class OperatorSums {
       OperatorTotals& own = totals_[key_of(place)];
       ++own.calls;
       own.self_cpu_us += duration_us(record);
-      own.flops += record.flops;
       bool is_outermost = true;
       for (int64_t around = parent; around >= 0; around = parents_[static_cast<size_t>(around)]) {
         if (key_of(static_cast<size_t>(around)) == key_of(place)) is_outermost = false;
       }
+      // Autocast calls an operator again with its inputs in another type.
+      if (!is_inside_of_its_name(records_, static_cast<int64_t>(place))) own.flops += record.flops;
       if (is_outermost) own.cpu_us += duration_us(record);
       if (parent >= 0 && !runs_beside(place, parent)) {
         totals_[key_of(static_cast<size_t>(parent))].self_cpu_us -= duration_us(record);
@@ -205,8 +207,9 @@ std::vector<OperatorTotals> ProfileTrace::operators(const OperatorTableOptions& 
   const SortKey& key = sort_key(options.sort_by);
   std::vector<OperatorTotals> all =
       OperatorSums(impl_->records(), options.group_by_input_shape).take();
-  std::stable_sort(all.begin(), all.end(), [&](const OperatorTotals& a, const OperatorTotals& b) {
-    return key.value(a) > key.value(b);
+  std::sort(all.begin(), all.end(), [&](const OperatorTotals& a, const OperatorTotals& b) {
+    if (key.value(a) != key.value(b)) return key.value(a) > key.value(b);
+    return std::tie(a.name, a.input_shapes) < std::tie(b.name, b.input_shapes);
   });
   return all;
 }

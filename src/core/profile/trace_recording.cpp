@@ -84,13 +84,17 @@ void add_memory_curves(const std::vector<KinetoRecord>& records, int64_t base_ns
 }  // namespace
 
 TemporaryTrace::TemporaryTrace() {
-  std::string pattern =
-      (std::filesystem::temp_directory_path() / "accelerate-trace-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) {
-    throw ProfileError({.what = "no temporary folder can be made: " +
-                                std::error_code(errno, std::generic_category()).message(),
-                        .where = pattern,
+  const auto refuse = [](const std::error_code& error, const std::string& where) {
+    throw ProfileError({.what = "no temporary folder can be made: " + error.message(),
+                        .where = where,
                         .hint = "set TMPDIR to a folder with room for traces"});
+  };
+  std::error_code error;
+  const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+  if (error) refuse(error, "TMPDIR");
+  std::string pattern = (parent / "accelerate-trace-XXXXXX").string();
+  if (mkdtemp(pattern.data()) == nullptr) {
+    refuse(std::error_code(errno, std::generic_category()), pattern);
   }
   folder_ = pattern;
 }
@@ -101,7 +105,10 @@ TemporaryTrace::~TemporaryTrace() {
 }
 
 const std::vector<KinetoRecord>& ProfileTrace::Impl::records() const {
-  if (!made_records) made_records = kineto.records();
+  if (!made_records) {
+    made_records = kineto.records();
+    leave_out_earlier_memory(*made_records);
+  }
   return *made_records;
 }
 
@@ -111,9 +118,10 @@ std::filesystem::path ProfileTrace::Impl::own_file() const {
     try {
       kineto.save(saved->path());
     } catch (const std::exception& error) {
+      const std::string where = saved->path().string();
       saved.reset();
       throw ProfileError({.what = std::string("libtorch cannot write its trace: ") + error.what(),
-                          .where = std::filesystem::temp_directory_path().string(),
+                          .where = where,
                           .hint = "set TMPDIR to a folder with room for traces"});
     }
   }
@@ -130,6 +138,15 @@ int64_t processor_parent(const std::vector<KinetoRecord>& records, int64_t place
     }
   }
   return -1;
+}
+
+bool is_inside_of_its_name(const std::vector<KinetoRecord>& records, int64_t place) {
+  const std::string& name = records[static_cast<size_t>(place)].name;
+  for (int64_t around = processor_parent(records, place); around >= 0;
+       around = processor_parent(records, around)) {
+    if (records[static_cast<size_t>(around)].name == name) return true;
+  }
+  return false;
 }
 
 int64_t ProfileTrace::step_num() const { return impl_->step_num; }

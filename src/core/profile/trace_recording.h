@@ -55,5 +55,7 @@ struct ProfileTrace::Impl {
 
 // The nearest record around `place` that a processor works on; -1 if there is none.
 int64_t processor_parent(const std::vector<compat::KinetoRecord>& records, int64_t place);
+// Whether one of the records around `place` that a processor works on has the same name.
+bool is_inside_of_its_name(const std::vector<compat::KinetoRecord>& records, int64_t place);
 
 }  // namespace accelerate

@@ -213,6 +213,67 @@ TEST_F(Profiles, ModulesGetTheOperatorsThatReadTheirParametersAndWhatComesBack) 
   });
 }
 
+// Autocast calls an operator again with its inputs in another type.
+TEST_F(Profiles, WorkUnderAutocastIsCountedOnce) {
+  run(1, [](const Rank&) {
+    AcceleratorOptions options = on_processor();
+    options.mixed_precision = "bf16";
+    Loop loop(options);
+    auto profile = loop.accelerator.profile({.with_flops = true, .with_modules = true});
+    loop.train(profile, 2);
+    profile.end();
+    for (const bool by_shape : {false, true}) {
+      uint64_t flops = 0;
+      for (const auto& row : profile.trace()->operators({.group_by_input_shape = by_shape})) {
+        if (row.name == "aten::addmm") flops += row.flops;
+      }
+      EXPECT_EQ(flops, 2U * (2 * 16 * 4 * 8));
+    }
+    for (const ModuleTotals& module : profile.trace()->modules()) {
+      if (module.name == "first") EXPECT_EQ(module.flops, 2U * 2 * 16 * 4 * 8);
+    }
+  });
+}
+
+// A model that calls another prepared one between its own layers.
+struct OuterLine : torch::nn::Module {
+  explicit OuterLine(PreparedModel<Line> inner)
+      : first(register_module("first", torch::nn::Linear(4, 4))),
+        last(register_module("last", torch::nn::Linear(2, 2))),
+        inner(std::move(inner)) {}
+  torch::Tensor forward(const torch::Tensor& x) { return last(inner(first(x))); }
+  torch::nn::Linear first, last;
+  PreparedModel<Line> inner;
+};
+
+TEST_F(Profiles, OperatorsAfterAnInnerModelBelongToTheirModules) {
+  run(1, [](const Rank&) {
+    Loop loop;
+    auto outer = loop.accelerator.prepare(std::make_shared<OuterLine>(loop.model));
+    auto profile = loop.accelerator.profile({.with_modules = true});
+    loop.accelerator.backward(outer(torch::ones({16, 4})).square().mean());
+    profile.end();
+    std::vector<std::string> names;
+    for (const ModuleTotals& module : profile.trace()->modules()) names.push_back(module.name);
+    EXPECT_THAT(names, testing::IsSupersetOf({"model_0.first", "model_1.first", "model_1.last"}));
+  });
+}
+
+TEST_F(Profiles, MemoryOfAnEarlierRecordingDoesNotCount) {
+  run(1, [](const Rank&) {
+    Accelerator accelerator(on_processor());
+    std::vector<torch::Tensor> kept;
+    for (int i = 0; i < 2; ++i) {
+      auto profile = accelerator.profile({.profile_memory = true});
+      kept.push_back(torch::empty({1 << 18}));
+      profile.end();
+      ASSERT_EQ(profile.trace()->memory().size(), 1U);
+      EXPECT_EQ(profile.trace()->memory()[0].peak_bytes, 1 << 20);
+      EXPECT_EQ(profile.trace()->memory()[0].left_bytes, 1 << 20);
+    }
+  });
+}
+
 TEST_F(Profiles, MemoryHasItsPeakAndALineForEachAllocation) {
   run(1, [&](const Rank&) {
     Loop loop;
