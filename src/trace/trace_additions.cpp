@@ -48,13 +48,13 @@ std::optional<size_t> begin_of_events(std::string_view text) {
   return bracket + 1;
 }
 
-// 0 where times are not relative. The key stands before the events or behind them.
-int64_t base_in(std::string_view text) {
+// To what times are relative. The key stands before the events or behind them.
+std::optional<int64_t> base_in(std::string_view text) {
   constexpr std::string_view kKey = "\"baseTimeNanoseconds\":";
   constexpr size_t kEnd = size_t{1} << 16;
   size_t key = text.substr(0, kEnd).find(kKey);
   if (key == text.npos) key = text.rfind(kKey);
-  if (key == text.npos) return 0;
+  if (key == text.npos) return std::nullopt;
   const size_t begin = text.find_first_not_of(' ', key + kKey.size());
   int64_t base = 0;
   if (begin != text.npos) std::from_chars(text.data() + begin, text.data() + text.size(), base);
@@ -119,7 +119,14 @@ void write_with_additions(
                           .where = source.string(),
                           .hint = "is this a version of libtorch that the library supports?"});
     }
-    const std::vector<std::string> events = make_events(base_in(text));
+    const std::optional<int64_t> base_ns = base_in(text);
+    const size_t last = text.find_last_not_of(" \t\r\n");
+    if (!base_ns || text[last] != '}') {  // libtorch does not tell when it cannot write
+      throw ProfileError({.what = "libtorch has written only a part of its trace",
+                          .where = source.string(),
+                          .hint = "set TMPDIR to a folder with room for traces"});
+    }
+    const std::vector<std::string> events = make_events(*base_ns);
     files::replace_file(
         target, [&](files::ByteSink& sink) { copy_with_events(text, *begin, events, sink); });
   } catch (const ProfileError&) {

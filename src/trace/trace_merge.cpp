@@ -31,6 +31,7 @@ constexpr int64_t kFlowsOfRank = int64_t{1} << 32;
 struct TraceFacts {
   std::filesystem::path path;
   int rank = 0;
+  int64_t world_size = 0;  // 0 where the file does not say
   std::string host;
   int64_t base_ns = 0;  // to which its times are relative
   RankMeetings meetings;
@@ -67,11 +68,11 @@ void note_meeting(const json& event, TraceFacts& facts) {
   const double end = *begin + *duration;
   const std::string name = text_in(event, "name");
   const std::string category = text_in(event, "cat");
-  if (category == kExchangeCategory && !leaves_early(name)) {
-    facts.meetings.ends.try_emplace(key_of(*arguments, "group") + '/' +
-                                        key_of(*arguments, "exchange") + '/' +
-                                        key_of(*arguments, "operation"),
-                                    end);
+  // Numbers of groups other than that of all ranks are not the same on all of them.
+  const bool is_of_all = number_in(*arguments, "group") == 0.0;
+  if (category == kExchangeCategory && is_of_all && !leaves_early(name)) {
+    facts.meetings.ends.try_emplace(
+        key_of(*arguments, "exchange") + '/' + key_of(*arguments, "operation"), end);
   }
   if (category == "kernel" && name.starts_with("nccl") && arguments->contains("Collective name")) {
     const std::string kind = text_in(*arguments, "Collective name");
@@ -88,6 +89,9 @@ void note_value(const std::string& key, const json& value, TraceFacts& facts) {
   if (!value.is_object()) return;
   if (key == "distributedInfo") {
     if (const auto rank = number_in(value, "rank")) facts.rank = static_cast<int>(*rank);
+    if (const auto ranks = number_in(value, "world_size")) {
+      facts.world_size = static_cast<int64_t>(*ranks);
+    }
   }
   if (key == "accelerate") facts.host = text_in(value, "host");
 }
@@ -229,6 +233,17 @@ std::vector<TraceFacts> facts_in(const std::filesystem::path& folder) {
                           .where = folder.string(),
                           .hint = "keep the traces of one run in a folder of their own"});
     }
+  }
+  for (const TraceFacts& trace : traces) {
+    const int64_t first = traces.front().world_size;
+    if (first == 0 || trace.world_size == 0 || trace.world_size == first) continue;
+    throw ProfileError(
+        {.what = trace.path.filename().string() +
+                 " is from a run on another number of ranks than " +
+                 traces.front().path.filename().string() + ": " + std::to_string(trace.world_size) +
+                 ", not " + std::to_string(first),
+         .where = folder.string(),
+         .hint = "remove the traces of earlier runs, or give each run a folder of its own"});
   }
   match_kernels(traces);
   for (TraceFacts& trace : traces) {

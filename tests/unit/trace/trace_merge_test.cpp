@@ -169,6 +169,34 @@ TEST_F(Traces, BroadcastsThatARankLeavesEarlyDoNotCount) {
   EXPECT_NEAR(merge_traces(folder.path()).ranks[1].offset_us, 500, 3);
 }
 
+// Groups other than that of all ranks have other numbers on other ranks.
+TEST_F(Traces, ExchangesOfOtherGroupsDoNotCount) {
+  for (int rank = 0; rank < 2; ++rank) {
+    json own = trace_of(rank, "host" + std::to_string(rank), 500.0 * rank);
+    for (json& event : own["traceEvents"]) {
+      if (event["ph"] == "X") event["args"]["group"] = 1;
+    }
+    write(trace::trace_name(rank), own.dump());
+  }
+  const TraceMerge merge = merge_traces(folder.path());
+  EXPECT_EQ(merge.ranks[1].meetings, 0);
+  EXPECT_DOUBLE_EQ(merge.ranks[1].offset_us, 0);
+}
+
+TEST_F(Traces, TracesOfAnotherNumberOfRanksAreRefused) {
+  for (int rank = 0; rank < 3; ++rank) {
+    json own = trace_of(rank, "one", 0);
+    if (rank < 2) own["distributedInfo"]["world_size"] = 2;
+    write(trace::trace_name(rank), own.dump());
+  }
+  const ProfileError error = error_of<ProfileError>([&] { merge_traces(folder.path()); });
+  EXPECT_THAT(error.message(), HasSubstr("profile_2.json is from a run on another number of ranks "
+                                         "than profile_0.json: 3, not 2"));
+  EXPECT_THAT(error.hint(), HasSubstr("remove the traces of earlier runs"));
+  std::filesystem::remove(folder / "profile_2.json");
+  EXPECT_EQ(merge_traces(folder.path()).ranks.size(), 2U);
+}
+
 TEST_F(Traces, KernelsOfNcclAlignTracesOfGpus) {
   for (int rank = 0; rank < 2; ++rank) {
     json events = json::array();
@@ -254,6 +282,24 @@ TEST_F(Traces, AdditionsStandBeforeTheEventsOfTheTrace) {
                                             [](int64_t) { return std::vector<std::string>(); });
               }),
               HasSubstr("without a list of events"));
+}
+
+TEST_F(Traces, ATraceThatWasCutOffIsNotWritten) {
+  const std::string whole =
+      R"({"baseTimeNanoseconds": 5000, "traceEvents": [{"ph": "X", "name": "own"}], "end": 1})";
+  const auto copy = [&](const std::string& text) {
+    write("from.json", text);
+    trace::write_with_additions(folder / "from.json", folder / "to.json",
+                                [](int64_t) { return std::vector<std::string>(); });
+  };
+  for (const size_t length : {whole.size() - 1, whole.find("own") + 2, whole.find("[{") + 1}) {
+    const ProfileError error = error_of<ProfileError>([&] { copy(whole.substr(0, length)); });
+    EXPECT_THAT(error.message(), HasSubstr("only a part of its trace"));
+    EXPECT_THAT(error.hint(), HasSubstr("TMPDIR"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "to.json"));
+  }
+  copy(whole + "\n");
+  EXPECT_TRUE(std::filesystem::exists(folder / "to.json"));
 }
 
 }  // namespace
