@@ -26,14 +26,17 @@
 #include "core/process/determinism.h"
 #include "core/process/rank_streams.h"
 #include "core/process/run_recorder.h"
-#include "core/tracking/run_tracking.h"
 #include "core/scaled_updates.h"
 #include "core/state_keeper.h"
 #include "core/stray_parameters.h"
+#include "core/tracking/run_tracking.h"
 #include "core/training_checks.h"
 #include "core/unfit_gradients.h"
 
 namespace accelerate {
+
+// libtorch looks at the memory of each input of which it records the shape.
+[[noreturn]] void refuse_shapes_of_shards(const char* where);
 
 struct Accelerator::Impl {
   Impl() = default;
@@ -62,9 +65,15 @@ struct Accelerator::Impl {
   std::shared_ptr<detail::OpenPasses> passes = std::make_shared<detail::OpenPasses>();
   std::shared_ptr<PassEpochs> epochs;  // null where nothing is compared
   int64_t compared_at = 0;  // updates of the first optimizer, when bits were compared last
+  int64_t passes_since_compared = 0;     // at least as many as updates
+  bool trained_apart = false;            // in a join or in LocalSgd: optimizer state may differ
+  std::optional<int64_t> local_since;    // updates made when LocalSgd began, while it lasts
   std::shared_ptr<RankStreams> streams;  // each rank has its own from where its loop begins
 
-  bool is_joined = false;  // inside of join_uneven_inputs
+  // What a profile looks at may be gone when it ends, and what is open may be none.
+  std::shared_ptr<const bool> alive = std::make_shared<bool>(true);
+  std::weak_ptr<const bool> shapes_recorded;  // alive while an open profile records shapes
+
   bool said_pace = false;  // how schedulers move
   bool said_rank_zero_reads = false;
   bool said_flat_inputs = false;

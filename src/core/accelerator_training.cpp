@@ -130,19 +130,28 @@ const DdpOptions& Accelerator::Impl::ddp_options() const {
 
 void Accelerator::Impl::compare_updated_replicas() {
   const int64_t every = ddp_options().check_replicas_every;
-  if (every == 0 || is_joined || optimizers->live().empty() || !compares_plain_ddp()) return;
-  // Between two averages of LocalSgd the ranks are not at the same update.
+  if (every == 0 || trained_apart || optimizers->live().empty() || !compares_plain_ddp()) return;
   const bool is_apart = std::ranges::any_of(models, [](const auto& entry) {
     return entry.strategy->gradient_sync() == GradientSync::kLocal;
   });
-  if (is_apart) return;
-  const int64_t updates = optimizers->live().front().step_count();
+  const auto count_updates = [&] { return optimizers->live().front().step_count(); };
+  if (is_apart || local_since) {
+    // Updates in LocalSgd leave each rank optimizer state of its own.
+    const int64_t updates = count_updates();
+    trained_apart = updates > local_since.value_or(updates);
+    local_since = is_apart ? std::optional(local_since.value_or(updates)) : std::nullopt;
+  }
+  if (is_apart || trained_apart) return;
+  if (++passes_since_compared < every) return;  // the number of updates may wait for the device
+  const int64_t updates = count_updates();
   if (updates < compared_at) compared_at = updates;  // an earlier state was loaded
   const int64_t made = updates - compared_at;
+  passes_since_compared = made < every ? made : 0;
   if (made < every) return;
   compared_at = updates;
-  require_equal_bits(*communicator, replicated_values(models, optimizers->live()), made,
-                     "backward");
+  require_equal_bits(
+      *communicator, [this] { return replicated_values(models, optimizers->live()); }, made,
+      "backward");
 }
 
 void Accelerator::Impl::look_for_strays(const at::Tensor& loss) {
@@ -370,6 +379,7 @@ GradScaler* Accelerator::scaler() const {
 void Accelerator::join_models(const std::function<void()>& body, const JoinOptions& options,
                               const std::vector<std::shared_ptr<ModelStrategy>>& named) {
   if (impl_->epochs) impl_->epochs->stop();
+  impl_->trained_apart = true;  // a rank that has run out keeps older optimizer state
   std::vector<std::shared_ptr<ModelStrategy>> joined;
   std::vector<std::shared_ptr<ModelStrategy>> others;
   for (const auto& entry : impl_->models) {  // in the order in which backward asks them
@@ -392,20 +402,9 @@ void Accelerator::join_models(const std::function<void()>& body, const JoinOptio
     Impl& impl;
     std::optional<bool> even;
   };
-  struct Joined {
-    explicit Joined(Impl& impl) : impl(impl), before(std::exchange(impl.is_joined, true)) {}
-    ~Joined() { impl.is_joined = before; }
-    Impl& impl;
-    bool before;
-  };
   const auto run_body = [&] {
     const EvenBatches even(*impl_, options.even_batches);
-    const Joined joined(*impl_);
     body();
-    // The ranks have made different numbers of updates, and count alike from here on.
-    if (const auto& live = impl_->optimizers->live(); !live.empty()) {
-      impl_->compared_at = live.front().step_count();
-    }
   };
   impl_->stamped([&] {
     if (!named.empty() && joined.size() < std::set(named.begin(), named.end()).size()) {

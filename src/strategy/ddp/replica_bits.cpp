@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "accelerate/errors.h"
+#include "comm/agreement.h"
 #include "comm/groups/activity.h"
 
 namespace accelerate {
@@ -96,11 +97,15 @@ std::string odd_one_out(const BitSums& own, const std::vector<std::string>& sums
 
 }  // namespace
 
-void require_equal_bits(Communicator& ranks, const NamedValues& values, int64_t updates,
-                        const char* where) {
+void require_equal_bits(Communicator& ranks, const std::function<NamedValues()>& values,
+                        int64_t updates, const char* where) {
   const comm::Activity activity(ranks, "comparison of replicas");
-  const BitSums own = bit_sums_of(values);
-  const std::vector<std::string> sums = ranks.all_gather_bytes(own.bytes);
+  BitSums own;
+  // A rank may have no memory for its sums.
+  const std::vector<std::string> sums = comm::gather_together(ranks, [&] {
+    own = bit_sums_of(values());
+    return own.bytes;
+  });
   const auto groups = equal_ranks(sums);
   if (groups.size() < 2) return;
   throw UsageError(
