@@ -177,6 +177,9 @@ std::shared_ptr<ModelStrategy> Accelerator::wrap_module(
       }
     }
     auto strategy = impl_->strategy->wrap(module);
+    if (!impl_->shapes_recorded.expired() && !strategy->layout().empty()) {
+      refuse_shapes_of_shards("prepare");
+    }
     const auto events = comm::events_of(*impl_->communicator);
     strategy->set_on_forward(
         [checks = impl_->checks, streams = impl_->streams, state = impl_->state,

@@ -34,28 +34,29 @@ void add_module_names(const torch::nn::Module& model, const std::string& prefix,
   }
 }
 
-// libtorch looks at the memory of each input of which it records the shape.
-void require_memory(const PreparedModels& models, const ProfileOptions& options) {
-  if (!options.record_shapes && !options.with_modules) return;
-  for (const PreparedModule& model : models) {
-    if (model.strategy->layout().empty()) continue;
-    throw UsageError({.what = "shapes cannot be recorded of a model whose parameters are in shards",
-                      .where = "profile",
-                      .hint =
-                          "leave out record_shapes and with_modules, or profile with a stage of "
-                          "sharding below 3"});
-  }
-}
-
 }  // namespace
+
+void refuse_shapes_of_shards(const char* where) {
+  throw UsageError({.what = "shapes cannot be recorded of a model whose parameters are in shards",
+                    .where = where,
+                    .hint = "leave out record_shapes and with_modules of the profile, or profile "
+                            "with a stage of sharding below 3"});
+}
 
 Profile Accelerator::profile() { return profile(impl_->options.profile); }
 
 Profile Accelerator::profile(const ProfileOptions& options) {
   return impl_->stamped([&] {
-    require_memory(impl_->models, options);
-    const auto modules = [impl = impl_.get()] {
+    std::shared_ptr<const bool> shapes;
+    if (options.record_shapes || options.with_modules) {
+      for (const PreparedModule& model : impl_->models) {
+        if (!model.strategy->layout().empty()) refuse_shapes_of_shards("profile");
+      }
+      shapes = std::make_shared<bool>(true);
+    }
+    const auto modules = [impl = impl_.get(), alive = std::weak_ptr(impl_->alive), shapes] {
       ModuleNames names;
+      if (alive.expired()) return names;
       StorageOwners storages;
       size_t number = 0;
       for (const auto& entry : impl->models) {
@@ -67,9 +68,11 @@ Profile Accelerator::profile(const ProfileOptions& options) {
       names.owners.merge(storages);
       return names;
     };
-    return Profile(std::make_unique<detail::ProfileSession>(
+    Profile profile(std::make_unique<detail::ProfileSession>(
         ProfileContext{.state = impl_->state, .ranks = impl_->communicator, .modules = modules},
         options));
+    if (shapes) impl_->shapes_recorded = shapes;
+    return profile;
   });
 }
 

@@ -123,6 +123,11 @@ RecordedEvents EventFollower::end_recording() {
   return recorded;
 }
 
+uint64_t EventFollower::lost() {
+  const std::lock_guard lock(mutex_);
+  return lost_;
+}
+
 StepTimes EventFollower::step_times(int rank) {
   const std::lock_guard lock(mutex_);
   drain();

@@ -54,6 +54,8 @@ class EventFollower {
   RecordedEvents end_recording();
   // With all events up to now.
   StepTimes step_times(int rank);
+  // Events that passed unseen.
+  uint64_t lost();
 
  private:
   void run();

@@ -31,6 +31,8 @@ Profile::~Profile() {
     session_->end_alone(std::uncaught_exceptions() > exceptions_at_begin_);
   } catch (const std::exception& error) {
     log(LogLevel::kError, std::string("profile: ") + error.what());
+  } catch (...) {
+    log(LogLevel::kError, "profile: an exception that is not a std::exception");
   }
 }
 

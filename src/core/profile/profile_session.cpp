@@ -122,8 +122,43 @@ class ProfileSession::Claim {
   }
 };
 
+KinetoSwitch::~KinetoSwitch() {
+  try {
+    if (is_recording_) (void)stop();
+    discard();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError, std::string("profile: ") + error.what());
+  }
+}
+
+void KinetoSwitch::prepare() {
+  if (is_prepared_ || is_recording_) return;
+  compat::prepare_kineto(config_);
+  is_prepared_ = true;
+}
+
+void KinetoSwitch::start() {
+  is_prepared_ = false;
+  compat::start_kineto(config_);
+  is_recording_ = true;
+}
+
+compat::KinetoTrace KinetoSwitch::stop() {
+  is_recording_ = false;
+  return compat::stop_kineto();
+}
+
+// Kineto is left as it was found only when it has been started and stopped.
+void KinetoSwitch::discard() {
+  if (!is_prepared_) return;
+  start();
+  (void)stop();
+}
+
 ProfileSession::ProfileSession(ProfileContext context, ProfileOptions options)
-    : context_(std::move(context)), options_(std::move(options)) {
+    : context_(std::move(context)),
+      options_(std::move(options)),
+      kineto_(kineto_config(context_, options_)) {
   const auto begin = [this] {
     require_options();
     claim_ = std::make_unique<Claim>();
@@ -144,6 +179,13 @@ ProfileSession::ProfileSession(ProfileContext context, ProfileOptions options)
 }
 
 ProfileSession::~ProfileSession() = default;
+
+void ProfileSession::require_own_thread() const {
+  if (std::this_thread::get_id() == own_thread_) return;
+  throw UsageError({.what = "a profile is used by another thread than the one that began it",
+                    .where = kWhere,
+                    .hint = "call step() and end() on the thread that called profile()"});
+}
 
 void ProfileSession::require_options() const {
   (void)planned();  // throws for a schedule that cannot be
@@ -186,17 +228,12 @@ ProfileAction ProfileSession::planned() const {
 void ProfileSession::begin_action(ProfileAction next) {
   action_ = next;
   if (next == ProfileAction::kNone) return;
-  if (!is_prepared_ && !is_recording_) {
-    compat::prepare_kineto(kineto_config(context_, options_));
-    is_prepared_ = true;
-  }
-  if (next != ProfileAction::kWarmup && !is_recording_) start_recording();
+  kineto_.prepare();
+  if (next != ProfileAction::kWarmup && !kineto_.is_recording()) start_recording();
 }
 
 void ProfileSession::start_recording() {
-  compat::start_kineto(kineto_config(context_, options_));
-  is_prepared_ = false;
-  is_recording_ = true;
+  kineto_.start();
   describe_rank(context_.state);
   follower_->begin_recording();
 }
@@ -208,7 +245,7 @@ void ProfileSession::mark_step() {
   Event event(EventKind::kSpanBegin, name);
   event.number = step_num_;
   comm::events_of(*context_.ranks)->emit(event);
-  if (!is_recording_) return;
+  if (!kineto_.is_recording()) return;
   step_span_.emplace(at::RecordScope::USER_SCOPE);
   if (step_span_->isActive()) step_span_->before(name);
 }
@@ -219,10 +256,11 @@ void ProfileSession::step() {
                       .where = kWhere,
                       .hint = "begin another one with accelerator.profile()"});
   }
+  require_own_thread();
   const bool completes = action_ == ProfileAction::kRecordAndSave;
   ++step_num_;
   step_span_.reset();
-  if (completes && is_recording_) {
+  if (completes && kineto_.is_recording()) {
     const EventSpan span(comm::events_of(*context_.ranks), EventKind::kSpanBegin, kProfilerSpan);
     stop_recording(Tell::kUser);
   }
@@ -231,9 +269,8 @@ void ProfileSession::step() {
 }
 
 void ProfileSession::stop_recording(Tell tell) {
-  is_recording_ = false;
   auto recorded = std::make_shared<ProfileTrace::Impl>(
-      ProfileTrace::Impl{.kineto = compat::stop_kineto(),
+      ProfileTrace::Impl{.kineto = kineto_.stop(),
                          .events = follower_->end_recording(),
                          .clock_ns = clock_difference(),
                          .own_system_thread = gettid(),
@@ -246,22 +283,29 @@ void ProfileSession::stop_recording(Tell tell) {
   if (tell == Tell::kUser && options_.on_trace_ready) options_.on_trace_ready(*trace_);
 }
 
-// Kineto is left as it was found only when it has been started and stopped.
-void ProfileSession::discard_warmup() {
-  is_prepared_ = false;
-  compat::start_kineto(kineto_config(context_, options_));
-  (void)compat::stop_kineto();
-}
-
 void ProfileSession::finish(Tell tell) {
+  require_own_thread();
   step_span_.reset();
   final_times_ = follower_->step_times(context_.state.rank());
   // Another profile may begin, whatever the user's function throws.
   const auto claim = std::exchange(claim_, nullptr);
-  if (is_prepared_) discard_warmup();
-  if (is_recording_) stop_recording(tell);
+  std::exception_ptr thrown;
+  try {
+    kineto_.discard();
+    if (kineto_.is_recording()) stop_recording(tell);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
   action_ = ProfileAction::kNone;
+  if (const uint64_t lost = follower_->lost(); lost > 0) {
+    log(LogLevel::kWarning, "profile: " + std::to_string(lost) +
+                                " events passed unseen, since this machine was busy: the times of "
+                                "steps and the trace lack what they were about");
+  }
   follower_.reset();
+  context_.modules = nullptr;
+  write_files();
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 void ProfileSession::write_files() const {
@@ -283,19 +327,14 @@ void ProfileSession::end() {
   if (!claim_) return;
   if (options_.output_trace_dir.empty()) return finish(Tell::kUser);
   const comm::Activity activity(*context_.ranks, kWhere);
+  comm::together(*context_.ranks, [this] { require_own_thread(); }, {.keep_own = true});
   comm::together(
-      *context_.ranks,
-      [this] {
-        finish(Tell::kUser);
-        write_files();
-      },
-      told_as_profile_error());
+      *context_.ranks, [this] { finish(Tell::kUser); }, told_as_profile_error());
 }
 
 void ProfileSession::end_alone(bool is_unwinding) {
   if (!claim_) return;
   finish(is_unwinding ? Tell::kNobody : Tell::kUser);
-  write_files();
 }
 
 StepTimes ProfileSession::step_times() {

@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/process_state.h"
 #include "accelerate/profiler.h"
+#include "compat/kineto.h"
 #include "core/profile/event_follower.h"
 #include "core/profile/trace_recording.h"
 
@@ -27,6 +29,27 @@ struct ProfileContext {
 };
 
 namespace detail {
+
+// The profiler of libtorch, which is off again when this goes.
+class KinetoSwitch {
+ public:
+  explicit KinetoSwitch(const compat::KinetoConfig& config) : config_(config) {}
+  ~KinetoSwitch();
+  KinetoSwitch(const KinetoSwitch&) = delete;
+  KinetoSwitch& operator=(const KinetoSwitch&) = delete;
+
+  bool is_recording() const { return is_recording_; }
+  void prepare();  // does nothing when it is prepared or records
+  void start();
+  compat::KinetoTrace stop();
+  // Throws away what was prepared, if anything was.
+  void discard();
+
+ private:
+  const compat::KinetoConfig config_;
+  bool is_prepared_ = false;
+  bool is_recording_ = false;
+};
 
 class ProfileSession {
  public:
@@ -54,6 +77,8 @@ class ProfileSession {
   enum class Tell { kUser, kNobody };
 
   ProfileAction planned() const;
+  // libtorch's profiler belongs to the thread that started it.
+  void require_own_thread() const;
   void require_options() const;
   void open_folder();
   void begin_action(ProfileAction next);
@@ -61,11 +86,11 @@ class ProfileSession {
   void start_recording();
   // The trace is complete, and told to the user.
   void stop_recording(Tell tell);
-  void discard_warmup();
+  // Writes files whatever the user's function throws, and passes that on.
   void finish(Tell tell);
   void write_files() const;
 
-  const ProfileContext context_;
+  ProfileContext context_;  // without `modules` when the profile has ended
   const ProfileOptions options_;
   class Claim;
   std::unique_ptr<Claim> claim_;  // the profiler of the process; null when the profile has ended
@@ -73,8 +98,8 @@ class ProfileSession {
   std::optional<StepTimes> final_times_;
   int64_t step_num_ = 0;
   ProfileAction action_ = ProfileAction::kNone;
-  bool is_prepared_ = false;
-  bool is_recording_ = false;
+  const std::thread::id own_thread_ = std::this_thread::get_id();
+  KinetoSwitch kineto_;
   std::optional<at::RecordFunction> step_span_;
   std::optional<ProfileTrace> trace_;
 };

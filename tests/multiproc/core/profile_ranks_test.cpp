@@ -5,10 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -165,6 +167,72 @@ TEST_F(Profiles, WhatOnTraceReadyThrowsIsPassedOnAndTheTraceIsKept) {
     loop.train(profile, 3);
     profile.end();
     EXPECT_GE(calls, 2);
+  });
+}
+
+TEST_F(Profiles, FilesAreWrittenWhateverOnTraceReadyThrowsAtTheEnd) {
+  run(2, [&](const Rank& rank) {
+    Loop loop;
+    auto profile = loop.accelerator.profile({.on_trace_ready =
+                                                 [&](const ProfileTrace&) {
+                                                   if (rank.rank == 1)
+                                                     throw std::runtime_error("no room");
+                                                 },
+                                             .output_trace_dir = folder.path()});
+    loop.train(profile, 1);
+    EXPECT_ANY_THROW(profile.end());
+    EXPECT_FALSE(trace_at("profile_" + std::to_string(rank.rank) + ".json")["traceEvents"].empty());
+    EXPECT_NO_THROW((void)loop.accelerator.profile({}));
+  });
+}
+
+TEST_F(Profiles, AnotherThreadIsRefusedAndTheProfileGoesOn) {
+  run(2, [&](const Rank& rank) {
+    Loop loop;
+    auto profile = loop.accelerator.profile({.output_trace_dir = folder.path()});
+    const auto refused_by_another = [&](const std::function<void()>& call) {
+      std::thread([&] {
+        EXPECT_THAT(error_text<UsageError>(call), HasSubstr("another thread"));
+      }).join();
+    };
+    refused_by_another([&] { profile.step(); });
+    if (rank.rank == 0) {
+      refused_by_another([&] { profile.end(); });
+    } else {
+      EXPECT_THAT(error_text<UsageError>([&] { profile.end(); }), HasSubstr("another thread"));
+    }
+    loop.train(profile, 1);
+    profile.end();
+    EXPECT_EQ(profile.step_num(), 1);
+    EXPECT_TRUE(std::filesystem::exists(folder / "profile_0.json"));
+  });
+}
+
+TEST_F(Profiles, AModelInShardsIsNotPreparedWhileShapesAreRecorded) {
+  run(2, [](const Rank&) {
+    AcceleratorOptions options = on_processor();
+    options.strategy = ZeroOptions{.stage = 3};
+    Accelerator accelerator(options);
+    auto profile = accelerator.profile({.record_shapes = true});
+    EXPECT_THAT(
+        error_text<UsageError>([&] { (void)accelerator.prepare(std::make_shared<Line>()); }),
+        HasSubstr("parameters are in shards"));
+    profile.end();
+    EXPECT_NO_THROW((void)accelerator.prepare(std::make_shared<Line>()));
+  });
+}
+
+TEST_F(Profiles, AProfileThatOutlivesItsAcceleratorNamesNoModules) {
+  run(1, [](const Rank&) {
+    std::optional<Profile> profile;
+    {
+      Loop loop;
+      profile.emplace(loop.accelerator.profile({.with_modules = true}));
+      loop.train(*profile, 1);
+    }
+    profile->end();
+    EXPECT_TRUE(profile->trace()->modules().empty());
+    EXPECT_FALSE(profile->trace()->operators().empty());
   });
 }
 
