@@ -7,9 +7,9 @@
 
 namespace accelerate {
 
-// A fact of checkpoints of a deterministic accelerator: ranks, and threads of this process.
+// A fact of checkpoints of a deterministic accelerator: ranks, and threads of rank 0.
 // Loading one into a deterministic accelerator on the same number of ranks throws CheckpointError
-// if the number of threads is another.
-std::unique_ptr<checkpoint::StatePart> determinism_part(int world_size);
+// on rank 0 if its number of threads is another; those of other ranks follow their machines.
+std::unique_ptr<checkpoint::StatePart> determinism_part(int world_size, int rank);
 
 }  // namespace accelerate

@@ -242,7 +242,7 @@ void StateKeeper::take_snapshot(checkpoint::SaveJob& job, const TrainingState& t
   parts.push_back(checkpoint::objects_part(objects_));
   parts.push_back(window_part(training, state_, options.gradients));
   parts.push_back(checkpoint::rng_part(state_.rank(), state_.device(), training.window->step()));
-  parts.push_back(determinism_part(state_.world_size()));
+  parts.push_back(determinism_part(state_.world_size(), state_.rank()));
   parts.push_back(iteration_of_project());
   for (const auto& part : parts) part->save(job.snapshot());
   if (!training.optimizers.empty()) job.set_step(training.optimizers.front().step_count());
@@ -374,7 +374,7 @@ checkpoint::StateParts StateKeeper::parts_to_load(const TrainingState& training,
                                               std::move(names)));
   parts.push_back(checkpoint::scaler_part(training.scaler));
   parts.push_back(checkpoint::loaders_part(training.loaders));
-  parts.push_back(determinism_part(state_.world_size()));
+  parts.push_back(determinism_part(state_.world_size(), state_.rank()));
   parts.push_back(iteration_of_project());
   parts.push_back(window_part(training, state_, std::nullopt));
   parts.push_back(checkpoint::rng_part(state_.rank(), state_.device(), 0));

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "accelerate/communicator.h"
 #include "accelerate/detail/nondeterminism.h"
@@ -51,7 +52,7 @@ struct LivingRequests {
   int with = 0;
   int without = 0;
   DeterministicSettings before{};
-  std::weak_ptr<Communicator> ranks{};
+  std::vector<std::weak_ptr<Communicator>> ranks{};  // the newest last
 };
 
 LivingRequests& living_requests() {
@@ -102,7 +103,7 @@ Determinism::~Determinism() {
     --requests.without;
   } else if (--requests.with == 0) {
     requests.before.apply();
-    requests.ranks.reset();
+    requests.ranks.clear();
   }
 }
 
@@ -110,8 +111,8 @@ void Determinism::set_ranks(const std::shared_ptr<Communicator>& ranks) const {
   if (!wanted_) return;
   LivingRequests& requests = living_requests();
   const std::lock_guard lock(requests.mutex);
-  // Any group of the job reaches all its ranks.
-  if (requests.ranks.expired()) requests.ranks = ranks;
+  std::erase_if(requests.ranks, [](const auto& group) { return group.expired(); });
+  requests.ranks.emplace_back(ranks);
 }
 
 bool Determinism::is_on() {
@@ -135,7 +136,10 @@ void detail::refuse_nondeterminism(const c10::Error& error, const char* where) {
   {
     LivingRequests& requests = living_requests();
     const std::lock_guard lock(requests.mutex);
-    ranks = requests.ranks.lock();
+    // Any group of the job reaches all its ranks.
+    for (auto group = requests.ranks.rbegin(); group != requests.ranks.rend() && !ranks; ++group) {
+      ranks = group->lock();
+    }
   }
   if (ranks == nullptr || ranks->world_size() == 1) throw UsageError(std::move(info));
   // Others may be in an exchange that this rank does not come to any more.

@@ -181,6 +181,34 @@ TEST_F(Determinism, AcceleratorsThatContradictEachOtherAreRefused) {
   });
 }
 
+// The group of an accelerator that has ended tells nobody.
+TEST_F(Determinism, AnOperationIsNamedOnAllRanksByTheGroupThatIsStillThere) {
+  spawn(2, [](const Rank& rank) {
+    auto first = std::make_unique<Accelerator>(deterministic_options());
+    auto second = std::make_unique<Accelerator>(deterministic_options());
+    first.reset();
+    auto net = std::make_shared<Unpooling>(rank.rank == 1, false);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = second->prepare(net, sgd);
+    const StepData data = data_of_step(0, kRows);
+    second->backward(loss_of(model(data.input), data.target));
+    optimizer.step();
+  });
+  expect_one_error_on_all(2, HasSubstr("'max_unpooling2d_forward_out' has no deterministic"));
+}
+
+TEST_F(Determinism, OtherRanksThanTheFirstMayHaveOtherNumbersOfThreads) {
+  const StateFolder folder;
+  const auto dir = folder.path() / "state";
+  run(2, [=](const Rank& rank) {
+    at::set_num_threads(1 + rank.rank);
+    Accelerator accelerator(deterministic_options());
+    auto model = accelerator.prepare(std::make_shared<Mlp>());
+    accelerator.save_state(dir);
+    accelerator.load_state(dir);
+  });
+}
+
 TEST_F(Determinism, TheSettingsOfLibtorchAreThoseOfBeforeWhenTheLastAcceleratorHasEnded) {
   run(1, [](const Rank&) {
     auto& context = at::globalContext();
@@ -224,7 +252,7 @@ TEST_F(Determinism, ACheckpointOfAnotherNumberOfThreadsIsRefused) {
     at::set_num_threads(at::get_num_threads() + 1);
     load(false);
     EXPECT_THAT(thrown_by<CheckpointError>([&] { load(true); }),
-                AllOf(HasSubstr("saved by a deterministic run with 1 threads"),
+                AllOf(HasSubstr("saved by a deterministic run with 1 thread on rank 0"),
                       HasSubstr("OMP_NUM_THREADS=1")));
   });
 }
