@@ -28,11 +28,12 @@ struct DdpOptions {
   // end of a pass over the data in training and in save_state() parameters are compared across
   // ranks by a few sums, and a UsageError names those that differ.
   bool check_replicas = true;
-  // Compare parameters and optimizer state over the ranks bit by bit whenever the first prepared
-  // optimizer has made this many updates: in the backward pass after them, which is a UsageError on
-  // all ranks if any bit differs. It names the value, and the rank that differs where more than
-  // half of the ranks agree. 0: never. Needs check_replicas, and does nothing in a join, in
-  // LocalSgd and for flat or sharded models.
+  // Compare parameters and optimizer state over the ranks whenever the first prepared optimizer has
+  // made this many updates: in the backward pass after them, by a sum of the bits of each value. A
+  // single flipped bit changes it, elements that changed places do not. A difference is a
+  // UsageError on all ranks. It names the value, and the rank that differs where more than half of
+  // the ranks agree. 0: never. Needs check_replicas, and does nothing in a join or in LocalSgd, nor
+  // after them, since optimizer state may differ then, nor for flat or sharded models.
   int64_t check_replicas_every = 0;
 
   friend bool operator==(const DdpOptions&, const DdpOptions&) = default;

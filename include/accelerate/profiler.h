@@ -160,7 +160,8 @@ class ACCELERATE_EXPORT ProfileTrace {
   // Needs ProfileOptions::with_modules; empty without. C++ modules have no hooks, so operators are
   // found by what they read: one that reads a parameter of a module, inside a forward pass of a
   // prepared model, belongs to that module with all that it calls, and so does what autograd makes
-  // of it. What reads no parameter (an activation, a sum) belongs to none.
+  // of it. What reads no parameter (an activation, a sum) belongs to none. Weights that are tied,
+  // or flat, are found only where the parameter itself is read.
   std::vector<ModuleTotals> modules() const;
   std::string module_table() const;
   // Needs ProfileOptions::profile_memory; empty without.
@@ -205,8 +206,9 @@ namespace detail {
 class ProfileSession;
 }
 
-// Records while it lives. Made by Accelerator::profile() and ended by the same thread, before the
-// accelerator. One in a process at a time, since libtorch has one profiler.
+// Records while it lives. Made by Accelerator::profile(), stepped and ended by the same thread
+// (UsageError if not), before the accelerator. One in a process at a time, since libtorch has one
+// profiler.
 //
 //   auto profile = accelerator.profile({.schedule = {{.wait = 1, .warmup = 1, .active = 3}},
 //                                       .output_trace_dir = "traces"});
@@ -229,7 +231,8 @@ class [[nodiscard]] ACCELERATE_EXPORT Profile {
 
   // Stops recording, calls on_trace_ready if a trace was open and writes the files of
   // output_trace_dir. Collective where there is such a folder: all files are there when it returns,
-  // and if one cannot be written, all ranks throw. A second call does nothing.
+  // and if one cannot be written, all ranks throw. What on_trace_ready throws is passed on when the
+  // files are written. A second call does nothing.
   void end();
 
   // The last trace that was recorded; nothing before the first one is complete.
@@ -266,7 +269,8 @@ struct TraceMerge {
 // clocks of machines brought together so that exchanges end at the same time on all ranks. Reads
 // event by event; memory does not grow with the traces, apart from their exchanges. Empty `output`:
 // profile_merged.json in the folder. Not collective: call it on one rank, after Profile::end().
-// Throws ProfileError for a folder without traces and for files that are none.
+// Throws ProfileError for a folder without traces or with traces of runs on different numbers of
+// ranks, and for files that are none.
 ACCELERATE_EXPORT TraceMerge merge_traces(const std::filesystem::path& folder,
                                           const std::filesystem::path& output = {});
 
