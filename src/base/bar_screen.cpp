@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <utility>
 
@@ -114,7 +115,8 @@ void BarScreen::show_in_cell() const {
   std::string text = ended_;
   for (const Bar& bar : bars_) text += bar.text + "\n";
   if (!text.empty()) text.pop_back();
-  show_in_notebook({{"text/plain", text}}, cell_output_);
+  // A drawing for which there is no room is left out: a loop does not wait for its bar.
+  show_in_notebook({{"text/plain", text}}, cell_output_, std::chrono::milliseconds(0));
 }
 
 void write_above_bars(std::FILE* stream, std::string_view text) {

@@ -1,6 +1,7 @@
 // The way to the kernel of a notebook, for what is not plain text. Standard headers only.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 
@@ -12,8 +13,9 @@ inline constexpr const char* kNotebookChannelVariable = "ACCELERATE_NOTEBOOK_CHA
 bool has_notebook_channel();
 
 // Shows `data`, texts by MIME type, in the place of what was shown under the same `id`; below
-// everything if that is empty or new. Blocks while the pipe is full. Returns false if there is
-// nobody to show it, or no room for a large one.
-bool show_in_notebook(const std::map<std::string, std::string>& data, const std::string& id);
+// everything if that is empty or new. Waits for room in the pipe, which nobody reads between two
+// cells, no longer than `room_within`. Returns false if there is nobody to show it, or no room.
+bool show_in_notebook(const std::map<std::string, std::string>& data, const std::string& id,
+                      std::chrono::milliseconds room_within = std::chrono::seconds(10));
 
 }  // namespace accelerate

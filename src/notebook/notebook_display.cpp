@@ -63,8 +63,9 @@ void display(const MimeBundle& bundle, const std::string& id) {
   for (const auto& [type, data] : bundle) sent[type] = is_binary(type) ? base64(data) : data;
   std::cout.flush();
   if (!show_in_notebook(sent, id)) {
-    throw DataError({.what = "the notebook does not take what is to be displayed",
-                     .hint = "see whether the kernel still runs and the disk of /tmp has room"});
+    throw DataError(
+        {.what = "the notebook does not take what is to be displayed",
+         .hint = "see whether the kernel still runs a cell and the disk of /tmp has room"});
   }
 }
 

@@ -3,7 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -14,6 +16,7 @@
 #include "accelerate/errors.h"
 #include "accelerate/line_chart.h"
 #include "accelerate/progress.h"
+#include "base/notebook_channel.h"
 #include "support/error_of.h"
 #include "unit/base/progress_processes.h"
 #include "unit/notebook/notebook_channel_reader.h"
@@ -35,6 +38,8 @@ std::string shown_text(const T& value) {
   detail::append_value(text, value);
   return text.str();
 }
+
+constexpr std::chrono::milliseconds kNoWait{0};
 
 struct Opaque {};
 
@@ -126,6 +131,23 @@ TEST_F(InNotebook, AKernelThatHasGoneIsAnError) {
   setenv("ACCELERATE_NOTEBOOK_CHANNEL", (folder_ / "gone").c_str(), 1);
   EXPECT_THAT(test::error_text<DataError>([] { display_html("<p>"); }),
               HasSubstr("the notebook does not take what is to be displayed"));
+}
+
+TEST_F(InNotebook, AKernelThatDoesNotReadHoldsNobodyUp) {
+  const auto begin = std::chrono::steady_clock::now();
+  ProgressBar bar(2000, Rank{}, {.description = std::string(200, 'x')});
+  for (int step = 0; step < 2000; ++step) bar.set_postfix(std::to_string(step));
+  while (show_in_notebook({{"text/plain", std::string(2000, 'x')}}, "", kNoWait)) {
+  }
+  EXPECT_FALSE(show_in_notebook({{"text/html", std::string(100'000, 'x')}}, "", kNoWait));
+  bar.close();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_EQ(entry.path().filename(), "channel") << "nobody removes it";
+  }
+  // There is room again.
+  EXPECT_FALSE(messages().empty());
+  EXPECT_TRUE(show_in_notebook({{"text/plain", "late"}}, "", kNoWait));
 }
 
 TEST_F(InNotebook, BarsAreOneOutputThatIsReplaced) {
