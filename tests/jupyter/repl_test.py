@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 sys.path.insert(0, sys.argv.pop(1))
@@ -30,7 +31,7 @@ class Session(unittest.TestCase):
     def setUpClass(cls):
         cls.printed = {"stdout": "", "stderr": ""}
         cls.number = 0
-        cls.interrupts_at = None
+        cls.interrupts_at = ()
         cls.repl = Repl(Settings(guard=GUARD, prelude=PRELUDE), cls.take, print)
         cls.addClassCleanup(cls.repl.stop)
 
@@ -41,7 +42,7 @@ class Session(unittest.TestCase):
     @classmethod
     def take(cls, stream, text):
         cls.printed[stream] += text
-        if cls.interrupts_at is not None and cls.interrupts_at in text:
+        if any(words in text for words in cls.interrupts_at):
             raise KeyboardInterrupt  # as Python's handler of SIGINT does
 
     def run_cell(self, code):
@@ -164,17 +165,77 @@ class Session(unittest.TestCase):
         )
         for code, wanted in (("sleeper();", "runs\ngone\n"), ("spinner();", "runs\n"), ("sleeper();", "runs\ngone\n")):
             with self.subTest(code=code):
-                type(self).interrupts_at = "runs"
+                type(self).interrupts_at = ("runs",)
                 try:
                     type(self).printed = {"stdout": "", "stderr": ""}
                     self.expect_failure(code, "interrupted")
                 finally:
-                    type(self).interrupts_at = None
+                    type(self).interrupts_at = ()
                 self.assertEqual(self.printed["stdout"], wanted)
                 self.wait_until_idle()
                 os.kill(self.repl.process_id, signal.SIGINT)  # one too late
                 self.wait_until_idle()
                 self.assertEqual(self.run_cell("std::cout << 1;"), "1")
+
+    def test_a_call_that_no_interrupt_ends_is_waited_for_until_the_second(self):
+        self.run_cell(
+            "#include <chrono>\n#include <csignal>\nint survivor = 5;\n"
+            "void deaf(int seconds) {\n"
+            "  sigset_t all, before; sigfillset(&all); pthread_sigmask(SIG_BLOCK, &all, &before);\n"
+            "  std::puts(\"runs\");\n"
+            "  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);\n"
+            "  while (std::chrono::steady_clock::now() < end) {}\n"
+            "  pthread_sigmask(SIG_SETMASK, &before, nullptr);\n"
+            "  for (volatile long i = 0;; i = i + 1) {}\n}"
+        )
+        self.addCleanup(setattr, type(self), "interrupts_at", ())
+        with unittest.mock.patch("repl.TOLD_AFTER_S", 0.5):
+            type(self).interrupts_at = ("runs",)
+            self.expect_failure("deaf(3);", "interrupted")
+            self.assertIn("A second interrupt ends the session", self.printed["stderr"])
+            self.assertEqual(self.run_cell("std::cout << survivor;"), "5")
+            type(self).interrupts_at = ("runs", "A second interrupt ends")
+            with self.assertRaisesRegex(ReplDied, "ended by a second interrupt: its variables are lost"):
+                self.run_cell("deaf(1000);")
+        self.assertFalse(self.repl.is_running)
+
+    def session(self, on_output=lambda stream, text: None, on_display=print, settings=None):
+        repl = Repl(settings or Settings(guard=GUARD, prelude=PRELUDE), on_output, on_display)
+        self.addCleanup(repl.stop)
+        repl.start()
+        return repl
+
+    def test_an_output_that_cannot_be_shown_is_told_and_the_cell_goes_on(self):
+        said = []
+        repl = self.session(lambda stream, text: said.append((stream, text)), lambda message: message["data"])
+        result = repl.run(
+            "#include <cstdlib>\n#include <fstream>\n"
+            "{ std::ofstream channel(std::getenv(\"ACCELERATE_NOTEBOOK_CHANNEL\"));"
+            " channel << \"{\\\"file\\\":\\\"/no/such.json\\\"}\\n{\\\"id\\\":1}\\nno json\\n\"; }\n"
+            "std::cout << 1 << std::flush;",
+            1,
+        )
+        self.assertEqual(result.outcome, "completed", result)
+        told = "".join(text for stream, text in said if stream == "stderr")
+        self.assertRegex(told, "(?s)cannot be shown: .*/no/such.json.*cannot be shown: 'data'.*not a message of the library: no json")
+        self.assertIn(("stdout", "1"), said)
+
+    def test_an_error_of_the_kernel_ends_a_session_whose_answers_it_lost(self):
+        def fail(stream, text):
+            raise RuntimeError("nobody listens")
+
+        repl = self.session(fail)
+        with self.assertRaisesRegex(ReplDied, "its variables are lost: nobody listens"):
+            repl.run("std::cout << 1 << std::flush; for (;;) {}", 1)
+        self.assertFalse(repl.is_running)
+
+    def test_the_guard_may_lie_in_a_folder_with_a_space_and_a_colon(self):
+        with tempfile.TemporaryDirectory(prefix="a folder: ") as folder:
+            guard = shutil.copy(GUARD, folder)
+            repl = self.session(settings=Settings(guard=str(guard), prelude=PRELUDE))
+            self.assertEqual(repl.run("throw 1;", 1).outcome, "threw")
+            with unittest.mock.patch("tempfile.tempdir", folder), self.assertRaisesRegex(ReplDied, "no space and no colon"):
+                self.session()
 
     def test_what_a_killed_kernel_has_left_is_removed(self):
         process = subprocess.Popen(["true"])

@@ -22,7 +22,7 @@ from cell import compiled_text, first_error, parse_cell
 from renaming import names_declared_again, with_prefixes, without_prefixes
 
 ASKED_AGAIN_AFTER_S = 0.25
-KILLED_AFTER_S = 5  # of an interrupt that a cell does not follow
+TOLD_AFTER_S = 5  # that the cell does not follow an interrupt
 STARTED_WITHIN_S = 600  # headers of libtorch on a machine that is busy
 
 
@@ -107,7 +107,7 @@ class Repl:
         flags += [f"-I{folder}" for folder in [*self._settings.includes, "."]]
         environment = dict(os.environ)
         environment["ACCELERATE_NOTEBOOK_CHANNEL"] = str(channel)
-        environment["LD_PRELOAD"] = " ".join(filter(None, [self._settings.guard, environment.get("LD_PRELOAD")]))
+        environment["LD_PRELOAD"] = " ".join(filter(None, [self._guard_link(), environment.get("LD_PRELOAD")]))
         try:
             self._process = subprocess.Popen(
                 [self._settings.repl, *(f"--Xcc={flag}" for flag in flags)],
@@ -122,11 +122,23 @@ class Repl:
             raise ReplDied(f"{self._settings.repl} does not start: {error.strerror}") from None
         self._decoders = {name: codecs.getincrementaldecoder("utf-8")("replace") for name in ("stdout", "stderr")}
         self._partial = b""
+        self._messages = []  # lines that have come and are not yet dealt with
         self._diagnostics = None
         self._errors = ""
         self._streams = {"stdout": self._process.stdout.fileno(), "stderr": self._process.stderr.fileno()}
         for descriptor in self._streams.values():
             os.set_blocking(descriptor, False)
+
+    def _guard_link(self):
+        """The guard under a name that LD_PRELOAD, which is cut at spaces and colons, can hold."""
+        if not self._settings.guard:
+            return None
+        link = self._folder / "guard.so"
+        link.symlink_to(Path(self._settings.guard).absolute())
+        if re.search(r"[\s:]", str(link)):
+            self._clean_up()
+            raise ReplDied(f"the folder of temporary files may have no space and no colon in its name: {link.parent.parent}")
+        return str(link)
 
     def wait_until_ready(self):
         """Loads the libraries and reads the headers. Raises ReplDied where that does not work."""
@@ -255,11 +267,24 @@ class Repl:
 
     def _run(self, line, diagnostics, limit_s=None):
         """Sends a line and waits for its end. What a compiler says goes into the list `diagnostics`."""
+        try:
+            return self._run_until_end(line, diagnostics, limit_s)
+        except BaseException as error:
+            # The line may still run: what it answers would be taken for the answer to the next one.
+            self._process.kill()
+            self._process.wait()
+            if isinstance(error, ReplDied):
+                raise
+            why = str(error) or type(error).__name__
+            raise ReplDied(f"the session was ended, and its variables are lost: {why}") from error
+
+    def _run_until_end(self, line, diagnostics, limit_s):
         self._diagnostics = diagnostics
         self._errors = ""
         self._send(line)
         until = None if limit_s is None else time.monotonic() + limit_s
         stopped_at = asked_at = None
+        is_told = False
         selector = selectors.DefaultSelector()
         for name, descriptor in {**self._streams, "channel": self._channel}.items():
             selector.register(descriptor, selectors.EVENT_READ, name)
@@ -267,25 +292,22 @@ class Repl:
             while True:
                 try:
                     for key, _ in selector.select(timeout=0.25):
-                        if key.data != "channel":
-                            if not self._drain(key.data):
-                                selector.unregister(key.fd)
-                            continue
-                        end = self._take_messages()
-                        if end is not None:
-                            if stopped_at is not None and end["ended"] == "threw":
-                                end["ended"] = "interrupted"  # by the end of its children
-                            return end
+                        if key.data != "channel" and not self._drain(key.data):
+                            selector.unregister(key.fd)
+                    end = self._take_messages()
+                    if end is not None:
+                        if stopped_at is not None and end["ended"] == "threw":
+                            end["ended"] = "interrupted"  # by the end of its children
+                        return end
                     if stopped_at is not None and time.monotonic() > asked_at + ASKED_AGAIN_AFTER_S:
                         asked_at = time.monotonic()
                         self._interrupt()  # the code of a library may have taken the first one
-                        if time.monotonic() > stopped_at + KILLED_AFTER_S:
-                            self._process.kill()
-                            stopped_at = None
-                            self._process.wait()
-                            raise ReplDied(
-                                f"the cell went on for {KILLED_AFTER_S} seconds after the interrupt, so the session was "
-                                "ended: its variables are lost"
+                        if not is_told and time.monotonic() > stopped_at + TOLD_AFTER_S:
+                            is_told = True
+                            self._on_output(
+                                "stderr",
+                                "The cell is inside of a call that an interrupt does not end; it stops when that returns. "
+                                "A second interrupt ends the session, and its variables are lost.\n",
                             )
                     if until is not None and time.monotonic() > until:
                         raise ReplDied(f"clang-repl did not answer within {limit_s} seconds")
@@ -295,6 +317,8 @@ class Repl:
                             return end
                         self._report_death()
                 except KeyboardInterrupt:
+                    if is_told:
+                        raise ReplDied("the session was ended by a second interrupt: its variables are lost") from None
                     asked_at = time.monotonic()
                     stopped_at = stopped_at or asked_at
                     self._interrupt()
@@ -323,29 +347,39 @@ class Repl:
         try:
             self._partial += os.read(self._channel, 1 << 20)
         except BlockingIOError:
-            return None
+            pass
         *lines, self._partial = self._partial.split(b"\n")
-        end = None
-        for line in lines:
+        self._messages += lines
+        while self._messages:
             for name in self._streams:
                 self._drain(name)
-            message = json.loads(line.decode("utf-8", "replace"))
+            line = self._messages.pop(0).decode("utf-8", "replace")
+            try:
+                message = json.loads(line)
+            except ValueError:
+                self._on_output("stderr", f"not a message of the library: {line}\n")
+                continue
             if "started" in message:
                 # The compiler was content and said nothing: this is what the cell has written already.
                 self._errors = "".join(self._diagnostics or [])
+                self._diagnostics = None
                 if self._errors:
                     self._on_output("stderr", self._errors)
-                    self._diagnostics.clear()
-                self._diagnostics = None
             elif "ended" in message:
-                end = message
-            elif "file" in message:
-                path = Path(message["file"])
-                self._on_display(json.loads(path.read_text("utf-8")))
-                path.unlink()
+                return message
             else:
-                self._on_display(message)
-        return end
+                self._show(message)
+        return None
+
+    def _show(self, message):
+        try:
+            if "file" in message:
+                path = Path(message["file"])
+                message = json.loads(path.read_text("utf-8"))
+                path.unlink()
+            self._on_display(message)
+        except Exception as error:  # of one output, which the cell does not depend on
+            self._on_output("stderr", f"what the cell displays cannot be shown: {error}\n")
 
     def _interrupt(self):
         if not self.is_running:
