@@ -51,6 +51,29 @@ class TpuConfig(ProgramTest):
         self.assertEqual(self.debug("--config_file", by_list), shown % "ls; pwd")
         self.assertEqual(self.debug("--config_file", by_list, "--command_file", commands), shown % "echo 1; echo 2")
 
+    def test_comments_in_a_file_hide_no_command(self):
+        flags = ("--tpu_zone", "b", "--tpu_name", "a", "--command_file")
+        shown = f"Running {SSH} a --zone b --command cd /usr/share; %s --worker all\n"
+        commands = self.write("commands.sh", "#!/bin/bash\r\n\n  # two words\necho 1\r\n\necho a#b\n")
+        self.assertEqual(self.debug(*flags, commands), shown % "echo 1; echo a#b")
+        commands = self.write("commands.sh", "echo 1 # one\necho 2\necho 3  # three\n")
+        self.assertEqual(self.debug(*flags, commands), shown % "echo 1 # one\necho 2; echo 3  # three")
+        commands = self.write("commands.sh", "#!/bin/bash\n")
+        result = self.run_program("tpu-config", *flags, commands, "--debug")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("there is nothing to run in the pod", result.stderr)
+
+    def test_refuses_what_a_shell_or_gcloud_would_take_for_something_else(self):
+        pod = ("tpu-config", "--tpu_zone", "b", "--command", "ls", "--debug")
+        for words, said in (
+            (("--tpu_name=--zone",), "'--zone' cannot be a name"),
+            (("--tpu_name", "a", "--install_accelerate", "--accelerate_version", "1; rm -r /"), "'1; rm -r /' cannot be a version"),
+            (("--tpu_name", "a", "--install_accelerate", "--accelerate_version", "$HOME"), "'$HOME' cannot be a version"),
+        ):
+            result = self.run_program(*pod, *words)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(said, result.stderr)
+
     def test_says_what_is_missing(self):
         for words, said in (
             (("--tpu_name", "a", "--tpu_zone", "b"), "there is nothing to run in the pod"),
@@ -71,7 +94,7 @@ class TpuConfig(ProgramTest):
         environment = {"PATH": f"{tools}:{os.environ['PATH']}", "NOTES": str(notes)}
         words = ("tpu-config", "--config_file", self.pod(), "--command", "ls")
         done = self.run_program(*words, environment=environment)
-        self.assertEqual((done.returncode, done.stdout), (0, "The commands ran on all machines of test-tpu.\n"))
+        self.assertEqual((done.returncode, done.stdout), (0, "gcloud ended without an error on all machines of test-tpu.\n"))
         self.assertEqual(notes.read_text().splitlines()[-4:], ["--command", "cd /usr/share; ls", "--worker", "all"])
         self.assertEqual(self.run_program(*words, environment={**environment, "STATUS": "7"}).returncode, 7)
         nowhere = self.run_program(*words, environment={"PATH": "/nowhere"})

@@ -5,11 +5,15 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "accelerate/errors.h"
@@ -52,8 +56,53 @@ std::vector<std::string> commands_in_file(const std::string& path) {
          .hint = "--command_file names a file with one command a line"});
   }
   std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  for (std::string line; std::getline(file, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    // A comment, such as #!/bin/bash, would hide all that is joined after it.
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin != std::string::npos && line[begin] != '#') lines.push_back(line);
+  }
   return lines;
+}
+
+// A '#' that may begin a comment behind a command reaches to the end of its line.
+bool may_have_comment(const std::string& command) {
+  for (size_t at = command.find('#'); at != std::string::npos; at = command.find('#', at + 1)) {
+    if (at == 0 || std::string_view(" \t;&|()").find(command[at - 1]) != std::string_view::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// In one text for a shell: "a; b".
+std::string script_of(const std::vector<std::string>& commands) {
+  std::string script;
+  for (const std::string& command : commands) {
+    if (!script.empty()) script += script.ends_with('\n') ? "" : "; ";
+    script += command;
+    if (may_have_comment(command)) script += '\n';
+  }
+  if (script.ends_with('\n')) script.pop_back();
+  return script;
+}
+
+// It goes into the shell of the pod.
+void check_version(const std::string& version) {
+  const bool is_fit =
+      !version.empty() && std::all_of(version.begin(), version.end(), [](unsigned char c) {
+        return std::isalnum(c) != 0 || c == '.' || c == '+' || c == '!';
+      });
+  if (is_fit) return;
+  throw UsageError({.what = "'" + version + "' cannot be a version of accelerate",
+                    .where = "--accelerate_version",
+                    .hint = "latest, dev, or a version such as 1.0.0"});
+}
+
+// gcloud would take it for a flag.
+void check_name(const std::string& name, const char* flag) {
+  if (!name.starts_with('-')) return;
+  throw UsageError({.what = "'" + name + "' cannot be a name: it begins with '-'", .where = flag});
 }
 
 // What pip is told: "accelerate -U", "accelerate==1.0.0".
@@ -92,15 +141,13 @@ std::vector<std::string> gcloud_words(const TpuConfigOptions& options) {
   if (options.install_accelerate) {
     commands.push_back("pip install " + package_of(options.accelerate_version));
   }
-  const auto own =
-      options.command_file.empty() ? options.commands : commands_in_file(options.command_file);
-  commands.insert(commands.end(), own.begin(), own.end());
+  commands.insert(commands.end(), options.commands.begin(), options.commands.end());
   std::vector<std::string> words{"gcloud"};
   if (options.use_alpha) words.emplace_back("alpha");
   for (const std::string& word :
        {std::string("compute"), std::string("tpus"), std::string("tpu-vm"), std::string("ssh"),
         options.tpu_name, std::string("--zone"), options.tpu_zone, std::string("--command"),
-        joined(commands, "; "), std::string("--worker"), std::string("all")}) {
+        script_of(commands), std::string("--worker"), std::string("all")}) {
     words.push_back(word);
   }
   return words;
@@ -125,20 +172,25 @@ int status_of_program(const std::vector<std::string>& words) {
 
 int run_tpu_config(TpuConfigOptions options) {
   complete_from_file(options);
-  if (options.command_file.empty() && options.commands.empty()) {
+  if (!options.command_file.empty()) options.commands = commands_in_file(options.command_file);
+  if (options.commands.empty()) {
     throw UsageError({.what = "there is nothing to run in the pod",
                       .hint = "--command \"apt-get update\", or --command_file set_up.sh"});
   }
   require_given(options.tpu_name, "the TPU", "--tpu_name NAME");
   require_given(options.tpu_zone, "the zone of the TPU", "--tpu_zone ZONE");
+  check_name(options.tpu_name, "--tpu_name");
+  check_name(options.tpu_zone, "--tpu_zone");
+  if (options.install_accelerate) check_version(options.accelerate_version);
   const std::vector<std::string> words = gcloud_words(options);
   if (options.debug) {
     std::printf("Running %s\n", joined(words, " ").c_str());
     return 0;
   }
   const int status = status_of_program(words);
-  if (status == 0)
-    std::printf("The commands ran on all machines of %s.\n", options.tpu_name.c_str());
+  if (status == 0) {
+    std::printf("gcloud ended without an error on all machines of %s.\n", options.tpu_name.c_str());
+  }
   return status;
 }
 
