@@ -75,10 +75,23 @@ std::vector<fs::path> usual_folders(const KernelOptions& options) {
   return folders;
 }
 
+// Ours may be written anew.
+void refuse_other_kernel(const fs::path& folder) {
+  std::error_code none;
+  if (!fs::exists(fs::symlink_status(folder / "kernel.json", none))) return;
+  const std::vector<InstalledKernel> ours = find_kernels({folder.parent_path()});
+  const std::string name = folder.filename().string();
+  if (std::any_of(ours.begin(), ours.end(), [&](const auto& k) { return k.name == name; })) return;
+  throw UsageError({.what = "'" + name + "' is the kernel of another program",
+                    .where = folder.string(),
+                    .hint = "choose another name: --name NAME"});
+}
+
 int install_kernel(const KernelOptions& options) {
   check_kernel_name(options.name);
   const NotebookKernelParts parts = find_kernel_parts(options.python, options.repl);
   const fs::path folder = chosen_folder(options) / options.name;
+  refuse_other_kernel(folder);
   std::error_code failed;
   fs::create_directories(folder, failed);
   if (failed) {
