@@ -3,9 +3,10 @@
 # of the same release, and the two libraries that libtorch_cpu.so links to. 2 GB unpacked, 0.9 GB to fetch; nothing else of
 # the project uses it. Does nothing where it is there; safe to interrupt and repeat.
 set -euo pipefail
+readonly named=${1:+$(realpath -m -- "$1")} # from the caller's folder
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly folder=${1:-.deps/xla}
+readonly folder=${named:-.deps/xla}
 # torch_xla 2.9.0 is the last release, and fits this torch alone.
 readonly wanted=(torch==2.9.0 torch_xla==2.9.0 nvidia-cuda-runtime-cu12==12.8.90 nvidia-cuda-cupti-cu12==12.8.90)
 
@@ -15,6 +16,10 @@ die() {
 }
 
 [[ -e $folder/torch_xla/version.py && -e $folder/torch/lib/libtorch_cpu.so ]] && exit 0
+# It is replaced as a whole.
+if [[ -e $folder && ! -e $folder/torch_xla/version.py ]] && { [[ ! -d $folder ]] || [[ -n "$(ls -A -- "$folder")" ]]; }; then
+  die "$folder holds other things: name an empty folder, or one that is not there"
+fi
 [[ "$(uname -m)" == x86_64 ]] || die "there is no wheel of torch_xla for $(uname -m)"
 command -v python3 >/dev/null || die "python3 is missing: run 'make deps'"
 
