@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <malloc.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -58,6 +59,31 @@ size_t bytes_of_object(char* begin) {
   return malloc_usable_size(begin - kControlBlock) - kControlBlock;
 }
 
+bool has_hooks(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta != nullptr &&
+         (!meta->hooks_.empty() || meta->post_acc_grad_hooks_ != nullptr || meta->retains_grad_);
+}
+
+// They belong to the old tensor, which no gradient reaches any more, and cannot be copied.
+void require_no_hooks(const std::vector<std::pair<std::string, torch::nn::Module*>>& modules,
+                      c10::Device device) {
+  for (const auto& [prefix, module] : modules) {
+    for (const DictionaryMember dictionary : dictionaries()) {
+      for (const auto& item : module->*dictionary) {
+        const at::Tensor& tensor = item.value();
+        if (!tensor.defined() || tensor.device() == device || !has_hooks(tensor)) continue;
+        throw UsageError({.what = "'" + (prefix.empty() ? item.key() : prefix + "." + item.key()) +
+                                  "' has hooks of its gradient, which cannot follow it to " +
+                                  device.str(),
+                          .where = "prepare",
+                          .hint = "register them after prepare(), or make the module inside of "
+                                  "init_on_device()"});
+      }
+    }
+  }
+}
+
 at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
   at::Tensor other = tensor.detach().to(device);
   other.set_requires_grad(tensor.requires_grad());
@@ -72,6 +98,7 @@ at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
 void MovedHandles::move(torch::nn::Module& module, c10::Device device) {
   const at::NoGradGuard no_grad;
   const auto modules = modules_of(module);
+  require_no_hooks(modules, device);
   bool has_moved = false;
   for (const auto& [prefix, each] : modules) {
     for (const DictionaryMember dictionary : dictionaries()) {
@@ -79,12 +106,12 @@ void MovedHandles::move(torch::nn::Module& module, c10::Device device) {
         const at::Tensor& tensor = item.value();
         if (!tensor.defined() || tensor.device() == device) continue;
         const auto* impl = tensor.unsafeGetTensorImpl();
-        if (moved_.contains(impl)) continue;
+        has_moved = true;
+        if (moved_.contains(impl)) continue;  // shared with a module that moved before
         moved_.emplace(impl, Moved{.old = tensor,
                                    .now = on_device(tensor, device),
                                    .name = prefix.empty() ? item.key() : prefix + "." + item.key(),
                                    .number = moved_.size()});
-        has_moved = true;
       }
     }
   }
@@ -121,13 +148,14 @@ void MovedHandles::require_all_followed() {
     if (left == nullptr || moved.number < left->number) left = &moved;
   }
   if (left != nullptr) {
-    throw UsageError({.what = "'" + left->name + "' moved to " + left->now.device().str() +
-                              ", and " + std::to_string(left->old.use_count() - 1) +
-                              " other handle(s) still hold the tensor that it was",
-                      .where = "prepare",
-                      .hint =
-                          "give its optimizer to prepare() too, drop copies such as a kept "
-                          "model->parameters(), or make the module inside of init_on_device()"});
+    throw UsageError(
+        {.what = "'" + left->name + "' moved to " + left->now.device().str() + ", and " +
+                 std::to_string(left->old.use_count() - 1) +
+                 " other handle(s) still hold the tensor that it was",
+         .where = "prepare",
+         .hint = "give its optimizer to prepare() with the model or after it, drop copies such "
+                 "as a kept model->parameters(), or make the module inside of "
+                 "init_on_device()"});
   }
   moved_.clear();
 }

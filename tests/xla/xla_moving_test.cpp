@@ -100,6 +100,14 @@ TEST(XlaMoving, NamesAParameterThatSomebodyElseHolds) {
   EXPECT_THAT(refusal_of([&] { (void)model(x); }), HasSubstr("'weight' moved to xla:0"));
 }
 
+TEST(XlaMoving, RefusesHooksThatWouldBeLost) {
+  Accelerator accelerator(on_device("xla"));
+  ReadmeNet net;
+  net->out->bias.register_hook([](const torch::Tensor& grad) { return grad * 2; });
+  EXPECT_THAT(refusal_of([&] { (void)accelerator.prepare(net); }),
+              HasSubstr("'out.bias' has hooks of its gradient, which cannot follow it to xla:0"));
+}
+
 TEST(XlaMoving, ModulesAreBornThere) {
   Accelerator accelerator(on_device("xla"));
   Hiding hiding = nullptr;
@@ -116,6 +124,16 @@ TEST(XlaMoving, ModulesAreBornThere) {
   EXPECT_TRUE(net->hidden->weight.detach().cpu().equal(of_cpu->hidden->weight));
   auto model = accelerator.prepare(hiding);
   EXPECT_EQ(model(torch::ones({1, 4}, accelerator.device())).cpu().sum().item<float>(), 16);
+}
+
+TEST(XlaMoving, ThreadsOfAutogradAreInNoScope) {
+  const Accelerator accelerator(on_device("xla"));
+  const auto here = init_on_device(accelerator.device());
+  const auto x = torch::ones({4}).requires_grad_();
+  x.register_hook([](const torch::Tensor& grad) { return grad + torch::ones({4}, grad.device()); });
+  (x * x).sum().backward();
+  EXPECT_EQ(x.grad().device(), accelerator.device());
+  EXPECT_EQ(x.grad().cpu().sum().item<float>(), 12);
 }
 
 }  // namespace
