@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -22,6 +24,8 @@ class BirthCall {
       : op_(op), stack_(stack), first_(stack.size() - op.schema().arguments().size()) {}
 
   void run() {
+    // Threads of autograd take over the key of the thread that calls them, and not its device.
+    if (!birth_device || birth_device->is_cpu()) return op_.callBoxed(stack_);
     if (is_factory()) {
       op_.callBoxed(stack_);
       if (stack_.back().isTensor()) stack_.back() = stack_.back().toTensor().to(*birth_device);
@@ -49,12 +53,18 @@ class BirthCall {
     return is_for_cpu;
   }
 
-  // normal_(), uniform_() and the like.
+  // normal_(), uniform_() and the like: fills, whatever the tensor held.
   bool draws_for_device() {
+    static constexpr std::array<std::string_view, 8> kFills{
+        "aten::normal_",    "aten::uniform_", "aten::random_",     "aten::bernoulli_",
+        "aten::geometric_", "aten::cauchy_",  "aten::log_normal_", "aten::exponential_"};
     const auto& schema = op_.schema();
-    return schema.is_mutable() && schema.argumentIndexWithName("generator") &&
-           !schema.arguments().empty() && argument(0).isTensor() &&
-           argument(0).toTensor().device().type() == birth_device->type();
+    if (std::find(kFills.begin(), kFills.end(), schema.name()) == kFills.end()) return false;
+    if (argument(0).toTensor().device().type() != birth_device->type()) return false;
+    for (size_t i = 1; i < schema.arguments().size(); ++i) {
+      if (argument(i).isTensor()) return false;  // bernoulli_() with a tensor of probabilities
+    }
+    return true;
   }
 
   void draw_on_cpu() {

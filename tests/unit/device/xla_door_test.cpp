@@ -210,6 +210,31 @@ TEST(MovedHandles, FollowsAnObjectOfMakeShared) {
   moved.require_all_followed();
 }
 
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(const at::Tensor& shared) : weight(register_parameter("weight", shared)) {}
+  torch::Tensor weight;
+};
+
+TEST(MovedHandles, FollowsModulesThatShareAParameter) {
+  compat::MovedHandles moved;
+  OwnMembers one;
+  const auto other = std::make_shared<TiedImpl>(one->layer->weight);
+  moved.move(*one, c10::kMeta);
+  moved.move(*other, c10::kMeta);
+  EXPECT_TRUE(other->weight.is_same(one->layer->weight));
+  EXPECT_EQ(refusal_of<UsageError>([&] { moved.require_all_followed(); }), "accepted");
+}
+
+TEST(MovedHandles, RefusesAParameterWhoseHooksWouldBeLost) {
+  compat::MovedHandles moved;
+  OwnMembers net;
+  net->layer->bias.register_hook([](const at::Tensor& grad) { return grad; });
+  EXPECT_THAT(refusal_of<UsageError>([&] { moved.move(*net, c10::kMeta); }),
+              HasSubstr("'layer.bias' has hooks of its gradient, which cannot follow it to meta | "
+                        "register them after prepare()"));
+  EXPECT_TRUE(net->layer->weight.is_cpu());
+}
+
 TEST(MovedHandles, NamesWhatSomebodyElseHolds) {
   compat::MovedHandles moved;
   OwnMembers net;
@@ -230,6 +255,15 @@ TEST(InitOnDevice, MakesParametersAndBuffersThere) {
   for (const auto& parameter : net->parameters()) EXPECT_TRUE(parameter.is_meta());
   EXPECT_TRUE(net->mean.is_meta());
   EXPECT_TRUE(torch::ones({1}).is_cpu());  // after its end
+}
+
+TEST(InitOnDevice, LeavesAloneWhatReadsTensorsToDraw) {
+  const InitOnDevice scope(c10::kMeta);
+  at::Tensor out = torch::zeros({4});
+  const at::Tensor mean = torch::ones({4});
+  EXPECT_TRUE(out.normal_().is_meta());
+  EXPECT_TRUE(at::normal_out(out, mean, mean).is_same(out));
+  EXPECT_TRUE(out.bernoulli_(mean).is_meta());
 }
 
 TEST(InitOnDevice, DrawsAsTheCpuDoes) {
