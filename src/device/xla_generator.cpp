@@ -38,8 +38,9 @@ class XlaGenerator final : public c10::GeneratorImpl {
 
   void set_state(const c10::TensorImpl& state) override {
     uint64_t seed = 0;
-    TORCH_CHECK(state.numel() == sizeof seed && state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
-                "a state of an XLA device has 8 bytes");
+    TORCH_CHECK(state.device().is_cpu() && state.numel() == sizeof seed &&
+                    state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
+                "a state of an XLA device is a tensor of 8 bytes on the CPU");
     std::memcpy(&seed, state.data(), sizeof seed);
     set_current_seed(seed);
   }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "device/device_backend.h"
 #include "xla/xla_runs.h"
 
 namespace accelerate {
@@ -102,6 +103,14 @@ TEST_F(XlaState, SeedsDecideItsRandomNumbers) {
   const auto first = drawn(7);
   EXPECT_TRUE(drawn(7).equal(first));
   EXPECT_FALSE(drawn(8).equal(first));
+}
+
+TEST_F(XlaState, ItsRandomStateIsReadOnTheCpuAlone) {
+  const Accelerator accelerator(on_device("xla"));
+  auto generator = device::device_backend(c10::kXLA).generator(accelerator.device());
+  const auto state = generator.get_state();
+  generator.set_state(state);
+  EXPECT_THROW(generator.set_state(state.to(accelerator.device())), c10::Error);
 }
 
 TEST_F(XlaState, ItsRandomStateIsAnRngType) {

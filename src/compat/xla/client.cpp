@@ -6,6 +6,7 @@
 #include <torch/csrc/lazy/backend/backend_interface.h>
 #include <torch/csrc/lazy/core/ir.h>
 #include <torch/csrc/lazy/core/metrics.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -55,6 +56,7 @@ struct XlaFunctions {
 
 XlaFunctions functions;
 std::atomic<bool> is_open = false;
+pid_t process_of_client = 0;
 
 void* opened_library(const std::filesystem::path& file, int flags) {
   void* library = dlopen(file.c_str(), flags);
@@ -164,6 +166,7 @@ bool drives_all_devices() {
 // Throws ConfigError where the client cannot be made: its devices are in use, say.
 void make_client() {
   try {
+    process_of_client = getpid();
     functions.make_client();
     if (functions.client() != nullptr) return;
   } catch (const std::exception& error) {
@@ -176,6 +179,19 @@ void make_client() {
 }
 
 int local_devices() { return static_cast<int>(functions.local_devices(functions.client())); }
+
+// Nothing may leave a handler of the end: the process would abort in place of its own exit code.
+void end_what_is_queued() noexcept {
+  if (getpid() != process_of_client) return;  // a forked child has none of the client's threads
+  try {
+    functions.prepare_to_exit();
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarning,
+        std::string("what was queued on XLA devices failed at the end: ") + error.what());
+  } catch (...) {
+    log(LogLevel::kWarning, "what was queued on XLA devices failed at the end");
+  }
+}
 
 void open_once() {
   const XlaSearch search = own_xla_search();
@@ -190,9 +206,9 @@ void open_once() {
   AutogradThreads::begin();
   functions.init_backend();
   make_client();
+  // Before the destructors of torch_xla, of its client and of libtorch: what was queued ends first.
+  std::atexit([] { end_what_is_queued(); });
   AutogradThreads::add_missing(local_devices());
-  // Before the destructors of torch_xla and of libtorch: what was queued ends first.
-  std::atexit([] { functions.prepare_to_exit(); });
   is_open = true;
 }
 
@@ -257,7 +273,8 @@ uint64_t xla_seed(c10::Device device) { return functions.seed(device.str()); }
 
 void cut_rows_over_xla_devices(const at::Tensor& tensor) {
   const int devices = xla_devices_in_program();
-  if (devices == 1 || tensor.dim() == 0 || tensor.size(0) % devices != 0) return;
+  if (devices == 1 || tensor.dim() == 0 || tensor.numel() == 0) return;
+  if (tensor.size(0) % devices != 0) return;
   ShardingMessage sharding;
   functions.construct_sharding(&sharding, nullptr);
   const bool is_parsed = functions.parse_message(&sharding, rows_cut_over(devices, tensor.dim()));
