@@ -24,7 +24,7 @@ constexpr int64_t kNobody = -1;
 class ModuleOwners {
  public:
   ModuleOwners(const ProfileTrace::Impl& trace, const ModuleNames& names)
-      : trace_(trace), records_(trace.records()), names_(names), owners_(records_.size(), kNobody) {
+      : records_(trace.records()), names_(names), owners_(records_.size(), kNobody) {
     for (const EventTimes& span : trace.events.spans) {
       if (span.name != kForwardSpan || span.thread != trace.events.own_thread) continue;
       forwards_.emplace_back(span.begin_ns + trace.clock_ns, span.end_ns + trace.clock_ns);
@@ -121,7 +121,6 @@ class ModuleOwners {
         time_of(place);
   }
 
-  const ProfileTrace::Impl& trace_;
   const std::vector<KinetoRecord>& records_;
   const ModuleNames& names_;
   std::vector<int64_t> owners_;
